@@ -1,0 +1,210 @@
+//! The command line as said: every option's last word on itself, before one affects another.
+//!
+//! Written by the `set` functions of the table, read by `resolve` only.
+
+use super::value::words::{DebugLevels, InfoLevels};
+use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
+
+/// How `-r` was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recursion {
+    /// Not said, or taken back.
+    #[default]
+    No,
+    /// `-a` said it; `--files-from` takes it away again.
+    ByArchive,
+    /// `-r`
+    Yes,
+}
+
+/// How `-d` was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dirs {
+    /// Not said.
+    #[default]
+    Unsaid,
+    /// `--no-dirs`
+    No,
+    /// `-d`
+    Yes,
+    /// `--old-dirs`
+    Old,
+}
+
+/// Which `--delete-WHEN` were said; more than one of them is refused.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DeleteSaid {
+    /// `--delete`, `--delete-excluded`, or any of the others.
+    pub any: bool,
+    /// `--delete-before`
+    pub before: bool,
+    /// `--del`, `--delete-during`
+    pub during: bool,
+    /// `--delete-delay`, unless `--delete-during` came later.
+    pub delay: bool,
+    /// `--delete-after`
+    pub after: bool,
+    /// `--delete-excluded`
+    pub excluded: bool,
+}
+
+/// Who set the user or group map; the second to try is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapSaid {
+    /// Whether `--chown` set it.
+    pub by_chown: bool,
+    /// The text of the map.
+    pub text: Vec<u8>,
+}
+
+/// A text that is to be printed instead of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tell {
+    /// `--help`
+    Help,
+    /// `--info=help`
+    InfoHelp,
+    /// `--debug=help`
+    DebugHelp,
+}
+
+/// The command line as said.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct Args {
+    /// Set by an option that asks for a text; the rest of the command line is not read.
+    pub tell: Option<Tell>,
+    /// Number of `--version`.
+    pub version: u32,
+    /// An option that only the installed rsync serves (`--server`, `--daemon`).
+    pub handover: bool,
+    /// The umask of the process: `--chmod=+w` reads it.
+    pub umask: u32,
+    /// Seconds since 1970, for `--stop-at`.
+    pub now_unix_secs: i64,
+
+    pub recursion: Recursion,
+    pub dirs: Dirs,
+    pub relative: Option<bool>,
+    pub no_implied_dirs: bool,
+    pub inc_recursive: Option<bool>,
+    pub one_file_system: u8,
+    pub copy_links: bool,
+    pub copy_unsafe_links: bool,
+    pub copy_dirlinks: bool,
+    pub max_size: Option<u64>,
+    pub min_size: Option<u64>,
+    pub prune_empty_dirs: bool,
+    pub files_from: Option<Vec<u8>>,
+    pub from0: bool,
+    pub ignore_missing_args: bool,
+    pub delete_missing_args: bool,
+    pub rules: Vec<RuleArg>,
+    /// Number of `-F`.
+    pub per_dir_filter: u32,
+    pub cvs_exclude: bool,
+    pub list_only: bool,
+    pub remove_source_files: Option<&'static str>,
+    pub copy_devices: bool,
+    pub open_noatime: bool,
+    pub qsort: bool,
+
+    pub checksum: bool,
+    pub size_only: bool,
+    pub ignore_times: bool,
+    pub modify_window_secs: i64,
+    pub update: bool,
+    pub existing: bool,
+    pub ignore_existing: bool,
+    /// `--checksum-choice`, unchecked.
+    pub checksum_choice: Option<Vec<u8>>,
+    /// `--checksum-choice` leaves no checksum for `--checksum`; filled in by `resolve`.
+    pub no_file_sum: bool,
+
+    pub links: bool,
+    pub perms: bool,
+    pub executability: bool,
+    pub owner: bool,
+    pub group: bool,
+    pub times: bool,
+    pub atimes: u8,
+    pub omit_dir_times: bool,
+    pub omit_link_times: bool,
+    pub devices: bool,
+    pub specials: bool,
+    pub drop_devices: bool,
+    pub write_devices: bool,
+    pub hard_links: bool,
+    pub acls: bool,
+    pub xattrs: u8,
+    pub chmod: Vec<ModeChange>,
+    pub numeric_ids: bool,
+    pub usermap: Option<MapSaid>,
+    pub groupmap: Option<MapSaid>,
+    pub super_user: Option<bool>,
+    pub fake_super: bool,
+    pub safe_links: bool,
+    pub munge_links: bool,
+    pub keep_dirlinks: bool,
+    pub insecure_links: bool,
+    pub copy_as: Option<Vec<u8>>,
+    pub confine_root: Option<Vec<u8>>,
+
+    pub delete: DeleteSaid,
+    pub max_delete: Option<i32>,
+    pub force: bool,
+    pub ignore_errors: bool,
+
+    pub inplace: bool,
+    pub append: u8,
+    pub partial: bool,
+    pub partial_dir: Option<Vec<u8>>,
+    pub delay_updates: bool,
+    pub temp_dir: Option<Vec<u8>>,
+    pub backup: bool,
+    pub backup_dir: Option<Vec<u8>>,
+    pub suffix: Option<Vec<u8>>,
+    pub sparse: bool,
+    pub preallocate: bool,
+    pub fsync: bool,
+    pub mkpath: bool,
+
+    pub whole_file: Option<bool>,
+    pub fuzzy: u8,
+    /// `--compress-choice`, unchecked.
+    pub compress_choice: Option<Vec<u8>>,
+    pub alt_kind: Option<AltKind>,
+    pub alt_dirs: Vec<Vec<u8>>,
+    pub write_batch: bool,
+    pub only_write_batch: bool,
+    pub read_batch: bool,
+
+    pub verbose: u8,
+    pub quiet: u8,
+    pub info: InfoLevels,
+    pub debug: DebugLevels,
+    pub stats: bool,
+    pub progress: bool,
+    pub itemize: u8,
+    pub out_format: Option<Vec<u8>>,
+    pub log_file: Option<Vec<u8>>,
+    pub log_file_format: Option<Vec<u8>>,
+    /// Number of `-h`; counted from -1 after `--no-h`.
+    pub human: i8,
+    pub eight_bit: bool,
+    pub outbuf: Option<Outbuf>,
+    pub stderr: StderrMode,
+    pub dry_run: bool,
+
+    pub bwlimit: Option<u64>,
+    pub stop: Option<crate::options::output::StopAt>,
+    pub contimeout: i32,
+    /// `--max-alloc`, unchecked.
+    pub max_alloc: Option<Vec<u8>>,
+    pub password_file: bool,
+    pub secluded_args: Option<bool>,
+    pub old_args: Option<u8>,
+    pub protocol: Option<i32>,
+    pub iconv: Option<Vec<u8>>,
+    pub remote_options: Vec<Vec<u8>>,
+}

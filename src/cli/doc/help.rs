@@ -1,0 +1,120 @@
+//! `--help`.
+
+use super::version::version_text;
+use crate::cli::flag::{Arity, Flag, Support};
+use crate::cli::flags;
+
+/// Width of the column of names.
+const NAMES_WIDTH: usize = 24;
+
+/// Version, usage and every option: what `--help` prints.
+pub fn help_text() -> String {
+    let mut out = version_text();
+    out.push('\n');
+    out.push_str(&usage_text());
+    out.push_str("\nOptions\n");
+    for flag in flags::all().filter(|flag| flag.support != Support::Handover) {
+        push(&mut out, &names(flag), flag.help);
+        for alias in flag.aliases {
+            push(
+                &mut out,
+                &format!("--{alias}"),
+                &format!("same as --{}", flag.long),
+            );
+        }
+        if let [first, others @ ..] = flag.negations
+            && !flag.help_off.is_empty()
+        {
+            push(&mut out, &format!("--{first}"), flag.help_off);
+            for other in others {
+                push(
+                    &mut out,
+                    &format!("--{other}"),
+                    &format!("same as --{first}"),
+                );
+            }
+        }
+        if flag.long == "outbuf" {
+            push(
+                &mut out,
+                "--no-OPTION",
+                "take OPTION back, or what another implied (--no-D)",
+            );
+        }
+    }
+    out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");
+    out.push_str("docs/OPTIONS.md says of each option how far this version carries it out.\n");
+    out
+}
+
+/// The ways to call the program.
+pub fn usage_text() -> String {
+    let mut out = String::from("sparsync copies trees of files, as rsync does, in less time.\n\n");
+    for (at, operands) in [
+        "SRC [SRC]... DEST",
+        "SRC [SRC]... [USER@]HOST:DEST",
+        "SRC [SRC]... [USER@]HOST::DEST",
+        "SRC [SRC]... rsync://[USER@]HOST[:PORT]/DEST",
+        "[USER@]HOST:SRC [DEST]",
+        "[USER@]HOST::SRC [DEST]",
+        "rsync://[USER@]HOST[:PORT]/SRC [DEST]",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = if at == 0 { "Usage:" } else { "  or  " };
+        out.push_str(&format!("{before} sparsync [OPTION]... {operands}\n"));
+    }
+    out.push_str("Everything but the first is carried out by the installed rsync for now.\n");
+    out
+}
+
+fn push(out: &mut String, names: &str, help: &str) {
+    out.push_str(&format!("{names:<NAMES_WIDTH$} {help}\n"));
+}
+
+/// `--suffix=SUFFIX`, `--verbose, -v`.
+fn names(flag: &Flag) -> String {
+    let value = match flag.arity {
+        Arity::Switch => String::new(),
+        Arity::Value(word) => format!("={word}"),
+    };
+    let mut names = Vec::new();
+    if !flag.long.is_empty() {
+        names.push(format!("--{}{value}", flag.long));
+    }
+    names.extend(flag.short.map(|letter| format!("-{letter}")));
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_find_the_options_that_they_look_for() {
+        let help = help_text();
+        for word in [
+            "--old-args",
+            "no-motd",
+            "contimeout",
+            "--protect-args",
+            "--secluded-args",
+            "--iconv",
+            "--mkpath",
+        ] {
+            assert!(help.contains(word), "{word}");
+        }
+        assert!(help.contains("\n--no-whole-file          copy only"));
+        assert!(help.contains("\n-P                       same as --partial --progress\n"));
+    }
+
+    #[test]
+    fn each_option_has_one_short_line() {
+        for flag in flags::all() {
+            assert!(!flag.help.is_empty(), "{}", flag.shown());
+        }
+        assert!(help_text().lines().all(|line| line.len() <= 100));
+        assert!(flags::all().all(|flag| names(flag).len() <= NAMES_WIDTH));
+    }
+}

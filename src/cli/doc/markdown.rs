@@ -1,0 +1,74 @@
+//! docs/OPTIONS.md, written and checked by its test; see `scripts/options`.
+
+use crate::cli::flag::{Arity, Support};
+use crate::cli::flags;
+
+/// The text of docs/OPTIONS.md.
+pub fn options_markdown() -> String {
+    let mut out = String::from(
+        "# Options\n\n\
+         Made from the table in `src/cli/flags/` by `scripts/options`; do not edit.\n\n\
+         Every option of rsync 3.5.0 is read. What it does on a local copy is in the last column:\n\n\
+         - **yes**: as in rsync.\n\
+         - **no effect**: accepted; it changes nothing on a local copy, as in rsync.\n\
+         - **not yet**: the run ends with exit 4 before anything is touched, and names the option.\n\
+         - **refused**: rsync refuses it on Linux, and so does sparsync.\n\
+         - **rsync**: the whole run is handed to the installed rsync.\n\n\
+         A run with a remote operand is handed to the installed rsync with all its options.\n\n\
+         | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
+    );
+    for flag in flags::all() {
+        let mut also: Vec<String> = flag
+            .aliases
+            .iter()
+            .map(|name| format!("`--{name}`"))
+            .collect();
+        if !flag.long.is_empty() {
+            also.extend(flag.short.map(|letter| format!("`-{letter}`")));
+        }
+        also.extend(flag.negations.iter().map(|name| format!("`--{name}`")));
+        let argument = match flag.arity {
+            Arity::Switch => String::new(),
+            Arity::Value(word) => format!("`{}`", word.replace('|', "\\|")),
+        };
+        let support = match flag.support {
+            Support::Yes => "yes",
+            Support::NoEffect => "no effect",
+            Support::NotYet => "not yet",
+            Support::Refused => "refused",
+            Support::Handover => "rsync",
+        };
+        let man = if flag.man.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", flag.man)
+        };
+        let help = format!("{}.{man}", flag.help).replace('|', "\\|");
+        out.push_str(&format!(
+            "| `{}` | {} | {argument} | {help} | {support} |\n",
+            flag.shown(),
+            also.join(" ")
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `scripts/options` sets SPARSYNC_BLESS to write the file anew.
+    #[test]
+    fn the_file_is_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/OPTIONS.md");
+        let text = options_markdown();
+        if std::env::var_os("SPARSYNC_BLESS").is_some() {
+            std::fs::write(path, &text).expect("docs/OPTIONS.md can be written");
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            found == text,
+            "docs/OPTIONS.md is not what the table says: run scripts/options"
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! `--version` and `-VV`.
+//!
+//! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A
+//! capability is listed as ours only when a local copy has it: the rest is the installed rsync's.
+
+use super::{RSYNC_PROTOCOL, RSYNC_VERSION};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// One capability: rsync's words for it, its key and value in the JSON.
+struct Capability(&'static str, &'static str, &'static str);
+
+const CAPABILITIES: &[Capability] = &[
+    Capability("64-bit files", "file_bits", "64"),
+    Capability("64-bit inums", "inum_bits", "64"),
+    Capability("64-bit timestamps", "timestamp_bits", "64"),
+    Capability("64-bit long ints", "long_int_bits", "64"),
+    Capability("no socketpairs", "socketpairs", "false"),
+    Capability("symlinks", "symlinks", "true"),
+    Capability("symtimes", "symtimes", "true"),
+    Capability("hardlinks", "hardlinks", "true"),
+    Capability("hardlink-specials", "hardlink_specials", "true"),
+    Capability("hardlink-symlinks", "hardlink_symlinks", "true"),
+    Capability("no IPv6", "IPv6", "false"),
+    Capability("atimes", "atimes", "true"),
+    Capability("no batchfiles", "batchfiles", "false"),
+    Capability("inplace", "inplace", "true"),
+    Capability("append", "append", "true"),
+    Capability("ACLs", "ACLs", "true"),
+    Capability("no ACL-at", "ACL_at", "false"),
+    Capability("xattrs", "xattrs", "true"),
+    Capability("optional secluded-args", "secluded_args", "\"optional\""),
+    Capability("no iconv", "iconv", "false"),
+    Capability("prealloc", "prealloc", "true"),
+    Capability("stop-at", "stop_at", "true"),
+    Capability("no crtimes", "crtimes", "false"),
+];
+
+/// What `--version` prints.
+pub fn version_text() -> String {
+    let mut out = format!(
+        "rsync  version {RSYNC_VERSION}  protocol version {RSYNC_PROTOCOL}\n\
+         This is sparsync {VERSION}: not rsync itself, but a replacement for that release.\n\
+         Runs with a remote operand are handed to the installed rsync.\n\
+         Capabilities:\n"
+    );
+    wrap(&mut out, CAPABILITIES.iter().map(|capability| capability.0));
+    out.push_str(
+        "Optimizations:\n    no SIMD-roll, no asm-roll, no openssl-crypto, no asm-MD5\n\
+         Checksum list:\n    none\nCompress list:\n    none\nDaemon auth list:\n    none\n\n\
+         sparsync is free software under the MIT or the Apache-2.0 licence.\nIt comes without any warranty.\n",
+    );
+    out
+}
+
+/// Words with commas, in indented lines that fit a terminal.
+fn wrap<'a>(out: &mut String, words: impl ExactSizeIterator<Item = &'a str>) {
+    const INDENT: &str = "    ";
+    const WIDTH: usize = 76;
+    let mut line = String::new();
+    let last = words.len();
+    for (at, word) in words.enumerate() {
+        let comma = if at + 1 < last { "," } else { "" };
+        if !line.is_empty() && INDENT.len() + line.len() + 1 + word.len() + comma.len() > WIDTH {
+            out.push_str(&format!("{INDENT}{line}\n"));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        line.push_str(comma);
+    }
+    out.push_str(&format!("{INDENT}{line}\n"));
+}
+
+/// What `-VV` prints: rsync's keys, and `implementation` and `implementation_version` of our own.
+pub fn version_json() -> String {
+    let capabilities: Vec<String> = CAPABILITIES
+        .iter()
+        .map(|Capability(_, key, value)| format!("    \"{key}\": {value}"))
+        .collect();
+    format!(
+        r#"{{
+  "program": "rsync",
+  "version": "{RSYNC_VERSION}",
+  "protocol": "{RSYNC_PROTOCOL}.0",
+  "implementation": "sparsync",
+  "implementation_version": "{VERSION}",
+  "capabilities": {{
+{}
+  }},
+  "optimizations": {{
+    "SIMD_roll": false, "asm_roll": false, "openssl_crypto": false, "asm_MD5": false
+  }},
+  "checksum_list": [
+    "none"
+  ],
+  "compress_list": [
+    "none"
+  ],
+  "daemon_auth_list": [
+  ],
+  "license": "MIT OR Apache-2.0",
+  "caveat": "sparsync comes without any warranty"
+}}
+"#,
+        capabilities.join(",\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_find_what_they_read() {
+        let text = version_text();
+        assert!(text.starts_with("rsync  version 3.5.0  protocol version 32\n"));
+        let capabilities = text
+            .split("Capabilities:")
+            .nth(1)
+            .and_then(|rest| rest.split("\n\n").next())
+            .unwrap();
+        assert!(capabilities.contains("ACLs,") && capabilities.contains("xattrs,"));
+        assert!(text.contains("sparsync"));
+        assert!(text.lines().all(|line| line.len() < 80));
+    }
+
+    #[test]
+    fn the_json_is_balanced_and_has_rsyncs_keys() {
+        let text = version_json();
+        for key in [
+            "\"program\": \"rsync\"",
+            "\"version\": \"3.5.0\"",
+            "\"ACLs\": true",
+            "\"xattrs\": true",
+            "\"atimes\": true",
+            "\"crtimes\": false",
+            "\"hardlink_symlinks\": true",
+            "\"checksum_list\": [",
+            "\"implementation\": \"sparsync\"",
+        ] {
+            assert!(text.contains(key), "{key}");
+        }
+        assert_eq!(
+            text.matches(['{', '[']).count(),
+            text.matches(['}', ']']).count()
+        );
+        assert!(!text.contains(",\n  }") && !text.contains(",\n}"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Options about when two entries count as the same.
+
+use crate::cli::flag::{Arity, Flag, Support};
+use crate::cli::value::number;
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "checksum",
+        short: Some('c'),
+        negations: &["no-checksum", "no-c"],
+        help: "compare content, not size and time",
+        set: |args, _| {
+            args.checksum = true;
+            Ok(())
+        },
+        unset: |args| args.checksum = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "size-only",
+        help: "equal size is enough",
+        set: |args, _| {
+            args.size_only = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "ignore-times",
+        short: Some('I'),
+        help: "copy files even if size and time are equal",
+        set: |args, _| {
+            args.ignore_times = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "modify-window",
+        short: Some('@'),
+        arity: Arity::Value("NUM"),
+        help: "times that differ by NUM seconds are equal; below 0 compares nanoseconds",
+        set: |args, given| {
+            args.modify_window_secs = i64::from(number::int(given)?);
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "update",
+        short: Some('u'),
+        help: "leave files alone that are newer at the destination",
+        set: |args, _| {
+            args.update = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "existing",
+        aliases: &["ignore-non-existing"],
+        help: "create nothing new",
+        set: |args, _| {
+            args.existing = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "ignore-existing",
+        help: "leave files alone that exist at the destination",
+        set: |args, _| {
+            args.ignore_existing = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "checksum-choice",
+        aliases: &["cc"],
+        arity: Arity::Value("STR"),
+        help: "choose the checksums (names are checked)",
+        man: "A local copy compares content with its own digest whatever is chosen.",
+        support: Support::NoEffect,
+        set: |args, given| {
+            args.checksum_choice = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "checksum-seed",
+        arity: Arity::Value("NUM"),
+        help: "set the seed of checksums",
+        support: Support::NoEffect,
+        set: |_, given| number::int(given).map(|_| ()),
+        ..Flag::SWITCH
+    },
+];

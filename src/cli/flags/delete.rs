@@ -1,0 +1,104 @@
+//! Options about what extra entries may go.
+
+use crate::cli::flag::{Arity, Flag};
+use crate::cli::value::number;
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "delete",
+        help: "remove what the sources do not have",
+        man: "Only directories that are copied whole lose their extras. Needs -r or -d.",
+        set: |args, _| {
+            args.delete.any = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "delete-before",
+        help: "remove before anything is copied",
+        set: |args, _| {
+            args.delete.any = true;
+            args.delete.before = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "delete-during",
+        aliases: &["del"],
+        help: "remove in each directory before it is copied (the default)",
+        set: |args, _| {
+            args.delete.any = true;
+            args.delete.during = true;
+            args.delete.delay = false;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "delete-delay",
+        help: "find extras on the way, remove them at the end",
+        set: |args, _| {
+            args.delete.any = true;
+            args.delete.during = true;
+            args.delete.delay = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "delete-after",
+        help: "find and remove extras at the end",
+        set: |args, _| {
+            args.delete.any = true;
+            args.delete.after = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "delete-excluded",
+        help: "remove what the rules exclude, too",
+        set: |args, _| {
+            args.delete.any = true;
+            args.delete.excluded = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "ignore-errors",
+        negations: &["no-ignore-errors"],
+        help: "remove even if a source could not be read",
+        set: |args, _| {
+            args.ignore_errors = true;
+            Ok(())
+        },
+        unset: |args| args.ignore_errors = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "force",
+        negations: &["no-force"],
+        help: "a directory with content may make way for a file",
+        set: |args, _| {
+            args.force = true;
+            Ok(())
+        },
+        unset: |args| args.force = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "max-delete",
+        arity: Arity::Value("NUM"),
+        help: "remove at most NUM entries",
+        man: "The rest stays, and the run ends with exit 25.",
+        set: |args, given| {
+            args.max_delete = Some(number::int(given)?);
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+];

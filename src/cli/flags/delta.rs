@@ -1,0 +1,194 @@
+//! Options about whole files, deltas, other bases, compression and batches.
+
+use crate::cli::args::Args;
+use crate::cli::flag::{Arity, Flag, Support, refuse};
+use crate::cli::value::{number, size};
+use crate::error::Result;
+use crate::options::AltKind;
+
+/// rsync's name for an alternate destination's option.
+pub fn alt_name(kind: AltKind) -> &'static str {
+    match kind {
+        AltKind::Compare => "--compare-dest",
+        AltKind::Copy => "--copy-dest",
+        AltKind::Link => "--link-dest",
+    }
+}
+
+fn add_alt(args: &mut Args, kind: AltKind, dir: &[u8]) -> Result<()> {
+    const MAX_DIRS: usize = 20;
+    let name = alt_name(kind);
+    if let Some(prior) = args.alt_kind.filter(|&prior| prior != kind) {
+        let prior = alt_name(prior);
+        return Err(refuse(format!(
+            "ERROR: the {name} option conflicts with the {prior} option"
+        )));
+    }
+    if args.alt_dirs.len() >= MAX_DIRS {
+        return Err(refuse(format!(
+            "ERROR: at most {MAX_DIRS} {name} args may be specified"
+        )));
+    }
+    args.alt_kind = Some(kind);
+    args.alt_dirs.push(dir.to_vec());
+    Ok(())
+}
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "whole-file",
+        short: Some('W'),
+        negations: &["no-whole-file", "no-W"],
+        help: "copy files whole (the default between local trees)",
+        help_off: "copy only what changed inside of files",
+        man: "The negation is not carried out yet on a local copy.",
+        set: |args, _| {
+            args.whole_file = Some(true);
+            Ok(())
+        },
+        unset: |args| args.whole_file = Some(false),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "block-size",
+        short: Some('B'),
+        arity: Arity::Value("SIZE"),
+        help: "set the block size of the delta algorithm",
+        support: Support::NoEffect,
+        set: |_, given| {
+            let limits = size::Limits {
+                min: 0,
+                min_text: "",
+                max: 1 << 17,
+                max_text: "128.00K",
+            };
+            size::size(given, "block-size", b'b', &limits).map(|_| ())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "fuzzy",
+        short: Some('y'),
+        negations: &["no-fuzzy", "no-y"],
+        help: "start from a file with a similar name",
+        support: Support::NotYet,
+        set: |args, _| {
+            args.fuzzy = args.fuzzy.saturating_add(1);
+            Ok(())
+        },
+        unset: |args| args.fuzzy = 0,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "compare-dest",
+        arity: Arity::Value("DIR"),
+        help: "leave out files that DIR has",
+        set: |args, given| add_alt(args, AltKind::Compare, given.value),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "copy-dest",
+        arity: Arity::Value("DIR"),
+        help: "copy files from DIR if they are the same there",
+        set: |args, given| add_alt(args, AltKind::Copy, given.value),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "link-dest",
+        arity: Arity::Value("DIR"),
+        help: "hard-link files from DIR if they are the same there",
+        set: |args, given| add_alt(args, AltKind::Link, given.value),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "compress",
+        short: Some('z'),
+        negations: &["no-compress", "no-z"],
+        help: "compress file data on the way",
+        support: Support::NoEffect,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "old-compress",
+        help: "same as --compress-choice=zlib",
+        support: Support::NoEffect,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "new-compress",
+        help: "same as --compress-choice=zlibx",
+        support: Support::NoEffect,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "compress-choice",
+        aliases: &["zc"],
+        arity: Arity::Value("STR"),
+        help: "choose the compression (names are checked)",
+        support: Support::NoEffect,
+        set: |args, given| {
+            args.compress_choice = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "compress-level",
+        aliases: &["zl"],
+        arity: Arity::Value("NUM"),
+        help: "set the level of compression",
+        support: Support::NoEffect,
+        set: |_, given| number::int(given).map(|_| ()),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "compress-threads",
+        aliases: &["zt"],
+        arity: Arity::Value("NUM"),
+        help: "set the threads of compression",
+        support: Support::NoEffect,
+        set: |_, given| number::int(given).map(|_| ()),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "skip-compress",
+        arity: Arity::Value("LIST"),
+        help: "leave files with these suffixes uncompressed",
+        support: Support::NoEffect,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "write-batch",
+        arity: Arity::Value("FILE"),
+        help: "copy, and record it in FILE",
+        support: Support::NotYet,
+        set: |args, _| {
+            args.write_batch = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "only-write-batch",
+        arity: Arity::Value("FILE"),
+        help: "record it without copying",
+        support: Support::NotYet,
+        set: |args, _| {
+            args.only_write_batch = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "read-batch",
+        arity: Arity::Value("FILE"),
+        help: "do what FILE records",
+        support: Support::NotYet,
+        set: |args, _| {
+            args.read_batch = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+];

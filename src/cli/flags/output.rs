@@ -1,0 +1,252 @@
+//! Options about what is told.
+
+use crate::cli::args::Tell;
+use crate::cli::flag::{Arity, Flag, Support, refuse};
+use crate::cli::value::words;
+use crate::options::{Outbuf, StderrMode};
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "verbose",
+        short: Some('v'),
+        negations: &["no-verbose", "no-v"],
+        help: "tell more; -vv more still",
+        man: "Each -v switches on groups of --info and --debug words; see --info=help.",
+        set: |args, _| {
+            args.verbose = args.verbose.saturating_add(1);
+            Ok(())
+        },
+        unset: |args| args.verbose = 0,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "info",
+        arity: Arity::Value("FLAGS"),
+        help: "choose what is told, word by word (see --info=help)",
+        man: "What is said here wins over what -v, -i, --stats and --progress imply.",
+        set: |args, given| {
+            if words::info(given.value, &mut args.info)? == words::Asked::Help {
+                args.tell = Some(Tell::InfoHelp);
+            }
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "debug",
+        arity: Arity::Value("FLAGS"),
+        help: "choose what is told for finding faults (see --debug=help)",
+        man: "Every word of rsync is accepted; those about the wire have nothing to tell on a local copy.",
+        set: |args, given| {
+            if words::debug(given.value, &mut args.debug)? == words::Asked::Help {
+                args.tell = Some(Tell::DebugHelp);
+            }
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "stderr",
+        arity: Arity::Value("e|a|c"),
+        help: "what goes to stderr: errors, all, or client's choice",
+        set: |args, given| {
+            let begins =
+                |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
+            args.stderr = if begins("errors") {
+                StderrMode::Errors
+            } else if begins("all") {
+                StderrMode::All
+            } else if begins("client") {
+                StderrMode::Client
+            } else {
+                let why = b"\" is not one of errors, all, or client";
+                return Err(refuse([b"--stderr mode \"", given.value, why].concat()));
+            };
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "msgs2stderr",
+        negations: &["no-msgs2stderr"],
+        help: "same as --stderr=all",
+        man: "The negation is --stderr=client.",
+        set: |args, _| {
+            args.stderr = StderrMode::All;
+            Ok(())
+        },
+        unset: |args| args.stderr = StderrMode::Client,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "quiet",
+        short: Some('q'),
+        help: "tell errors only",
+        set: |args, _| {
+            args.quiet = args.quiet.saturating_add(1);
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "no-motd",
+        negations: &["motd"],
+        help: "do not show a daemon's message of the day",
+        support: Support::NoEffect,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "outbuf",
+        arity: Arity::Value("N|L|B"),
+        help: "buffer standard output not at all, by line, or by block",
+        set: |args, given| {
+            args.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
+                Some(b'N' | b'U') => Outbuf::None,
+                Some(b'L') => Outbuf::Line,
+                Some(b'B' | b'F') => Outbuf::Block,
+                _ => return Err(refuse("Invalid --outbuf setting -- specify N, L, or B.")),
+            });
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "stats",
+        help: "tell counts and sizes at the end",
+        set: |args, _| {
+            args.stats = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "8-bit-output",
+        short: Some('8'),
+        negations: &["no-8-bit-output", "no-8"],
+        help: "print bytes above 127 in names as they are",
+        set: |args, _| {
+            args.eight_bit = true;
+            Ok(())
+        },
+        unset: |args| args.eight_bit = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "human-readable",
+        short: Some('h'),
+        negations: &["no-human-readable", "no-h"],
+        help: "print numbers with units of 1000; -hh of 1024",
+        man: "Without it digits are grouped; --no-h prints them plainly.",
+        set: |args, _| {
+            args.human = args.human.saturating_add(1);
+            Ok(())
+        },
+        unset: |args| args.human = -1,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "progress",
+        negations: &["no-progress"],
+        help: "show the progress of each file",
+        set: |args, _| {
+            args.progress = true;
+            Ok(())
+        },
+        unset: |args| args.progress = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        short: Some('P'),
+        help: "same as --partial --progress",
+        set: |args, _| {
+            args.progress = true;
+            args.partial = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "itemize-changes",
+        short: Some('i'),
+        negations: &["no-itemize-changes", "no-i"],
+        help: "tell what changed in each entry; -ii lists unchanged ones too",
+        set: |args, _| {
+            args.itemize = args.itemize.saturating_add(1);
+            Ok(())
+        },
+        unset: |args| args.itemize = 0,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "out-format",
+        aliases: &["log-format"],
+        arity: Arity::Value("FORMAT"),
+        help: "tell of each entry in this format",
+        man: "%n is the name, %i the itemized change, %l the length, %L the link's target; see rsync(1).",
+        set: |args, given| {
+            args.out_format = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "log-file",
+        arity: Arity::Value("FILE"),
+        help: "write what is done to FILE",
+        set: |args, given| {
+            args.log_file = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "log-file-format",
+        arity: Arity::Value("FMT"),
+        help: "the format of the log's lines (default %i %n%L)",
+        set: |args, given| {
+            args.log_file_format = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "dry-run",
+        short: Some('n'),
+        help: "decide and tell, but change nothing",
+        set: |args, _| {
+            args.dry_run = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "list-only",
+        help: "list the sources instead of copying them",
+        man: "One source and no destination mean the same.",
+        set: |args, _| {
+            args.list_only = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "version",
+        short: Some('V'),
+        help: "print version and capabilities; -VV as JSON",
+        set: |args, _| {
+            args.version += 1;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "help",
+        help: "print this help (-h alone does, too)",
+        set: |args, _| {
+            args.tell = Some(Tell::Help);
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+];

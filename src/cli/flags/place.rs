@@ -1,0 +1,155 @@
+//! Options about how bytes land in the destination.
+
+use crate::cli::flag::{Arity, Flag};
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "inplace",
+        negations: &["no-inplace"],
+        help: "write into the existing file",
+        set: |args, _| {
+            args.inplace = true;
+            Ok(())
+        },
+        unset: |args| args.inplace = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "append",
+        negations: &["no-append"],
+        help: "only add what a shorter file lacks",
+        set: |args, _| {
+            args.append = 1;
+            Ok(())
+        },
+        unset: |args| args.append = 0,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "append-verify",
+        help: "the same, and check what was there",
+        set: |args, _| {
+            args.append = 2;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "partial",
+        negations: &["no-partial"],
+        help: "keep files that were interrupted",
+        set: |args, _| {
+            args.partial = true;
+            Ok(())
+        },
+        unset: |args| args.partial = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "partial-dir",
+        arity: Arity::Value("DIR"),
+        help: "keep them in DIR",
+        man: "RSYNC_PARTIAL_DIR names it for --partial.",
+        set: |args, given| {
+            args.partial_dir = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "delay-updates",
+        negations: &["no-delay-updates"],
+        help: "put all new files in place at the end",
+        set: |args, _| {
+            args.delay_updates = true;
+            Ok(())
+        },
+        unset: |args| args.delay_updates = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "temp-dir",
+        short: Some('T'),
+        arity: Arity::Value("DIR"),
+        help: "write unfinished files in DIR",
+        set: |args, given| {
+            args.temp_dir = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "backup",
+        short: Some('b'),
+        negations: &["no-backup"],
+        help: "keep what is replaced or removed",
+        set: |args, _| {
+            args.backup = true;
+            Ok(())
+        },
+        unset: |args| args.backup = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "backup-dir",
+        arity: Arity::Value("DIR"),
+        help: "keep it in DIR (implies --backup)",
+        set: |args, given| {
+            args.backup_dir = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "suffix",
+        arity: Arity::Value("SUFFIX"),
+        help: "name backups so (default ~ without --backup-dir)",
+        set: |args, given| {
+            args.suffix = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "sparse",
+        short: Some('S'),
+        negations: &["no-sparse", "no-S"],
+        help: "make holes of runs of zeros",
+        set: |args, _| {
+            args.sparse = true;
+            Ok(())
+        },
+        unset: |args| args.sparse = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "preallocate",
+        help: "allocate files before they are written",
+        set: |args, _| {
+            args.preallocate = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "fsync",
+        help: "have every file on disk before it counts as written",
+        set: |args, _| {
+            args.fsync = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "mkpath",
+        negations: &["no-mkpath"],
+        help: "create all missing directories of the destination path",
+        set: |args, _| {
+            args.mkpath = true;
+            Ok(())
+        },
+        unset: |args| args.mkpath = false,
+        ..Flag::SWITCH
+    },
+];

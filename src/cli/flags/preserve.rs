@@ -1,0 +1,388 @@
+//! Options about attributes that are kept, mapped or changed on the way.
+
+use crate::cli::args::{Args, MapSaid};
+use crate::cli::flag::{Arity, Flag, Support, refuse};
+use crate::cli::value::chmod;
+use crate::error::Result;
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "links",
+        short: Some('l'),
+        negations: &["no-links", "no-l"],
+        help: "copy symlinks as symlinks",
+        set: |args, _| {
+            args.links = true;
+            Ok(())
+        },
+        unset: |args| args.links = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "safe-links",
+        help: "leave out symlinks that lead out of the tree",
+        set: |args, _| {
+            args.safe_links = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "insecure-links",
+        negations: &["no-insecure-links"],
+        help: "follow symlinks of other owners in paths given by options",
+        set: |args, _| {
+            args.insecure_links = true;
+            Ok(())
+        },
+        unset: |args| args.insecure_links = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "munge-links",
+        negations: &["no-munge-links"],
+        help: "make symlinks unusable, and usable again on the way back",
+        set: |args, _| {
+            args.munge_links = true;
+            Ok(())
+        },
+        unset: |args| args.munge_links = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "keep-dirlinks",
+        short: Some('K'),
+        help: "a symlink to a directory at the destination stands for it",
+        set: |args, _| {
+            args.keep_dirlinks = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "hard-links",
+        short: Some('H'),
+        negations: &["no-hard-links", "no-H"],
+        help: "keep hard links among the entries copied",
+        set: |args, _| {
+            args.hard_links = true;
+            Ok(())
+        },
+        unset: |args| args.hard_links = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "perms",
+        short: Some('p'),
+        negations: &["no-perms", "no-p"],
+        help: "keep permissions",
+        set: |args, _| {
+            args.perms = true;
+            Ok(())
+        },
+        unset: |args| args.perms = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "executability",
+        short: Some('E'),
+        help: "keep whether a file is executable",
+        set: |args, _| {
+            args.executability = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "chmod",
+        arity: Arity::Value("CHMOD"),
+        help: "change permissions on the way",
+        man: "As chmod(1), with D or F in front for directories or files only; may be given more than once.",
+        set: |args, given| {
+            match chmod::parse(given.value, args.umask) {
+                Some(changes) => args.chmod.extend(changes),
+                None => {
+                    return Err(refuse(
+                        [b"Invalid argument passed to --chmod (", given.value, b")"].concat(),
+                    ));
+                }
+            }
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "acls",
+        short: Some('A'),
+        negations: &["no-acls", "no-A"],
+        help: "keep ACLs (implies --perms)",
+        set: |args, _| {
+            args.acls = true;
+            args.perms = true;
+            Ok(())
+        },
+        unset: |args| args.acls = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "xattrs",
+        short: Some('X'),
+        negations: &["no-xattrs", "no-X"],
+        help: "keep extended attributes; -XX rsync's own, too",
+        set: |args, _| {
+            args.xattrs = args.xattrs.saturating_add(1).min(2);
+            Ok(())
+        },
+        unset: |args| args.xattrs = 0,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "owner",
+        short: Some('o'),
+        negations: &["no-owner", "no-o"],
+        help: "keep the owner (super-user only)",
+        set: |args, _| {
+            args.owner = true;
+            Ok(())
+        },
+        unset: |args| args.owner = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "group",
+        short: Some('g'),
+        negations: &["no-group", "no-g"],
+        help: "keep the group",
+        set: |args, _| {
+            args.group = true;
+            Ok(())
+        },
+        unset: |args| args.group = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "devices",
+        negations: &["no-devices"],
+        help: "keep device files (super-user only)",
+        set: |args, _| {
+            args.devices = true;
+            Ok(())
+        },
+        unset: |args| args.devices = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "specials",
+        negations: &["no-specials"],
+        help: "keep named pipes and sockets",
+        set: |args, _| {
+            args.specials = true;
+            Ok(())
+        },
+        unset: |args| args.specials = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        short: Some('D'),
+        negations: &["no-D"],
+        help: "same as --devices --specials",
+        set: |args, _| {
+            args.devices = true;
+            args.specials = true;
+            Ok(())
+        },
+        unset: |args| {
+            args.devices = false;
+            args.specials = false;
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "drop-D",
+        negations: &["no-drop-D"],
+        help: "create no devices and specials at the destination",
+        set: |args, _| {
+            args.drop_devices = true;
+            Ok(())
+        },
+        unset: |args| args.drop_devices = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "write-devices",
+        negations: &["no-write-devices"],
+        help: "write file data into existing devices (implies --inplace)",
+        set: |args, _| {
+            args.write_devices = true;
+            Ok(())
+        },
+        unset: |args| args.write_devices = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "times",
+        short: Some('t'),
+        negations: &["no-times", "no-t"],
+        help: "keep modification times",
+        set: |args, _| {
+            args.times = true;
+            Ok(())
+        },
+        unset: |args| args.times = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "atimes",
+        short: Some('U'),
+        negations: &["no-atimes", "no-U"],
+        help: "keep access times; -UU implies --open-noatime",
+        set: |args, _| {
+            args.atimes = args.atimes.saturating_add(1);
+            if args.atimes > 1 {
+                args.open_noatime = true;
+            }
+            Ok(())
+        },
+        unset: |args| args.atimes = 0,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "crtimes",
+        short: Some('N'),
+        negations: &["no-crtimes", "no-N"],
+        help: "keep creation times (not on this system)",
+        support: Support::Refused,
+        set: |_, _| Err(refuse("This rsync does not support --crtimes (-N)")),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "omit-dir-times",
+        short: Some('O'),
+        negations: &["no-omit-dir-times", "no-O"],
+        help: "leave the times of directories alone",
+        set: |args, _| {
+            args.omit_dir_times = true;
+            Ok(())
+        },
+        unset: |args| args.omit_dir_times = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "omit-link-times",
+        short: Some('J'),
+        negations: &["no-omit-link-times", "no-J"],
+        help: "leave the times of symlinks alone",
+        set: |args, _| {
+            args.omit_link_times = true;
+            Ok(())
+        },
+        unset: |args| args.omit_link_times = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "super",
+        negations: &["no-super"],
+        help: "try what needs the super-user",
+        set: |args, _| {
+            args.super_user = Some(true);
+            Ok(())
+        },
+        unset: |args| args.super_user = Some(false),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "fake-super",
+        help: "keep privileged attributes in extended attributes",
+        set: |args, _| {
+            args.fake_super = true;
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "numeric-ids",
+        negations: &["no-numeric-ids"],
+        help: "keep owner and group by number, not by name",
+        set: |args, _| {
+            args.numeric_ids = true;
+            Ok(())
+        },
+        unset: |args| args.numeric_ids = false,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "usermap",
+        arity: Arity::Value("STRING"),
+        help: "map owners: FROM:TO,...",
+        set: |args, given| set_map(args, Map::User, given.value, false),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "groupmap",
+        arity: Arity::Value("STRING"),
+        help: "map groups: FROM:TO,...",
+        set: |args, given| set_map(args, Map::Group, given.value, false),
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "chown",
+        arity: Arity::Value("USER:GROUP"),
+        help: "make USER and GROUP the owner of everything",
+        set: |args, given| {
+            let (user, group) = match given.value.iter().position(|&b| b == b':') {
+                Some(colon) => (&given.value[..colon], &given.value[colon + 1..]),
+                None => (given.value, &b""[..]),
+            };
+            if !user.is_empty() {
+                set_map(args, Map::User, &[b"*:", user].concat(), true)?;
+            }
+            if !group.is_empty() {
+                set_map(args, Map::Group, &[b"*:", group].concat(), true)?;
+            }
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "copy-as",
+        arity: Arity::Value("USER[:GROUP]"),
+        help: "do the copying as USER",
+        support: Support::NotYet,
+        set: |args, given| {
+            args.copy_as = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+];
+
+#[derive(Clone, Copy)]
+enum Map {
+    User,
+    Group,
+}
+
+fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()> {
+    let (said, name, affecting) = match map {
+        Map::User => (&mut args.usermap, "usermap", "user"),
+        Map::Group => (&mut args.groupmap, "groupmap", "group"),
+    };
+    if let Some(prior) = said {
+        return Err(refuse(match (prior.by_chown, by_chown) {
+            (false, false) => format!("You can only specify --{name} once."),
+            (true, true) => format!("You can only specify a {affecting}-affecting --chown once."),
+            (false, true) => format!("--chown conflicts with prior --{name}."),
+            (true, false) => format!("--{name} conflicts with prior --chown."),
+        }));
+    }
+    *said = Some(MapSaid {
+        by_chown,
+        text: text.to_vec(),
+    });
+    match map {
+        Map::User => args.owner = true,
+        Map::Group => args.group = true,
+    }
+    Ok(())
+}

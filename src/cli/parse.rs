@@ -1,0 +1,580 @@
+//! The walk over the words of a command line, as popt walks them.
+//!
+//! lexopt cuts the words; the table says which of them take an argument. What an option means is not
+//! known here.
+
+use super::args::Args;
+use super::flag::{Arity, Flag, Given, Way, by_long, by_short, refuse};
+use super::operand::Operand;
+use crate::error::{Error, Result};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// An option of the user's own making: `rsync alias -Z --no-p --chmod=ugo=rwX` in a popt file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alias {
+    /// `-Z` or `--mine`.
+    pub name: Vec<u8>,
+    /// What it stands for.
+    pub words: Vec<Vec<u8>>,
+}
+
+/// Reads the aliases for rsync in the text of a popt file. Lines that are something else are left out.
+pub fn aliases(text: &[u8]) -> Vec<Alias> {
+    let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
+    for line in text.split(|&b| b == b'\n') {
+        let (part, more) = match line.strip_suffix(b"\\") {
+            Some(part) => (part, true),
+            None => (line, false),
+        };
+        if let Some(last) = lines.last_mut() {
+            last.extend_from_slice(part);
+        }
+        if !more {
+            lines.push(Vec::new());
+        }
+    }
+    let mut found = Vec::new();
+    for line in lines {
+        let mut words = split_words(&line).into_iter();
+        if words.next().as_deref() != Some(b"rsync") || words.next().as_deref() != Some(b"alias") {
+            continue;
+        }
+        let Some(name) = words.next() else { continue };
+        let words: Vec<_> = words.filter(|word| !word.starts_with(b"--POPT")).collect();
+        if !words.is_empty() {
+            found.push(Alias { name, words });
+        }
+    }
+    found
+}
+
+/// Cuts at blanks; quotes and backslashes keep blanks, as in a shell.
+fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    let mut bytes = line.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match quote {
+            Some(end) if byte == end => quote = None,
+            Some(_) => word.get_or_insert_default().push(byte),
+            None if byte == b'"' || byte == b'\'' => {
+                quote = Some(byte);
+                word.get_or_insert_default();
+            }
+            None if byte == b'\\' => word.get_or_insert_default().extend(bytes.next()),
+            None if byte.is_ascii_whitespace() => words.extend(word.take()),
+            None => word.get_or_insert_default().push(byte),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// A command line that was walked to its end, or as far as an option let it.
+#[derive(Debug)]
+pub struct Walked {
+    /// What the options said.
+    pub args: Args,
+    /// What was no option.
+    pub operands: Vec<Operand>,
+    /// The first mistake. Operands behind it are collected all the same: with a remote one the run is
+    /// handed over, and the mistake is rsync's to tell.
+    pub error: Option<Error>,
+}
+
+/// Walks the words behind the program's name.
+pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
+    let mut walk = Walk {
+        walked: Walked {
+            args,
+            operands: Vec::new(),
+            error: None,
+        },
+        aliases,
+        words: words.to_vec(),
+        parser: lexopt::Parser::from_args(words.iter().cloned()),
+        at: 0,
+        inside: Vec::new(),
+    };
+    while walk.step() {}
+    walk.walked
+}
+
+/// An alias that is being read in place.
+struct Inside {
+    name: Vec<u8>,
+    /// The word that called it, for messages.
+    called: Vec<u8>,
+    /// How many words are left when it has been read.
+    left: usize,
+}
+
+struct Walk<'a> {
+    walked: Walked,
+    aliases: &'a [Alias],
+    /// The words that `parser` was made of.
+    words: Vec<OsString>,
+    parser: lexopt::Parser,
+    /// Index of the word that the last option came from.
+    at: usize,
+    inside: Vec<Inside>,
+}
+
+impl Walk<'_> {
+    /// Reads one option or operand; `false` at the end.
+    fn step(&mut self) -> bool {
+        if let Some(left) = self.left() {
+            self.at = self.words.len() - left;
+            self.inside.retain(|alias| left > alias.left);
+        }
+        // A long name that is not UTF-8 comes back with its bytes replaced: no option has such a name.
+        let name = match self.parser.next() {
+            Ok(None) => return false,
+            Ok(Some(lexopt::Arg::Value(value))) => {
+                self.walked.operands.push(Operand::parse(&value.into_vec()));
+                return true;
+            }
+            Ok(Some(lexopt::Arg::Short(letter))) => Name::Short(letter),
+            Ok(Some(lexopt::Arg::Long(name))) => Name::Long(name.to_string()),
+            Err(_) => {
+                self.fail_with(b": option does not take an argument");
+                return true;
+            }
+        };
+        if self.expand(&name) {
+            return true;
+        }
+        let found = match &name {
+            Name::Short(letter) => by_short(*letter).map(|flag| (flag, Way::On)),
+            Name::Long(name) => by_long(name),
+        };
+        let Some((flag, way)) = found else {
+            self.fail_with(b": unknown option");
+            self.skip_word();
+            return true;
+        };
+        let outcome = self.take(flag, way, matches!(name, Name::Long(_)));
+        if let Err(error) = outcome {
+            self.fail(error);
+        }
+        true
+    }
+
+    fn take(&mut self, flag: &'static Flag, way: Way, is_long: bool) -> Result<()> {
+        if way == Way::Off || flag.arity == Arity::Switch {
+            if is_long && self.parser.optional_value().is_some() {
+                return Err(refuse(
+                    [&self.word()[..], b": option does not take an argument"].concat(),
+                ));
+            }
+            if self.silent() {
+                // `--server` hands over wherever it stands, behind a mistake or `--help`, too.
+                if flag.support == super::flag::Support::Handover {
+                    self.walked.args.handover = true;
+                }
+                return Ok(());
+            }
+            let word = self.word();
+            return match way {
+                Way::Off => {
+                    (flag.unset)(&mut self.walked.args);
+                    Ok(())
+                }
+                Way::On => (flag.set)(
+                    &mut self.walked.args,
+                    &Given {
+                        value: b"",
+                        word: &word,
+                    },
+                ),
+            };
+        }
+        let Ok(value) = self.parser.value() else {
+            return Err(refuse([&self.word()[..], b": missing argument"].concat()));
+        };
+        if self.silent() && flag.support != super::flag::Support::Handover {
+            return Ok(());
+        }
+        // The last word that belongs to the option: its own, or the one behind it.
+        let last = self
+            .left()
+            .map_or(self.at, |left| self.words.len() - left - 1);
+        let word = self
+            .words
+            .get(last)
+            .map_or(&b""[..], |word| word.as_bytes());
+        (flag.set)(
+            &mut self.walked.args,
+            &Given {
+                value: value.as_bytes(),
+                word,
+            },
+        )
+    }
+
+    /// Puts the words of an alias in its place; `false` when there is none of that name.
+    fn expand(&mut self, name: &Name) -> bool {
+        let name = match name {
+            Name::Short(letter) => format!("-{letter}"),
+            Name::Long(name) => format!("--{name}"),
+        };
+        let Some(alias) = self
+            .aliases
+            .iter()
+            .rev()
+            .find(|alias| alias.name == name.as_bytes())
+        else {
+            return false;
+        };
+        if self.inside.iter().any(|inside| inside.name == alias.name) {
+            return false;
+        }
+        let called = self.word();
+        let mut words: Vec<OsString> = alias
+            .words
+            .iter()
+            .cloned()
+            .map(OsString::from_vec)
+            .collect();
+        let rest: Vec<OsString> = if name.len() > 2 && name.starts_with("--") {
+            words.extend(self.parser.optional_value());
+            self.parser
+                .try_raw_args()
+                .map(Iterator::collect)
+                .unwrap_or_default()
+        } else {
+            // The other letters of the bundle come behind the alias.
+            let letters = self.parser.optional_value();
+            let mut rest: Vec<OsString> = letters
+                .map(|letters| [OsStr::new("-"), &letters].into_iter().collect())
+                .into_iter()
+                .collect();
+            rest.extend(self.parser.try_raw_args().into_iter().flatten());
+            rest
+        };
+        self.inside.push(Inside {
+            name: alias.name.clone(),
+            called,
+            left: rest.len(),
+        });
+        words.extend(rest);
+        self.parser = lexopt::Parser::from_args(words.iter().cloned());
+        self.words = words;
+        self.at = 0;
+        true
+    }
+
+    /// How many words were not touched yet; `None` inside a bundle or before a `=value`.
+    fn left(&mut self) -> Option<usize> {
+        self.parser
+            .try_raw_args()
+            .map(|words| words.as_slice().len())
+    }
+
+    /// The word that an error names.
+    fn word(&self) -> Vec<u8> {
+        match self.inside.first() {
+            Some(alias) => alias.called.clone(),
+            None => self
+                .words
+                .get(self.at)
+                .map(|word| word.as_bytes().to_vec())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Leaves out the rest of a word that has an unknown option in it.
+    fn skip_word(&mut self) {
+        let _ = self.parser.optional_value();
+    }
+
+    /// Whether nothing is recorded any more: popt stops at the first mistake and at `--help`.
+    fn silent(&self) -> bool {
+        self.walked.error.is_some() || self.walked.args.tell.is_some()
+    }
+
+    fn fail_with(&mut self, why: &[u8]) {
+        let error = refuse([&self.word()[..], why].concat());
+        self.fail(error);
+    }
+
+    fn fail(&mut self, error: Error) {
+        if !self.silent() {
+            self.walked.error = Some(error);
+        }
+    }
+}
+
+enum Name {
+    Short(char),
+    Long(String),
+}
+
+/// Whether `-h` asked for help: it does when the command line is a single word.
+pub fn lone_help(words: &[OsString], args: &Args) -> bool {
+    words.len() == 1 && args.human > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flags;
+    use super::*;
+
+    /// Every negation that rsync 3.5.0 accepts; `--no-detach` belongs to the daemon.
+    const NEGATIONS: &str = "--no-verbose --no-v --no-msgs2stderr --no-motd --no-human-readable --no-h --no-recursive --no-r \
+        --no-inc-recursive --no-i-r --no-dirs --no-d --no-perms --no-p --no-acls --no-A --no-xattrs --no-X --no-times --no-t \
+        --no-atimes --no-U --no-open-noatime --no-crtimes --no-N --no-omit-dir-times --no-O --no-omit-link-times --no-J --no-super \
+        --no-owner --no-o --no-group --no-g --no-D --no-devices --no-write-devices --no-specials --no-drop-D --no-links --no-l \
+        --no-insecure-links --no-munge-links --no-hard-links --no-H --no-relative --no-R --no-implied-dirs --no-i-d \
+        --no-one-file-system --no-x --no-sparse --no-S --no-inplace --no-append --no-force --no-ignore-errors --no-whole-file --no-W \
+        --no-checksum --no-c --no-fuzzy --no-y --no-compress --no-z --no-progress --no-partial --no-delay-updates \
+        --no-prune-empty-dirs --no-m --no-itemize-changes --no-i --no-bwlimit --no-backup --no-from0 --no-old-args --no-secluded-args \
+        --no-protect-args --no-s --no-numeric-ids --no-timeout --no-contimeout --no-iconv --no-8-bit-output --no-8 --no-mkpath \
+        --no-blocking-io --no-detach";
+
+    fn walked(line: &[&str]) -> Walked {
+        walk(
+            &line.iter().map(OsString::from).collect::<Vec<_>>(),
+            &[],
+            Args::default(),
+        )
+    }
+
+    fn refusal(line: &[&str]) -> String {
+        String::from_utf8(walked(line).error.expect("a mistake").message).unwrap()
+    }
+
+    fn said(line: &[&str]) -> Args {
+        let walked = walked(line);
+        assert!(walked.error.is_none(), "{line:?}: {:?}", walked.error);
+        walked.args
+    }
+
+    #[test]
+    fn all_88_negations_are_read() {
+        let names: Vec<&str> = NEGATIONS.split_whitespace().collect();
+        assert_eq!(names.len(), 88);
+        for name in names {
+            said(&[name]);
+            assert_eq!(
+                refusal(&[&format!("{name}=1")]),
+                format!("rsync: {name}=1: option does not take an argument")
+            );
+        }
+    }
+
+    #[test]
+    fn every_option_is_read_in_every_spelling() {
+        for flag in flags::all() {
+            let value = match flag.long {
+                "info" | "debug" => "all",
+                "stderr" => "all",
+                "outbuf" => "N",
+                "chmod" => "u+x",
+                "stop-at" => "23:59",
+                "remote-option" => "-n",
+                _ => "1",
+            };
+            let names = flag
+                .aliases
+                .iter()
+                .chain(Some(&flag.long))
+                .filter(|name| !name.is_empty());
+            let mut lines: Vec<Vec<String>> = Vec::new();
+            match flag.arity {
+                Arity::Switch => {
+                    lines.extend(names.map(|name| vec![format!("--{name}")]));
+                    lines.extend(flag.short.map(|letter| vec![format!("-{letter}")]));
+                }
+                Arity::Value(_) => {
+                    for name in names {
+                        lines.push(vec![format!("--{name}"), value.into()]);
+                        lines.push(vec![format!("--{name}={value}")]);
+                    }
+                    if let Some(letter) = flag.short {
+                        lines.push(vec![format!("-{letter}{value}")]);
+                        lines.push(vec![format!("-{letter}={value}")]);
+                        lines.push(vec![format!("-n{letter}"), value.into()]);
+                    }
+                }
+            }
+            for line in lines {
+                let line: Vec<&str> = line.iter().map(String::as_str).chain(["src"]).collect();
+                let walked = walked(&line);
+                assert_eq!(
+                    walked.error.is_some(),
+                    flag.long == "crtimes",
+                    "{line:?}: {:?}",
+                    walked.error
+                );
+                assert_eq!(walked.operands.len(), 1, "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_in_rsyncs_words() {
+        for (line, message) in [
+            (&["--bogus=1"][..], "--bogus=1: unknown option"),
+            (&["-aY"], "-aY: unknown option"),
+            (&["-a-b"], "-a-b: unknown option"),
+            (&["--verb"], "--verb: unknown option"),
+            (&["--=x"], "--=x: unknown option"),
+            (&["--no-a"], "--no-a: unknown option"),
+            (
+                &["--archive=x"],
+                "--archive=x: option does not take an argument",
+            ),
+            (&["-an=3"], "-an=3: option does not take an argument"),
+            (&["-a="], "-a=: option does not take an argument"),
+            (&["-ave"], "-ave: missing argument"),
+            (&["--exclude"], "--exclude: missing argument"),
+            (&["--timeout", "x"], "x: invalid numeric value"),
+            (&["-n@6x"], "-n@6x: invalid numeric value"),
+            (&["-n@", "6x"], "6x: invalid numeric value"),
+            (
+                &["--delete=x", "--bogus"],
+                "--delete=x: option does not take an argument",
+            ),
+        ] {
+            assert_eq!(refusal(line), format!("rsync: {message}"));
+        }
+    }
+
+    #[test]
+    fn words_are_cut_as_popt_does() {
+        let walk = walked(&[
+            "-avze",
+            "ssh",
+            "src",
+            "-n",
+            "--suffix=.o",
+            "-B5",
+            "--exclude",
+            "--",
+            "dst",
+            "--",
+            "-r",
+        ]);
+        assert!(walk.error.is_none());
+        assert!(walk.args.dry_run && walk.args.links);
+        assert_eq!(walk.args.suffix.as_deref(), Some(&b".o"[..]));
+        assert_eq!(
+            walk.args.rules,
+            [crate::options::RuleArg::Exclude(b"--".to_vec())]
+        );
+        let operands: Vec<_> = walk.operands.iter().map(Operand::as_bytes).collect();
+        assert_eq!(operands, [b"src", b"dst", &b"-r"[..]]);
+    }
+
+    #[test]
+    fn the_last_word_counts_and_repeats_add_up() {
+        assert!(!said(&["-a", "--no-p"]).perms);
+        assert_eq!(
+            said(&["--no-r", "-a"]).recursion,
+            super::super::args::Recursion::ByArchive
+        );
+        assert_eq!(said(&["-vv", "--no-v", "-v"]).verbose, 1);
+        assert_eq!(said(&["-xx"]).one_file_system, 2);
+        assert_eq!(
+            (said(&["-hh"]).human, said(&["--no-h", "-h"]).human),
+            (2, 0)
+        );
+        assert!(said(&["-UU", "--no-U"]).open_noatime);
+        assert!(!said(&["-D", "--no-D"]).specials);
+    }
+
+    #[test]
+    fn a_mistake_does_not_hide_a_remote_operand_or_a_server() {
+        let walk = walked(&["--bogus", "host:x", "dst"]);
+        assert!(walk.error.is_some() && walk.operands[0].is_remote());
+        assert!(walked(&["--bogus", "--server"]).args.handover);
+        assert!(walked(&["--bogus", "--config", "x"]).args.handover);
+    }
+
+    #[test]
+    fn popt_aliases_stand_for_words() {
+        let text = b"# x\nrsync alias -Z --no-p --chmod=ugo=rwX\nrsync\talias --mine -av --exclude 'a b' --suffix=\".x y\"\n\
+            rsync alias --ex --exclude\nrsync alias -a -a -H\nrsync alias --multi -r \\\n -t\nother alias --foo -a\n\
+            rsync alias --dd --POPTdesc=$\"hello\" -t\nrsync alias --bad --bogus\nrsync alias --loop --loop\nrsync alias -Y -e\nrsync alias --none\n";
+        let aliases = aliases(text);
+        let read = |line: &[&str]| {
+            walk(
+                &line.iter().map(OsString::from).collect::<Vec<_>>(),
+                &aliases,
+                Args::default(),
+            )
+        };
+        let ok = |line: &[&str]| {
+            let walked = read(line);
+            assert!(walked.error.is_none(), "{line:?}: {:?}", walked.error);
+            walked
+        };
+        let walk = ok(&["-aZv", "s", "d"]);
+        assert!(
+            walk.args.hard_links && walk.args.links && !walk.args.perms && walk.args.verbose == 1
+        );
+        assert_eq!((walk.args.chmod.len(), walk.operands.len()), (1, 2));
+        assert_eq!(
+            ok(&["--mine", "s"]).args.suffix.as_deref(),
+            Some(&b".x y"[..])
+        );
+        for line in [&["--ex", "foo", "s"][..], &["--ex=foo", "s"]] {
+            assert_eq!(
+                ok(line).args.rules,
+                [crate::options::RuleArg::Exclude(b"foo".to_vec())]
+            );
+        }
+        assert!(ok(&["--multi"]).args.times && ok(&["--dd"]).args.times);
+        assert_eq!(ok(&["-tY", "ssh", "s"]).operands.len(), 1);
+        for (line, message) in [
+            ("--bad", "rsync: --bad: unknown option"),
+            ("--loop", "rsync: --loop: unknown option"),
+            ("--foo", "rsync: --foo: unknown option"),
+            ("--none", "rsync: --none: unknown option"),
+        ] {
+            assert_eq!(read(&[line]).error.unwrap().message, message.as_bytes());
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_command_line_panics(words in proptest::collection::vec(word(), 0..8), popt in "(rsync alias (-Z|--z|-a) [-a-zZ =']{0,12}\n){0,3}") {
+            let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
+            let none = |_: &str| None;
+            let call = super::super::Call {
+                program: OsStr::new("sparsync"),
+                args: &words,
+                vars: &none,
+                now_unix_secs: 1_795_222_574,
+                umask: 0o022,
+                popt: popt.as_bytes(),
+            };
+            let _ = super::super::read(&call);
+        }
+    }
+
+    /// Names of the table with odd arguments, bundles, and noise.
+    fn word() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+        use proptest::prelude::*;
+        let names: Vec<String> = flags::all()
+            .flat_map(|flag| {
+                flag.aliases
+                    .iter()
+                    .chain(flag.negations)
+                    .chain(Some(&flag.long))
+            })
+            .map(|name| format!("--{name}"))
+            .collect();
+        prop_oneof![
+            proptest::sample::select(names.clone()).prop_map(String::into_bytes),
+            (
+                proptest::sample::select(names),
+                "=[-+0-9a-zA-Z:,./%T ]{0,8}"
+            )
+                .prop_map(|(name, value)| (name + &value).into_bytes()),
+            "-[a-zA-Z0-9@=-]{0,6}".prop_map(String::into_bytes),
+            proptest::collection::vec(any::<u8>().prop_filter("no NUL in argv", |&b| b != 0), 0..6),
+        ]
+    }
+}

@@ -1,0 +1,351 @@
+//! The words of `--info` and `--debug`, their levels, what `-v` switches on, and the help on them.
+
+use crate::error::{Error, Result};
+use crate::options::{Debug, Info};
+
+/// What `--info` and `--debug` were told, word by word; `None`: as `-v` says.
+#[derive(Debug, Clone, Copy)]
+pub struct Levels<const N: usize>([Option<u8>; N]);
+
+impl<const N: usize> Default for Levels<N> {
+    fn default() -> Self {
+        Levels([None; N])
+    }
+}
+
+/// The levels said by `--info`.
+pub type InfoLevels = Levels<13>;
+/// The levels said by `--debug`.
+pub type DebugLevels = Levels<24>;
+
+struct Word<T> {
+    name: &'static str,
+    help: &'static str,
+    field: Option<fn(&mut T) -> &mut u8>,
+}
+
+macro_rules! word {
+    ($name:literal, $field:ident, $help:literal) => {
+        Word {
+            name: $name,
+            help: $help,
+            field: Some(|all| &mut all.$field),
+        }
+    };
+    ($name:literal, $help:literal) => {
+        Word {
+            name: $name,
+            help: $help,
+            field: None,
+        }
+    };
+}
+
+const INFO: [Word<Info>; 13] = [
+    word!("BACKUP", backup, "Mention files backed up"),
+    word!(
+        "COPY",
+        copy,
+        "Mention files copied locally on the receiving side"
+    ),
+    word!("DEL", del, "Mention deletions on the receiving side"),
+    word!(
+        "FLIST",
+        flist,
+        "Mention file-list receiving/sending (levels 1-2)"
+    ),
+    word!(
+        "MISC",
+        misc,
+        "Mention miscellaneous information (levels 1-2)"
+    ),
+    word!("MOUNT", mount, "Mention mounts that were found or skipped"),
+    word!(
+        "NAME",
+        name,
+        "Mention 1) updated file/dir names, 2) unchanged names"
+    ),
+    word!(
+        "NONREG",
+        nonreg,
+        "Mention skipped non-regular files (default 1, 0 disables)"
+    ),
+    word!(
+        "PROGRESS",
+        progress,
+        "Mention 1) per-file progress or 2) total transfer progress"
+    ),
+    word!(
+        "REMOVE",
+        remove,
+        "Mention files removed on the sending side"
+    ),
+    word!(
+        "SKIP",
+        skip,
+        "Mention files skipped due to transfer overrides (levels 1-2)"
+    ),
+    word!(
+        "STATS",
+        stats,
+        "Mention statistics at end of run (levels 1-3)"
+    ),
+    word!("SYMSAFE", symsafe, "Mention symlinks that are unsafe"),
+];
+
+const DEBUG: [Word<Debug>; 24] = [
+    word!("ACL", "Debug extra ACL info"),
+    word!("BACKUP", "Debug backup actions (levels 1-2)"),
+    word!("BIND", "Debug socket bind actions"),
+    word!("CHDIR", "Debug when the current directory changes"),
+    word!("CONNECT", "Debug connection events (levels 1-2)"),
+    word!("CMD", "Debug commands+options that are issued (levels 1-2)"),
+    word!("DEL", del, "Debug delete actions (levels 1-3)"),
+    word!(
+        "DELTASUM",
+        deltasum,
+        "Debug delta-transfer checksumming (levels 1-4)"
+    ),
+    word!("DUP", dup, "Debug weeding of duplicate names"),
+    word!("EXIT", "Debug exit events (levels 1-3)"),
+    word!("FILTER", filter, "Debug filter actions (levels 1-3)"),
+    word!("FLIST", flist, "Debug file-list operations (levels 1-4)"),
+    word!("FUZZY", "Debug fuzzy scoring (levels 1-2)"),
+    word!("GENR", genr, "Debug generator functions"),
+    word!("HASH", "Debug hashtable code"),
+    word!("HLINK", hlink, "Debug hard-link actions (levels 1-3)"),
+    word!("ICONV", "Debug iconv character conversions (levels 1-2)"),
+    word!("IO", "Debug I/O routines (levels 1-4)"),
+    word!("NSTR", "Debug negotiation strings"),
+    word!(
+        "OWN",
+        own,
+        "Debug ownership changes in users & groups (levels 1-2)"
+    ),
+    word!("PROTO", "Debug protocol information"),
+    word!("RECV", recv, "Debug receiver functions"),
+    word!("SEND", send, "Debug sender functions"),
+    word!("TIME", time, "Debug setting of modified times (levels 1-2)"),
+];
+
+/// What each `-v` adds to `--info`, from no `-v` on.
+const INFO_BY_VERBOSITY: [&str; 3] = [
+    "NONREG",
+    "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE",
+    "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP",
+];
+
+/// What each `-v` adds to `--debug`.
+const DEBUG_BY_VERBOSITY: [&str; 6] = [
+    "",
+    "",
+    "BIND,CONNECT,CMD,DEL,DELTASUM,DUP,FILTER,FLIST,ICONV",
+    "ACL,BACKUP,CONNECT2,DEL2,DELTASUM2,EXIT,FILTER2,FLIST2,FUZZY,GENR,OWN,RECV,SEND,TIME",
+    "CMD2,DEL3,DELTASUM3,EXIT2,FLIST3,ICONV2,OWN2,PROTO,TIME2",
+    "CHDIR,DELTASUM4,FLIST4,FUZZY2,HASH,HLINK",
+];
+
+/// Whether the argument asked for the list of words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Levels were set.
+    Levels,
+    /// The word `help` was in it.
+    Help,
+}
+
+/// Reads the argument of `--info`.
+pub fn info(text: &[u8], levels: &mut InfoLevels) -> Result<Asked> {
+    read(text, levels, &INFO, "--info")
+}
+
+/// Reads the argument of `--debug`.
+pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<Asked> {
+    read(text, levels, &DEBUG, "--debug")
+}
+
+fn read<T, const N: usize>(
+    text: &[u8],
+    levels: &mut Levels<N>,
+    words: &[Word<T>; N],
+    option: &str,
+) -> Result<Asked> {
+    for part in text.split(|&b| b == b',').filter(|part| !part.is_empty()) {
+        let digits = part.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+        // A word of digits only is named whole.
+        let (name, digits) = part.split_at(if digits == part.len() {
+            digits
+        } else {
+            part.len() - digits
+        });
+        let level = match std::str::from_utf8(digits) {
+            Ok("") => 1,
+            Ok(digits) => digits.parse().unwrap_or(u8::MAX),
+            Err(_) => 1,
+        };
+        let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+        if is("help") {
+            return Ok(Asked::Help);
+        } else if is("all") {
+            levels.0 = [Some(level); N];
+        } else if is("none") {
+            levels.0 = [Some(0); N];
+        } else if let Some(at) = words.iter().position(|word| is(word.name)) {
+            levels.0[at] = Some(level);
+        } else {
+            let mut message = format!("Unknown {option} item: \"").into_bytes();
+            message.extend_from_slice(&super::super::flag::printable(name));
+            message.push(b'"');
+            return Err(Error::usage(message));
+        }
+    }
+    Ok(Asked::Levels)
+}
+
+/// The levels of a run: what `-v` says, raised by `more` (`FLIST2,PROGRESS`), unless `--info` spoke.
+pub fn settle_info(verbose: u8, more: &str, said: &InfoLevels) -> Info {
+    settle(&INFO, &INFO_BY_VERBOSITY, verbose, more, said)
+}
+
+/// The same for `--debug`.
+pub fn settle_debug(verbose: u8, said: &DebugLevels) -> Debug {
+    settle(&DEBUG, &DEBUG_BY_VERBOSITY, verbose, "", said)
+}
+
+fn settle<T: Default, const N: usize>(
+    words: &[Word<T>; N],
+    by_verbosity: &[&str],
+    verbose: u8,
+    more: &str,
+    said: &Levels<N>,
+) -> T {
+    let mut base = Levels::<N>::default();
+    for added in by_verbosity
+        .iter()
+        .take(usize::from(verbose) + 1)
+        .chain([&more])
+    {
+        let mut step = Levels::<N>::default();
+        // The tables above hold known words only; a test reads them all.
+        let _ = read(added.as_bytes(), &mut step, words, "");
+        for (level, step) in base.0.iter_mut().zip(step.0) {
+            *level = (*level).max(step);
+        }
+    }
+    let mut all = T::default();
+    for ((word, base), said) in words.iter().zip(base.0).zip(said.0) {
+        if let Some(field) = word.field {
+            *field(&mut all) = said.or(base).unwrap_or(0);
+        }
+    }
+    all
+}
+
+/// What `--info=help` prints.
+pub fn info_help() -> String {
+    help(&INFO, &INFO_BY_VERBOSITY, "--info")
+}
+
+/// What `--debug=help` prints.
+pub fn debug_help() -> String {
+    help(&DEBUG, &DEBUG_BY_VERBOSITY, "--debug")
+}
+
+fn help<T>(words: &[Word<T>], by_verbosity: &[&str], option: &str) -> String {
+    let mut out = String::from(
+        "Use OPT or OPT1 for level 1 output, OPT2 for level 2, etc.; OPT0 silences.\n\n",
+    );
+    let mut line = |name: &str, help: &str| out.push_str(&format!("{name:<10} {help}\n"));
+    words.iter().for_each(|word| line(word.name, word.help));
+    line("\nALL", &format!(" Set all {option} options (e.g. all4)"));
+    line(
+        "NONE",
+        &format!("Silence all {option} options (same as all0)"),
+    );
+    line("HELP", "Output this help message");
+    out.push_str("\nOptions added at each level of verbosity:\n");
+    for (level, added) in by_verbosity
+        .iter()
+        .enumerate()
+        .filter(|(_, added)| !added.is_empty())
+    {
+        out.push_str(&format!("{level}) {added}\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_hold_known_words_only() {
+        for added in INFO_BY_VERBOSITY {
+            assert!(info(added.as_bytes(), &mut InfoLevels::default()).is_ok());
+        }
+        for added in DEBUG_BY_VERBOSITY {
+            assert!(debug(added.as_bytes(), &mut DebugLevels::default()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_word_that_was_said_wins_over_verbosity() {
+        let mut said = InfoLevels::default();
+        assert_eq!(
+            info(b"name0,Stats2,,del3,", &mut said).unwrap(),
+            Asked::Levels
+        );
+        let all = settle_info(2, "FLIST2,NAME,PROGRESS", &said);
+        assert_eq!(
+            (
+                all.name,
+                all.stats,
+                all.del,
+                all.misc,
+                all.flist,
+                all.progress,
+                all.nonreg
+            ),
+            (0, 2, 3, 2, 2, 1, 1)
+        );
+        assert_eq!(settle_info(0, "", &InfoLevels::default()).nonreg, 1);
+        assert_eq!(settle_info(2, "NAME", &InfoLevels::default()).name, 2);
+        info(b"none,name", &mut said).unwrap();
+        let all = settle_info(2, "", &said);
+        assert_eq!((all.name, all.nonreg), (1, 0));
+        assert_eq!(settle_debug(3, &DebugLevels::default()).del, 2);
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        for (text, name) in [
+            ("x", "x"),
+            ("foo2,bar", "foo"),
+            ("name1x", "name1x"),
+            ("name,na", "na"),
+            ("2", "2"),
+        ] {
+            let error = info(text.as_bytes(), &mut InfoLevels::default()).unwrap_err();
+            assert_eq!(
+                error.message,
+                format!("Unknown --info item: \"{name}\"").as_bytes()
+            );
+        }
+        assert_eq!(
+            info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(),
+            Asked::Help
+        );
+    }
+
+    #[test]
+    fn help_lists_each_word_once() {
+        let text = info_help();
+        assert!(text.starts_with("Use OPT or OPT1"));
+        assert!(text.contains("\nBACKUP     Mention files backed up\n"));
+        assert!(text.contains("\n\nALL        Set all --info options (e.g. all4)\n"));
+        assert!(text.ends_with(
+            "1) COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE\n2) BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP\n"
+        ));
+        assert!(debug_help().contains("\nACL        Debug extra ACL info\n"));
+    }
+}

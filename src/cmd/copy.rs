@@ -1,0 +1,162 @@
+//! `SRC... DEST`: reads the files that options name, opens what is written to, takes a role.
+
+use super::{fail, rules};
+use crate::cli;
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::options::output::StopAt;
+use crate::options::{Options, Recurse};
+use crate::report::{Banner, Reporter, RunFacts, Tally, TextReporter};
+use crate::role::local::Local;
+use crate::role::source::{absolute, listed_names};
+use crate::work::clock::{self, Since};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Runs a copy or a listing between local paths.
+pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
+    let since = Since::now();
+    let options = wanted.options;
+    let sources: Vec<Vec<u8>> = wanted.sources.iter().map(|operand| operand.as_bytes().to_vec()).collect();
+    let dest = wanted.dest.map(|operand| operand.as_bytes().to_vec());
+    match prepare(env, &options, &sources, dest.as_deref()) {
+        Ok(prepared) => carry_out(env, &options, sources, dest, prepared, since),
+        Err(error) => fail(env, &error),
+    }
+}
+
+/// What was read and opened before the run.
+struct Prepared {
+    chain: crate::filter::Chain,
+    listed: Option<Vec<Vec<u8>>>,
+    log: Option<Box<dyn Write + Send>>,
+}
+
+fn prepare(env: &Env, options: &Options, sources: &[Vec<u8>], dest: Option<&[u8]>) -> Result<Prepared, Error> {
+    let listed = match &options.select.files_from {
+        Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0)),
+        None => None,
+    };
+    let source_root = sources.first().map(|source| transfer_root(&env.cwd, source, options.select.relative)).unwrap_or_default();
+    let _ = dest;
+    let chain = rules::chain(env, options, source_root)?;
+    let log: Option<Box<dyn Write + Send>> = match &options.output.log_file {
+        None => None,
+        Some(log) => match sys::open_append(&log.path, 0o666 & !env.umask) {
+            Ok(fd) => Some(Box::new(File::from(fd))),
+            Err(error) => {
+                let start = b"rsync: [client] failed to open log-file ".as_slice();
+                let words = crate::report::event::errno_words(&error);
+                let mut stderr = io::stderr();
+                let _ = stderr.write_all(&[start, &log.path, b": ", &words, b"\nIgnoring \"log file\" setting.\n"].concat());
+                None
+            }
+        },
+    };
+    env.hear_signals().map_err(|error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")))?;
+    Ok(Prepared { chain, listed, log })
+}
+
+/// The absolute path of the directory that a source's names are relative to.
+fn transfer_root(cwd: &[u8], source: &[u8], relative: bool) -> Vec<u8> {
+    let (parent, name) = crate::path::split_parent(source);
+    if relative {
+        return cwd.to_vec();
+    }
+    let dir = if matches!(name, b"" | b"." | b"..") { source } else { parent };
+    absolute(cwd, dir)
+}
+
+fn carry_out(
+    env: &mut Env,
+    options: &Options,
+    sources: Vec<Vec<u8>>,
+    dest: Option<Vec<u8>>,
+    prepared: Prepared,
+    since: Since,
+) -> Exit {
+    let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
+    let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));
+    let facts = RunFacts {
+        dry_run: options.dry_run,
+        list_only: dest.is_none() || options.select.list_only,
+        atimes: options.preserve.atimes,
+        banner: banner(options),
+        pid: std::process::id(),
+        utf8_locale: utf8_locale(env),
+        stdout_is_tty: env.stdout_is_tty,
+        log_as_sender: true,
+        keeps_owner: options.preserve.owner,
+        keeps_group: options.preserve.group,
+        digest_len_bytes: 16,
+    };
+    let mut reporter =
+        TextReporter::new(&options.output, facts, stdout, stderr, prepared.log, Arc::new(clock::now_unix));
+    let stop_at_unix_secs = options.connect.stop.map(|stop| match stop {
+        StopAt::AfterMinutes(minutes) => clock::now_unix().0.saturating_add_unsigned(minutes.saturating_mul(60)),
+        StopAt::AtUnixSecs(at) => at,
+    });
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
+    let local = Local {
+        options,
+        sources,
+        dest: dest.filter(|_| !options.select.list_only),
+        listed: prepared.listed,
+        chain: prepared.chain,
+        cwd: &env.cwd,
+        umask: env.umask,
+        stop: &env.stop,
+        threads,
+        since,
+        stop_at_unix_secs,
+    };
+    sys::lift_open_files();
+    let mut tally = Tally::default();
+    let ended = local.run(&mut reporter, &mut tally);
+    let exit = match ended {
+        Ok(()) => {
+            reporter.summary(&tally, since.elapsed());
+            let exit = tally.exit();
+            reporter.final_error(exit, "sender");
+            exit
+        }
+        Err(error) => {
+            reporter.interrupted(&tally);
+            if !error.message.is_empty() {
+                reporter.error(&error.message);
+            }
+            reporter.final_error(error.exit, error.role);
+            error.exit
+        }
+    };
+    reporter.flush();
+    if env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1") {
+        for (call, count) in sys::counts() {
+            reporter.error(format!("profile: {call} {count}").as_bytes());
+        }
+        reporter.flush();
+    }
+    exit
+}
+
+fn banner(options: &Options) -> Banner {
+    let whole = options.select.no_inc_recursive || options.select.prune_empty_dirs || options.place.delay_updates;
+    match options.select.recurse {
+        Recurse::Full if !whole => Banner::Incremental,
+        Recurse::No if options.select.files_from.is_none() => Banner::None,
+        _ => Banner::Whole,
+    }
+}
+
+/// Whether the locale's characters are UTF-8, as the C library reads the variables.
+fn utf8_locale(env: &Env) -> bool {
+    let said = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env.var(name)).find(|value| !value.is_empty());
+    said.is_some_and(|value| {
+        let value = value.as_bytes().to_ascii_lowercase();
+        value.ends_with(b"utf-8") || value.ends_with(b"utf8")
+    })
+}

@@ -1,0 +1,66 @@
+//! From the command line to the program that serves it.
+
+mod copy;
+mod handover;
+mod rules;
+
+use crate::cli::{self, Call, Request};
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::report::closing;
+use crate::work::clock;
+use std::io::Write;
+
+/// Runs what the command line asks for. All that is to be told was told when it returns.
+pub fn run(env: &mut Env) -> Exit {
+    let popt = rules::popt_files(env);
+    let vars = |name: &str| std::env::var_os(name);
+    let args = env.args.clone();
+    let program = env.program.clone();
+    let call = Call {
+        program: &program,
+        args: &args,
+        vars: &vars,
+        now_unix_secs: clock::now_unix().0,
+        umask: env.umask,
+        popt: &popt,
+    };
+    let ended = match cli::read(&call) {
+        Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
+        Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
+        Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
+        Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
+        Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
+        Ok(Request::Handover) => handover::run(env),
+        Ok(Request::NoArgs { role }) => {
+            let _ = env.stderr.write_all(cli::help_text().as_bytes());
+            Err(Error::usage("").by(role))
+        }
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => Exit::Ok,
+        Err(error) => fail(env, &error),
+    }
+}
+
+fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
+    out.write_all(text)
+        .and_then(|()| out.flush())
+        .map_err(|error| Error::new(Exit::FileIo, format!("rsync: could not write to standard output: {error}")))
+}
+
+/// Tells an error that ended the run, with rsync's closing line.
+fn fail(env: &mut Env, error: &Error) -> Exit {
+    let mut text = error.message.clone();
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    text.extend_from_slice(&closing::error_line(error.exit, error.role));
+    if !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    let _ = env.stderr.write_all(&text);
+    error.exit
+}

@@ -1,0 +1,89 @@
+//! The process as a value: arguments, variables, working directory, streams, signals.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What a command may know of the process that it runs in.
+pub struct Env {
+    /// The name that the program was called by.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// The working directory, absolute.
+    pub cwd: Vec<u8>,
+    /// Where results go.
+    pub stdout: Box<dyn Write + Send>,
+    /// Where trouble is told.
+    pub stderr: Box<dyn Write + Send>,
+    /// Somebody sits before `stdout`.
+    pub stdout_is_tty: bool,
+    /// The umask as it was; it is 0 since, so that modes are what we say.
+    pub umask: u32,
+    /// Set by SIGINT, SIGTERM and SIGHUP.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Env {
+    /// The process itself. Called once, before any thread is started.
+    pub fn of_process() -> Env {
+        let mut args = std::env::args_os();
+        let program = args.next().unwrap_or_else(|| "sparsync".into());
+        let cwd = std::env::current_dir().map(|dir| dir.into_os_string().into_vec()).unwrap_or_else(|_| b"/".to_vec());
+        Env {
+            program,
+            args: args.collect(),
+            cwd,
+            stdout: Box::new(std::io::stdout()),
+            stderr: Box::new(std::io::stderr()),
+            stdout_is_tty: std::io::stdout().is_terminal(),
+            umask: crate::fs::sys::take_umask(),
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// A variable of the environment.
+    pub fn var(&self, name: &str) -> Option<OsString> {
+        std::env::var_os(name)
+    }
+
+    /// Lets signals that ask the process to end set [`Env::stop`] instead; a second one ends it at once.
+    pub fn hear_signals(&self) -> std::io::Result<()> {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+            signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
+            signal_hook::flag::register(signal, self.stop.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Reads standard input to its end.
+    pub fn read_stdin(&self) -> std::io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut text)?;
+        Ok(text)
+    }
+
+    /// Becomes another program with these arguments; returns only if that failed.
+    pub fn become_program(&self, program: &OsStr, args: &[OsString]) -> std::io::Error {
+        use std::os::unix::process::CommandExt;
+        // The umask was set to 0 for our own use.
+        crate::fs::sys::set_umask(self.umask);
+        std::process::Command::new(program).args(args).exec()
+    }
+
+    /// The program that runs, wherever links lead.
+    pub fn own_path(&self) -> Option<std::path::PathBuf> {
+        std::env::current_exe().ok()
+    }
+}
+
+/// Ends the process when a thread panics: others may wait for it, and a bug must not look like a hang.
+pub fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tell(info);
+        std::process::exit(i32::from(crate::exit::Exit::Crashed.code()));
+    }));
+}

@@ -1,0 +1,643 @@
+//! The text of rules and of merge files, to values.
+//!
+//! What the values do is `set`'s; what a pattern means is `pattern`'s. Reading files is the caller's.
+
+use std::fmt;
+
+use super::rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides};
+
+/// The name of the per-directory file of `:C`.
+const CVSIGNORE: &[u8] = b".cvsignore";
+
+/// What `-C` excludes before any file is read; all perishable.
+const CVS_PATTERNS: &str = "RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo \
+     *~ #* .#* ,* _$* *$ *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z \
+     *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
+
+/// What is wrong with a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// It begins with no known name.
+    Unknown,
+    /// Its pattern or file name is missing.
+    UnexpectedEnd,
+    /// Something follows a `!`.
+    ClearHasMore,
+    /// It names sides in a merge file whose rule named them already.
+    SidesTwice,
+    /// A letter after the name is no modifier of that rule.
+    Modifier {
+        /// The letter.
+        letter: u8,
+        /// Where it stands in the rule, in bytes from its beginning.
+        position: usize,
+    },
+}
+
+/// Where a rule stood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// In an argument or an environment variable.
+    Given,
+    /// In a file whose name this module was not told; the line counts from 1.
+    Line(usize),
+    /// In a file, told as rsync tells it, e.g. `rules line 3`.
+    File(Vec<u8>),
+}
+
+/// A rule that cannot be read; the run ends with exit code 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRule {
+    /// What is wrong with it.
+    pub complaint: Complaint,
+    rule: Vec<u8>,
+    place: Place,
+}
+
+impl BadRule {
+    /// Names the file whose text was given to [`parse_from`], for the message.
+    pub fn in_file(mut self, name: &[u8]) -> BadRule {
+        if let Place::Line(line) = self.place {
+            self.place = Place::File(line_of(name, line));
+        }
+        self
+    }
+
+    /// The message in rsync's words, without line end.
+    ///
+    /// The text of a rule that came from a file is not in it: rsync never shows that, lest an
+    /// unreadable file be read through its error messages.
+    pub fn message(&self) -> Vec<u8> {
+        let shown = self.place == Place::Given;
+        let mut out = match self.complaint {
+            Complaint::Unknown => b"Unknown filter rule: ".to_vec(),
+            Complaint::UnexpectedEnd => b"unexpected end of filter rule: ".to_vec(),
+            Complaint::ClearHasMore => b"'!' rule has trailing characters: ".to_vec(),
+            Complaint::SidesTwice => b"specified-side merge file contains specified-side filter: ".to_vec(),
+            Complaint::Modifier { letter, position } if shown => {
+                let mut out = b"invalid modifier '".to_vec();
+                out.push(letter);
+                out.extend_from_slice(format!("' at position {position} in filter rule: ").as_bytes());
+                out
+            }
+            Complaint::Modifier { .. } => b"invalid modifier in filter rule: ".to_vec(),
+        };
+        match &self.place {
+            Place::Given => out.extend_from_slice(&self.rule),
+            Place::Line(_) => out.extend_from_slice(b"<rule from a file read earlier>"),
+            Place::File(place) => {
+                out.extend_from_slice(b"<rule from ");
+                out.extend_from_slice(place);
+                out.push(b'>');
+            }
+        }
+        out
+    }
+}
+
+impl fmt::Display for BadRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.message()))
+    }
+}
+
+impl std::error::Error for BadRule {}
+
+/// `name line 3`.
+fn line_of(name: &[u8], line: usize) -> Vec<u8> {
+    let mut out = name.to_vec();
+    out.extend_from_slice(format!(" line {line}").as_bytes());
+    out
+}
+
+/// What the rules of a merge file take over from the rule that named it.
+#[derive(Clone, Copy, Default)]
+struct Inherited {
+    sides: Sides,
+    absolute: bool,
+    perishable: bool,
+}
+
+/// What a line can be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Grammar {
+    /// A whole filter rule.
+    Rule,
+    /// A pattern, after an optional `- ` or `+ `; a lone `!` clears.
+    OldStyle { include: bool },
+    /// A pattern and nothing else.
+    Pattern { include: bool },
+    /// A pattern; a lone `!` clears.
+    PatternOrClear,
+}
+
+/// Parses the text of one `--filter` option.
+///
+/// Empty text is allowed and gives [`Parsed::Nothing`].
+pub fn parse_filter(text: &[u8]) -> Result<Parsed, BadRule> {
+    parse_one(text, Grammar::Rule, Inherited::default(), &Place::Given)
+}
+
+/// Parses the text of one `--exclude` option, which honours a leading `- ` or `+ ` and a lone `!`.
+pub fn parse_exclude(pat: &[u8]) -> Result<Parsed, BadRule> {
+    parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &Place::Given)
+}
+
+/// Parses the text of one `--include` option; see [`parse_exclude`].
+pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
+    parse_one(pat, Grammar::OldStyle { include: true }, Inherited::default(), &Place::Given)
+}
+
+/// Parses the text of an `--exclude-from` or `--include-from` file.
+///
+/// Lines end at LF or CR, under `from0` at NUL; empty lines and those that begin with `#` or `;`
+/// say nothing. Name the file with [`BadRule::in_file`] when it errs.
+pub fn parse_from(text: &[u8], include: bool, from0: bool) -> Result<Vec<Parsed>, BadRule> {
+    lines(text, from0)
+        .filter(|(_, line)| says_something(line))
+        .map(|(number, line)| {
+            let place = Place::Line(number);
+            parse_one(line, Grammar::OldStyle { include }, Inherited::default(), &place)
+        })
+        .collect()
+}
+
+/// Parses the text of the merge file that `merge` names.
+///
+/// Lines are as in [`parse_from`]. With `w` and `C` the text is words between white space, `from0`
+/// or not, and nothing is a comment. The first rule of the result is the one that `e` asks for.
+pub fn parse_merge(text: &[u8], merge: &Merge, from0: bool) -> Result<Vec<Parsed>, BadRule> {
+    let label = Label::of(merge);
+    let own = merge.own_exclude(Sides::Unsaid).map(|rule| Ok(Parsed::Rule(rule)));
+    own.into_iter().chain(parse_labelled(text, merge, from0, &label)).collect()
+}
+
+/// The name by which a file's rules are told in messages.
+pub(super) enum Label {
+    /// With the number of the line.
+    Lines(Vec<u8>),
+    /// Without: its name came from a file itself, so little may be told.
+    Whole(Vec<u8>),
+}
+
+impl Label {
+    /// The label of a file that is read once.
+    pub(super) fn of(merge: &Merge) -> Label {
+        match &merge.named_at {
+            None => Label::Lines(merge.name.clone()),
+            Some(place) => Label::Whole([b"a file named at ", &place[..]].concat()),
+        }
+    }
+}
+
+/// Does the work of [`parse_merge`] for a file with another name in messages, and without `e`.
+///
+/// Rule by rule, so that a file which is named before a bad rule is read before that is told.
+pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &Label) -> Vec<Result<Parsed, BadRule>> {
+    let grammar = match merge.format {
+        MergeFormat::Rules => Grammar::Rule,
+        MergeFormat::Excludes => Grammar::Pattern { include: false },
+        MergeFormat::Includes => Grammar::Pattern { include: true },
+        MergeFormat::Cvs => Grammar::PatternOrClear,
+    };
+    let inherited = Inherited { sides: merge.sides, absolute: merge.absolute, perishable: merge.perishable };
+    if merge.word_split {
+        let (Label::Lines(name) | Label::Whole(name)) = label;
+        let place = Place::File(name.clone());
+        return words(text, from0).map(|word| parse_one(word, grammar, inherited, &place)).collect();
+    }
+    lines(text, from0)
+        .filter(|(_, line)| says_something(line))
+        .map(|(number, line)| {
+            let place = Place::File(match label {
+                Label::Lines(name) => line_of(name, number),
+                Label::Whole(name) => name.clone(),
+            });
+            parse_one(line, grammar, inherited, &place)
+        })
+        .collect()
+}
+
+/// The list that `-C` appends: the per-directory `.cvsignore`, then the global excludes.
+///
+/// `home_cvsignore` is the text of `~/.cvsignore`, `env` the value of `CVSIGNORE`; both are words.
+pub fn cvs_rules(home_cvsignore: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Parsed> {
+    let mut list = vec![Parsed::Merge(cvs_merge())];
+    list.extend(cvs_globals(&Cvs::default(), home_cvsignore, env).into_iter().map(Parsed::Rule));
+    list
+}
+
+/// The rule `:C`.
+fn cvs_merge() -> Merge {
+    Merge {
+        name: CVSIGNORE.to_vec(),
+        per_dir: true,
+        format: MergeFormat::Cvs,
+        no_inherit: true,
+        word_split: true,
+        ..Merge::default()
+    }
+}
+
+/// The global CVS excludes, as a `-C` rule spells them. A `!` among the words drops what precedes
+/// it in this list, the built-in ones too, and nothing else.
+pub(super) fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Rule> {
+    let rule = |pattern: &[u8], perishable: bool| Rule {
+        include: cvs.include,
+        sides: cvs.sides,
+        absolute: cvs.absolute,
+        negate: cvs.negate,
+        perishable: perishable || cvs.perishable,
+        xattr: false,
+        pattern: pattern.to_vec(),
+        from_file: cvs.from_file,
+    };
+    let mut list: Vec<Rule> = CVS_PATTERNS.split_ascii_whitespace().map(|word| rule(word.as_bytes(), true)).collect();
+    for word in [home, env].into_iter().flatten().flat_map(|text| words(text, false)) {
+        if word == b"!" {
+            list.clear();
+        } else {
+            list.push(rule(word, false));
+        }
+    }
+    list
+}
+
+/// The lines of a file with their numbers, from 1. A CR LF counts as one line end.
+fn lines(text: &[u8], from0: bool) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut rest = Some(text);
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        let text = rest?;
+        number += 1;
+        let ends = |b: &u8| if from0 { *b == 0 } else { *b == b'\n' || *b == b'\r' };
+        let line = match text.iter().position(ends) {
+            None => {
+                rest = None;
+                text
+            }
+            Some(at) => {
+                let crlf = !from0 && text[at..].starts_with(b"\r\n");
+                rest = Some(&text[at + 1 + usize::from(crlf)..]);
+                &text[..at]
+            }
+        };
+        Some((number, until_nul(line)))
+    })
+}
+
+/// The words of a file that is split at white space.
+fn words(text: &[u8], from0: bool) -> impl Iterator<Item = &[u8]> {
+    text.split(move |&b| is_space(b) || (from0 && b == 0)).map(until_nul).filter(|word| !word.is_empty())
+}
+
+fn is_space(b: u8) -> bool {
+    b.is_ascii_whitespace() || b == 0x0b
+}
+
+/// A NUL ends a rule: rsync keeps them as C strings.
+fn until_nul(line: &[u8]) -> &[u8] {
+    &line[..line.iter().position(|&b| b == 0).unwrap_or(line.len())]
+}
+
+fn says_something(line: &[u8]) -> bool {
+    !matches!(line.first(), None | Some(b'#' | b';'))
+}
+
+fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &Place) -> Result<Parsed, BadRule> {
+    let bad = |complaint| BadRule { complaint, rule: text.to_vec(), place: place.clone() };
+    if text.is_empty() {
+        return Ok(Parsed::Nothing);
+    }
+    let (include, pattern) = match grammar {
+        Grammar::Rule => return parse_rule(text, inherited, place).map_err(bad),
+        Grammar::OldStyle { .. } | Grammar::PatternOrClear if text == b"!" => {
+            return Ok(Parsed::Clear);
+        }
+        Grammar::OldStyle { include } => match text {
+            [b'-', b' ', pattern @ ..] => (false, pattern),
+            [b'+', b' ', pattern @ ..] => (true, pattern),
+            _ => (include, text),
+        },
+        Grammar::Pattern { include } => (include, text),
+        Grammar::PatternOrClear => (false, text),
+    };
+    if pattern.is_empty() {
+        return Err(bad(Complaint::UnexpectedEnd));
+    }
+    Ok(Parsed::Rule(Rule {
+        include,
+        sides: inherited.sides,
+        absolute: inherited.absolute,
+        perishable: inherited.perishable,
+        pattern: pattern.to_vec(),
+        from_file: *place != Place::Given,
+        ..Rule::default()
+    }))
+}
+
+/// The names of rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Exclude,
+    Include,
+    Merge,
+    DirMerge,
+    Hide,
+    Show,
+    Protect,
+    Risk,
+    Clear,
+}
+
+const NAMES: [(Name, u8, &[u8]); 9] = [
+    (Name::Exclude, b'-', b"exclude"),
+    (Name::Include, b'+', b"include"),
+    (Name::Merge, b'.', b"merge"),
+    (Name::DirMerge, b':', b"dir-merge"),
+    (Name::Hide, b'H', b"hide"),
+    (Name::Show, b'S', b"show"),
+    (Name::Protect, b'P', b"protect"),
+    (Name::Risk, b'R', b"risk"),
+    (Name::Clear, b'!', b"clear"),
+];
+
+/// Finds the name a rule begins with, and its length.
+fn name_of(text: &[u8]) -> Option<(Name, usize)> {
+    NAMES.iter().find_map(|&(name, short, long)| {
+        if text.first() == Some(&short) {
+            return Some((name, 1));
+        }
+        let rest = text.strip_prefix(long)?;
+        matches!(rest.first(), None | Some(b' ' | b'_' | b',')).then_some((name, long.len()))
+    })
+}
+
+fn parse_rule(text: &[u8], inherited: Inherited, place: &Place) -> Result<Parsed, Complaint> {
+    let (name, name_len) = name_of(text).ok_or(Complaint::Unknown)?;
+    let mut at = name_len + usize::from(text.get(name_len) == Some(&b','));
+    if name == Name::Clear {
+        return if at == text.len() { Ok(Parsed::Clear) } else { Err(Complaint::ClearHasMore) };
+    }
+    let mods = Mods::parse(text, &mut at, name, inherited)?;
+    let argument = text.get(at + 1..).unwrap_or_default();
+    let Mods { absolute, negate, perishable, xattr, cvs, .. } = mods;
+    let from_file = *place != Place::Given;
+    if mods.sides_said && inherited.sides != Sides::Unsaid {
+        return Err(Complaint::SidesTwice);
+    }
+    let sides = if mods.sides_said { mods.sides } else { inherited.sides };
+    let merges = matches!(name, Name::Merge | Name::DirMerge);
+    let include = matches!(name, Name::Include | Name::Show | Name::Risk);
+    if cvs && !merges {
+        return Ok(Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file }));
+    }
+    let argument = if cvs && argument.is_empty() { CVSIGNORE } else { argument };
+    if argument.is_empty() {
+        return Err(Complaint::UnexpectedEnd);
+    }
+    if !merges {
+        let pattern = argument.to_vec();
+        return Ok(Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file }));
+    }
+    Ok(Parsed::Merge(Merge {
+        name: argument.to_vec(),
+        per_dir: name == Name::DirMerge,
+        format: mods.format,
+        no_inherit: mods.no_inherit,
+        word_split: mods.word_split,
+        exclude_itself: mods.exclude_itself,
+        sides,
+        absolute,
+        perishable,
+        xattr,
+        named_at: match place {
+            Place::Given => None,
+            Place::Line(_) => Some(b"a file read earlier".to_vec()),
+            Place::File(place) => Some(place.clone()),
+        },
+    }))
+}
+
+/// The modifiers of one rule.
+#[derive(Default)]
+struct Mods {
+    sides: Sides,
+    sides_said: bool,
+    absolute: bool,
+    negate: bool,
+    perishable: bool,
+    xattr: bool,
+    cvs: bool,
+    format: MergeFormat,
+    no_inherit: bool,
+    word_split: bool,
+    exclude_itself: bool,
+}
+
+impl Mods {
+    /// Reads the modifiers from `at` on and leaves `at` on the separator or the end.
+    fn parse(text: &[u8], at: &mut usize, name: Name, inherited: Inherited) -> Result<Mods, Complaint> {
+        let merges = matches!(name, Name::Merge | Name::DirMerge);
+        let one_sided = match name {
+            Name::Hide | Name::Show => Some(Side::Sender),
+            Name::Protect | Name::Risk => Some(Side::Receiver),
+            Name::Exclude | Name::Include | Name::Merge | Name::DirMerge | Name::Clear => None,
+        };
+        let mut mods = Mods {
+            absolute: inherited.absolute,
+            perishable: inherited.perishable,
+            sides_said: one_sided.is_some(),
+            sides: one_sided.map_or(Sides::Unsaid, |side| Sides::Unsaid.with(side)),
+            ..Mods::default()
+        };
+        while let Some(&letter) = text.get(*at) {
+            let plain = mods.format == MergeFormat::Rules;
+            match letter {
+                b' ' | b'_' => break,
+                b'/' => mods.absolute = true,
+                b'p' => mods.perishable = true,
+                b'x' => mods.xattr = true,
+                b'!' if !merges => mods.negate = true,
+                b's' | b'r' if one_sided.is_none() => {
+                    let side = if letter == b's' { Side::Sender } else { Side::Receiver };
+                    mods.sides = mods.sides.with(side);
+                    mods.sides_said = true;
+                }
+                b'C' if one_sided.is_none() && plain && !mods.cvs => {
+                    mods.cvs = true;
+                    if merges {
+                        mods.format = MergeFormat::Cvs;
+                        mods.no_inherit = true;
+                        mods.word_split = true;
+                    }
+                }
+                b'-' if merges && plain => mods.format = MergeFormat::Excludes,
+                b'+' if merges && plain => mods.format = MergeFormat::Includes,
+                b'e' if merges => mods.exclude_itself = true,
+                b'n' if merges => mods.no_inherit = true,
+                b'w' if merges => mods.word_split = true,
+                _ => return Err(Complaint::Modifier { letter, position: *at }),
+            }
+            *at += 1;
+        }
+        Ok(mods)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn said(text: &str) -> String {
+        match parse_filter(text.as_bytes()) {
+            Ok(parsed) => String::from_utf8_lossy(&parsed.text()).into_owned(),
+            Err(bad) => bad.to_string(),
+        }
+    }
+
+    #[test]
+    fn rules_read_as_rsync_reads_them() {
+        // Left: an argument of --filter; right: what rsync 3.5.0 --debug=FILTER2 or its error says.
+        for (text, want) in [
+            ("- foo", "- foo"),
+            ("-_foo", "- foo"),
+            ("-, foo", "- foo"),
+            ("exclude, foo", "- foo"),
+            ("exclude  foo", "-  foo"),
+            ("-  ", "-  "),
+            ("P q", "-r q"),
+            ("P,p t", "-rp t"),
+            ("-,p! c", "-!p c"),
+            ("R,/px foo/", "+/xrp foo/"),
+            ("H x", "-s x"),
+            ("show y", "+s y"),
+            ("-sr ff", "-sr ff"),
+            (":C", ":C .cvsignore"),
+            (":sC foo", ":Cs foo"),
+            (":wn+ ff", ":nw+ ff"),
+            ("merge,- x", ".- x"),
+            ("exclude,C", "-C "),
+            ("-C foo", "-C "),
+            ("!", "!"),
+            ("clear,", "!"),
+            ("", ""),
+            ("foo bar", "Unknown filter rule: foo bar"),
+            ("excludes foo", "Unknown filter rule: excludes foo"),
+            (" ", "Unknown filter rule:  "),
+            ("-", "unexpected end of filter rule: -"),
+            ("- ", "unexpected end of filter rule: - "),
+            ("merge", "unexpected end of filter rule: merge"),
+            (":e", "unexpected end of filter rule: :e"),
+            ("! ", "'!' rule has trailing characters: ! "),
+            ("clear,s", "'!' rule has trailing characters: clear,s"),
+            ("-foo", "invalid modifier 'f' at position 1 in filter rule: -foo"),
+            ("-,,foo", "invalid modifier ',' at position 2 in filter rule: -,,foo"),
+            ("Hr foo", "invalid modifier 'r' at position 1 in filter rule: Hr foo"),
+            ("merge,foo", "invalid modifier 'f' at position 6 in filter rule: merge,foo"),
+            (":-C x", "invalid modifier 'C' at position 2 in filter rule: :-C x"),
+            (":CC", "invalid modifier 'C' at position 2 in filter rule: :CC"),
+            ("PC", "invalid modifier 'C' at position 1 in filter rule: PC"),
+            (":! x", "invalid modifier '!' at position 1 in filter rule: :! x"),
+            ("-e foo", "invalid modifier 'e' at position 1 in filter rule: -e foo"),
+        ] {
+            assert_eq!(said(text), want, "{text:?}");
+        }
+    }
+
+    fn patterns(list: &[Parsed]) -> Vec<String> {
+        list.iter().map(|p| String::from_utf8_lossy(&p.text()).into_owned()).collect()
+    }
+
+    #[test]
+    fn exclude_honours_the_old_prefixes() {
+        let text = |pat: &[u8]| parse_exclude(pat).map(|p| p.text());
+        assert_eq!(text(b"foo").unwrap(), b"- foo");
+        assert_eq!(text(b"+ foo").unwrap(), b"+ foo");
+        assert_eq!(text(b"+_foo").unwrap(), b"- +_foo");
+        assert_eq!(text(b"!").unwrap(), b"!");
+        assert_eq!(text(b"! ").unwrap(), b"- ! ");
+        assert_eq!(text(b"").unwrap(), b"");
+        assert_eq!(parse_exclude(b"- ").unwrap_err().message(), b"unexpected end of filter rule: - ");
+        assert_eq!(parse_include(b"foo").unwrap().text(), b"+ foo");
+    }
+
+    #[test]
+    fn from_files_are_lines() {
+        let list = parse_from(b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d", false, false).unwrap();
+        assert_eq!(patterns(&list), ["- a", "+ b", "- c ", "!", "-  #d"]);
+        let list = parse_from(b"a\0#x\0b\n\0\0!", true, true).unwrap();
+        assert_eq!(patterns(&list), ["+ a", "+ b\n", "!"]);
+        let bad = parse_from(b"a\r\n- \n", false, false).unwrap_err().in_file(b"rules");
+        assert_eq!(bad.message(), b"unexpected end of filter rule: <rule from rules line 2>");
+    }
+
+    fn merge(rule: &[u8]) -> Merge {
+        match parse_filter(rule).unwrap() {
+            Parsed::Merge(merge) => merge,
+            other => panic!("{other:?} is no merge"),
+        }
+    }
+
+    #[test]
+    fn merge_files_take_over_modifiers() {
+        let list = parse_merge(b"a\nclear\n!\n- b", &merge(b".-/p x"), false).unwrap();
+        assert_eq!(patterns(&list), ["-/p a", "-/p clear", "-/p !", "-/p - b"]);
+        let list = parse_merge(b"a #x ! c\n", &merge(b":Cs"), true).unwrap();
+        assert_eq!(patterns(&list), ["-s a", "-s #x", "!", "-s c"]);
+        let list = parse_merge(b"- a\n: q\n-C", &merge(b".sx x"), false).unwrap();
+        assert_eq!(patterns(&list), ["-s a", ":s q", "-Cs "]);
+    }
+
+    #[test]
+    fn text_from_files_is_never_told() {
+        let says = |text: &[u8], rule: &[u8]| parse_merge(text, &merge(rule), false).unwrap_err().to_string();
+        assert_eq!(says(b"\nsecret", b". x"), "Unknown filter rule: <rule from x line 2>");
+        assert_eq!(says(b"- foo", b".w x"), "unexpected end of filter rule: <rule from x>");
+        assert_eq!(says(b"-secret", b". x"), "invalid modifier in filter rule: <rule from x line 1>");
+        assert_eq!(
+            says(b"H foo", b".s x"),
+            "specified-side merge file contains specified-side filter: <rule from x line 1>"
+        );
+        let nested = parse_merge(b"\n. y", &merge(b". x"), false).unwrap();
+        let [Parsed::Merge(nested)] = &nested[..] else { panic!("{nested:?}") };
+        assert_eq!(
+            parse_merge(b"\n\nbad", nested, false).unwrap_err().to_string(),
+            "Unknown filter rule: <rule from a file named at x line 2>"
+        );
+        assert_eq!(nested.open_failure(), (b"failed to open exclude file <rule from x line 2>".to_vec(), false));
+    }
+
+    #[test]
+    fn cvs_words_can_clear_their_own_list() {
+        let list = cvs_rules(None, Some(b"a\tb"));
+        assert_eq!(list.len(), 1 + 36 + 2);
+        assert_eq!(patterns(&list)[..2], [":C .cvsignore", "-p RCS"]);
+        assert_eq!(patterns(&list)[36..], ["-p .bzr/", "- a", "- b"]);
+        let list = cvs_rules(Some(b"x ! y"), Some(b"z"));
+        assert_eq!(patterns(&list), [":C .cvsignore", "- y", "- z"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_or_err(text in proptest::collection::vec(any::<u8>(), 0..40), from0: bool) {
+            for parsed in [parse_filter(&text), parse_exclude(&text), parse_include(&text)] {
+                if let Err(bad) = parsed {
+                    let _ = bad.message();
+                }
+            }
+            let _ = parse_from(&text, true, from0);
+            for rule in [&b". x"[..], b".w x", b".- x", b":C", b".s x"] {
+                let _ = parse_merge(&text, &merge(rule), from0);
+            }
+        }
+
+        #[test]
+        fn a_rule_reads_back(text in "[-+.:HSPR!](,)?[-+/!CenwsrpxC]{0,4}[ _]?[a-z*/!]{0,4}") {
+            if let Ok(parsed) = parse_filter(text.as_bytes()) {
+                prop_assert_eq!(parse_filter(&parsed.text()), Ok(parsed));
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The words of filtering: a rule, a merge file, the sides they speak to, and a verdict.
+//!
+//! Values only. `parse` makes them from text, `set` gives them force.
+
+/// Which side of the transfer asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The side that makes the list of files: an exclude hides the entry.
+    Sender,
+    /// The side that deletes: an exclude protects the entry.
+    Receiver,
+}
+
+/// What the rules say of one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The entry takes part: no rule matches, or the first that does is an include.
+    Include,
+    /// The entry is hidden (sender) or protected (receiver).
+    Exclude {
+        /// The rule that matched is ignored inside a directory that is being deleted; ask
+        /// [`Chain::doomed_verdict`](super::Chain::doomed_verdict) there.
+        perishable: bool,
+    },
+}
+
+/// The sides a rule or merge file was written for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sides {
+    /// Not said: both, or the sender alone under `--delete-excluded`.
+    #[default]
+    Unsaid,
+    /// `s`, `H`, `S`.
+    Sender,
+    /// `r`, `P`, `R`.
+    Receiver,
+    /// `s` and `r`, both written out.
+    Both,
+}
+
+impl Sides {
+    /// Tells whether the rule speaks to `side`.
+    pub fn cover(self, side: Side, delete_excluded: bool) -> bool {
+        match (self, side) {
+            (Sides::Unsaid, Side::Receiver) => !delete_excluded,
+            (Sides::Unsaid | Sides::Both, _) | (Sides::Sender, Side::Sender) | (Sides::Receiver, Side::Receiver) => {
+                true
+            }
+            (Sides::Sender, Side::Receiver) | (Sides::Receiver, Side::Sender) => false,
+        }
+    }
+
+    /// Adds `side` to those written so far.
+    pub(super) fn with(self, side: Side) -> Sides {
+        match (self, side) {
+            (Sides::Unsaid | Sides::Sender, Side::Sender) => Sides::Sender,
+            (Sides::Unsaid | Sides::Receiver, Side::Receiver) => Sides::Receiver,
+            (Sides::Sender | Sides::Both, Side::Receiver) | (Sides::Receiver | Sides::Both, Side::Sender) => {
+                Sides::Both
+            }
+        }
+    }
+
+    fn letters(self) -> &'static [u8] {
+        match self {
+            Sides::Unsaid => b"",
+            Sides::Sender => b"s",
+            Sides::Receiver => b"r",
+            Sides::Both => b"sr",
+        }
+    }
+}
+
+/// One include or exclude.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// Include (`+`, `S`, `R`) rather than exclude (`-`, `H`, `P`).
+    pub include: bool,
+    /// The sides it was written for.
+    pub sides: Sides,
+    /// `/`: match against the absolute path of the entry.
+    pub absolute: bool,
+    /// `!`: in effect where the pattern does not match.
+    pub negate: bool,
+    /// `p`: ignored inside a directory that is being deleted.
+    pub perishable: bool,
+    /// `x`: about names of extended attributes, not of files.
+    pub xattr: bool,
+    /// The pattern as written, with its leading and trailing slashes.
+    pub pattern: Vec<u8>,
+    /// It was read from a file: debug output does not show the pattern.
+    pub from_file: bool,
+}
+
+/// How the lines (or words) of a merge file are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MergeFormat {
+    /// Each is a whole filter rule.
+    #[default]
+    Rules,
+    /// `-`: each is the pattern of an exclude.
+    Excludes,
+    /// `+`: each is the pattern of an include.
+    Includes,
+    /// `C`: words, each the pattern of an exclude; `!` clears; not inherited.
+    Cvs,
+}
+
+/// A file of rules: read once (`.`) or in each directory (`:`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Merge {
+    /// The name as written. For a per-directory file only the last component is looked for in each
+    /// directory; what stands before it names the directory from which the scan of parents begins.
+    pub name: Vec<u8>,
+    /// `:` rather than `.`.
+    pub per_dir: bool,
+    /// How its text is read.
+    pub format: MergeFormat,
+    /// `n`: its rules hold in its own directory only. Set by `C`.
+    pub no_inherit: bool,
+    /// `w`: its text is split at white space, without comments. Set by `C`.
+    pub word_split: bool,
+    /// `e`: the file itself is excluded; [`parse_merge`](super::parse_merge) or
+    /// [`Chain`](super::Chain) adds that rule.
+    pub exclude_itself: bool,
+    /// The sides its rules are for; when said, they may not say their own.
+    pub sides: Sides,
+    /// `/` for all its rules.
+    pub absolute: bool,
+    /// `p` for all its rules.
+    pub perishable: bool,
+    /// `x`: accepted, and without effect on its rules, as in rsync.
+    pub xattr: bool,
+    /// Where the rule stood when it came from a file, e.g. `rules line 3`; `None` when it was given
+    /// as an argument. Set by the parser. rsync never shows text from a file, so a file named in a
+    /// file is told by this.
+    pub named_at: Option<Vec<u8>>,
+}
+
+impl Merge {
+    /// Words for a file that could not be opened; the run ends with exit code 11.
+    ///
+    /// The second value tells whether rsync adds `: ` and the system's words, e.g. `No such file or
+    /// directory (2)`, and its `rsync: [client] ` in front: it does so only for a file that was
+    /// named in an argument.
+    pub fn open_failure(&self) -> (Vec<u8>, bool) {
+        let kind = if self.format == MergeFormat::Includes { "include" } else { "exclude" };
+        let mut words = format!("failed to open {kind} file ").into_bytes();
+        match &self.named_at {
+            Some(place) => {
+                words.extend_from_slice(b"<rule from ");
+                words.extend_from_slice(place);
+                words.push(b'>');
+            }
+            None => words.extend_from_slice(&self.name),
+        }
+        (words, self.named_at.is_none())
+    }
+
+    /// The last component of the name: what is looked for in each directory.
+    pub fn file_name(&self) -> &[u8] {
+        let (_, name) = split_name(&self.name);
+        name
+    }
+
+    /// The rule that the modifier `e` stands for: its sides are not those of the merge rule itself,
+    /// but of the file it stands in.
+    pub(super) fn own_exclude(&self, sides: Sides) -> Option<Rule> {
+        self.exclude_itself.then(|| Rule { sides, pattern: self.file_name().to_vec(), ..Rule::default() })
+    }
+
+    /// The directory part of the name with its slash, empty when there is none.
+    pub(super) fn parent_part(&self) -> &[u8] {
+        let (parent, _) = split_name(&self.name);
+        parent
+    }
+}
+
+/// Cuts a merge name into its directory (with slash) and its last component.
+fn split_name(name: &[u8]) -> (&[u8], &[u8]) {
+    let name = match name {
+        [head @ .., b'/'] if !head.is_empty() => head,
+        _ => name,
+    };
+    let cut = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    name.split_at(cut)
+}
+
+/// The `-C` rule: "the global CVS excludes stand here".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Cvs {
+    /// `+C`: they are includes.
+    pub include: bool,
+    /// The sides they speak to.
+    pub sides: Sides,
+    /// `/` for all of them.
+    pub absolute: bool,
+    /// `!` for all of them.
+    pub negate: bool,
+    /// `p` for all of them; the built-in ones are perishable anyway.
+    pub perishable: bool,
+    /// It was read from a file: debug output does not show the patterns.
+    pub from_file: bool,
+}
+
+/// What one piece of rule text says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Parsed {
+    /// An include or exclude.
+    Rule(Rule),
+    /// `!`: the list so far is dropped.
+    Clear,
+    /// A file of further rules.
+    Merge(Merge),
+    /// The global CVS excludes.
+    Cvs(Cvs),
+    /// The text was empty, which is allowed and says nothing.
+    Nothing,
+}
+
+impl Parsed {
+    /// Spells the rule as rsync does in its debug lines and to a peer, e.g. `-rp foo`.
+    ///
+    /// Reading it back with [`parse_filter`](super::parse_filter) gives an equal value.
+    pub fn text(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |when: bool, letter: u8| {
+            if when {
+                out.push(letter);
+            }
+        };
+        match self {
+            Parsed::Rule(rule) => {
+                put(true, if rule.include { b'+' } else { b'-' });
+                put(rule.absolute, b'/');
+                put(rule.negate, b'!');
+                put(rule.xattr, b'x');
+                rule.sides.letters().iter().for_each(|&b| put(true, b));
+                put(rule.perishable, b'p');
+                put(true, b' ');
+                out.extend_from_slice(&rule.pattern);
+            }
+            Parsed::Clear => put(true, b'!'),
+            Parsed::Merge(merge) => {
+                let cvs = merge.format == MergeFormat::Cvs;
+                put(true, if merge.per_dir { b':' } else { b'.' });
+                put(merge.absolute, b'/');
+                put(cvs, b'C');
+                put(merge.no_inherit && !cvs, b'n');
+                put(merge.word_split && !cvs, b'w');
+                put(merge.format == MergeFormat::Excludes, b'-');
+                put(merge.format == MergeFormat::Includes, b'+');
+                put(merge.exclude_itself, b'e');
+                put(merge.xattr, b'x');
+                merge.sides.letters().iter().for_each(|&b| put(true, b));
+                put(merge.perishable, b'p');
+                put(true, b' ');
+                out.extend_from_slice(&merge.name);
+            }
+            Parsed::Cvs(cvs) => {
+                put(true, if cvs.include { b'+' } else { b'-' });
+                put(cvs.absolute, b'/');
+                put(cvs.negate, b'!');
+                put(true, b'C');
+                cvs.sides.letters().iter().for_each(|&b| put(true, b));
+                put(cvs.perishable, b'p');
+                put(true, b' ');
+            }
+            Parsed::Nothing => {}
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_cover_what_was_said() {
+        assert!(Sides::Unsaid.cover(Side::Receiver, false));
+        assert!(!Sides::Unsaid.cover(Side::Receiver, true));
+        assert!(Sides::Both.cover(Side::Receiver, true));
+        assert!(!Sides::Receiver.cover(Side::Sender, false));
+        assert_eq!(Sides::Unsaid.with(Side::Sender).with(Side::Receiver), Sides::Both);
+    }
+
+    #[test]
+    fn a_merge_name_is_cut_at_its_last_slash() {
+        for (name, parent, file) in [
+            (&b".r"[..], &b""[..], &b".r"[..]),
+            (b"/.r", b"/", b".r"),
+            (b"../.r", b"../", b".r"),
+            (b"sub/.r/", b"sub/", b".r"),
+            (b"/", b"/", b""),
+        ] {
+            let merge = Merge { name: name.to_vec(), ..Merge::default() };
+            assert_eq!((merge.parent_part(), merge.file_name()), (parent, file));
+        }
+    }
+}

@@ -1,0 +1,870 @@
+//! The rules in force, directory by directory.
+//!
+//! A [`Chain`] is a list of rules in which some places are taken by groups, one for each
+//! per-directory merge file. Entering a directory puts what its file says in front of what the
+//! group holds. Reading those files is the caller's.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
+use super::pattern::{Anchor, Pattern, Subject};
+use super::rule::{Merge, Parsed, Rule, Side, Sides, Verdict};
+
+/// How deep merge files may name merge files before the run is ended.
+const NESTING_MAX: usize = 64;
+
+/// What a chain has to know beside its rules.
+#[derive(Clone, Debug, Default)]
+pub struct ChainOptions {
+    /// `--delete-excluded`: rules that name no side are for the sender alone.
+    pub delete_excluded: bool,
+    /// `--from0`: merge files are separated by NUL.
+    pub from0: bool,
+    /// The absolute path of the root of the transfer on this side, without slash at the end: for
+    /// rules with the modifier `/`, for the scan of parent directories, and for messages. A chain
+    /// serves one tree; sender and receiver of one run have one each.
+    pub root_abs: Vec<u8>,
+    /// The side whose tree this is; `None` when both will be asked for. A `:` rule in a per-directory
+    /// file that is for the other side alone is passed over, and its files are not read.
+    pub side: Option<Side>,
+    /// What a leading `/` of a per-directory name stands for: the module's path in a daemon, else
+    /// empty.
+    pub module_abs: Vec<u8>,
+    /// The text of `~/.cvsignore`, for `-C` rules.
+    pub cvs_home: Option<Vec<u8>>,
+    /// The value of `CVSIGNORE`, for `-C` rules.
+    pub cvs_env: Option<Vec<u8>>,
+}
+
+/// Why a directory's rules could not be read; the run ends.
+#[derive(Debug)]
+pub enum FilterError {
+    /// A rule in a file is wrong: exit code 1.
+    BadRule(BadRule),
+    /// A file that another one names cannot be read: exit code 11.
+    Unreadable {
+        /// The message in rsync's words, without line end.
+        message: Vec<u8>,
+        /// The system's answer; rsync does not tell it.
+        error: Option<io::Error>,
+    },
+}
+
+impl FilterError {
+    /// The message in rsync's words, without line end.
+    pub fn message(&self) -> Vec<u8> {
+        match self {
+            FilterError::BadRule(bad) => bad.message(),
+            FilterError::Unreadable { message, .. } => message.clone(),
+        }
+    }
+
+    /// The exit code of the run.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            FilterError::BadRule(_) => 1,
+            FilterError::Unreadable { .. } => 11,
+        }
+    }
+}
+
+impl From<BadRule> for FilterError {
+    fn from(bad: BadRule) -> FilterError {
+        FilterError::BadRule(bad)
+    }
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.message()))
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+/// The rule that settled a verdict, for `--debug=FILTER`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// It is an include.
+    pub include: bool,
+    /// The pattern as rsync shows it, e.g. `*.o [global CVS]`; one from a file is not shown.
+    pub text: Vec<u8>,
+}
+
+/// Reads a merge file; `None` when there is none of that name. See [`Chain::enter`].
+pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
+
+/// The rules in force in one directory. Immutable, and cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Chain(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Arc<ChainOptions>,
+    items: Vec<Item>,
+    /// The global CVS excludes, once a `-C` rule has been seen: its first form holds for all.
+    cvs: Option<Arc<[Rule]>>,
+    /// A directory was entered, and with the first the parents were scanned.
+    entered: bool,
+    /// What the items come to, in order.
+    sender: Vec<Arc<Compiled>>,
+    receiver: Vec<Arc<Compiled>>,
+    xattr: Vec<Arc<Compiled>>,
+}
+
+#[derive(Clone, Debug)]
+enum Item {
+    Rule(Arc<Compiled>),
+    Group(Arc<Group>),
+}
+
+/// What the per-directory files of one `:` rule say where we are: the deepest directory's first.
+#[derive(Debug)]
+struct Group {
+    merge: Merge,
+    items: Vec<Item>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    rule: Rule,
+    sender: bool,
+    receiver: bool,
+    pattern: Pattern,
+    /// What rsync's debug output puts behind the pattern.
+    source: Vec<u8>,
+}
+
+impl Compiled {
+    fn matches(&self, subject: &Subject<'_>) -> bool {
+        self.pattern.matches(subject) != self.rule.negate
+    }
+}
+
+impl Chain {
+    /// Makes the chain of a whole transfer, before any directory is entered.
+    ///
+    /// `rules` holds no merge file that is to be read once: the caller has put its rules in place.
+    pub fn new(rules: Vec<Parsed>, mut options: ChainOptions) -> Chain {
+        while options.root_abs.last() == Some(&b'/') {
+            options.root_abs.pop();
+        }
+        let mut builder = Builder { options: &options, cvs: None, active: Vec::new() };
+        let mut items = Vec::new();
+        for parsed in rules {
+            match parsed {
+                Parsed::Rule(rule) => items.push(builder.compile(rule, None, b"")),
+                Parsed::Cvs(cvs) => builder.add_cvs(&cvs, None, &mut items),
+                Parsed::Clear => {
+                    items.clear();
+                    builder.active.clear();
+                }
+                Parsed::Merge(merge) => {
+                    assert!(merge.per_dir, "the caller reads merge files that are read once");
+                    builder.add_group(merge, Sides::Unsaid, None, &mut items);
+                }
+                Parsed::Nothing => {}
+            }
+        }
+        let cvs = builder.cvs;
+        Chain::of(items, cvs, Arc::new(options), false)
+    }
+
+    fn of(items: Vec<Item>, cvs: Option<Arc<[Rule]>>, options: Arc<ChainOptions>, entered: bool) -> Chain {
+        let mut all = Vec::new();
+        flatten(&items, &mut all);
+        let of = |wanted: fn(&Compiled) -> bool| -> Vec<Arc<Compiled>> {
+            all.iter().filter(|rule| wanted(rule)).map(|rule| Arc::clone(rule)).collect()
+        };
+        let sender = of(|c| c.sender && !c.rule.xattr);
+        let receiver = of(|c| c.receiver && !c.rule.xattr);
+        let xattr = of(|c| c.rule.xattr);
+        Chain(Arc::new(Inner { options, items, cvs, entered, sender, receiver, xattr }))
+    }
+
+    /// Enters the directory `dir` and gives the chain that is in force inside it.
+    ///
+    /// Call it on the chain of the parent directory, or for the first directory of the walk on the
+    /// one that [`Chain::new`] made: that first time, the parents of `dir` are scanned for files
+    /// named with a path (`: /.rsync-filter`, `: ../.rules`). `read` is given a bare name, to be
+    /// looked for in `dir`, or an absolute path (of a parent's file, or of one that a file names
+    /// with `.`); it answers `None` for a file that does not exist or is no readable file. Its
+    /// error is returned, as [`FilterError::Unreadable`]. The result is the same chain, not a
+    /// copy, when nothing changed.
+    pub fn enter(&self, dir: &[u8], read: &mut ReadMerge<'_>) -> Result<Chain, FilterError> {
+        if !self.has_per_dir() {
+            return Ok(self.clone());
+        }
+        let inner = &*self.0;
+        let mut builder = Builder { options: &inner.options, cvs: inner.cvs.clone(), active: Vec::new() };
+        names_of(&inner.items, &mut builder.active);
+        let dir_abs = join(&inner.options.root_abs, dir);
+        let mut changed = !inner.entered;
+        let mut items = Vec::with_capacity(inner.items.len());
+        for item in &inner.items {
+            match item {
+                Item::Rule(rule) => items.push(Item::Rule(Arc::clone(rule))),
+                Item::Group(group) => {
+                    let mut group = Arc::clone(group);
+                    if !inner.entered {
+                        group = builder.scan_parents(group, &dir_abs, read)?;
+                    }
+                    let entered = builder.enter_group(&group, &dir_abs, None, read)?;
+                    changed |= !Arc::ptr_eq(&entered, &group);
+                    items.push(Item::Group(entered));
+                }
+            }
+        }
+        if !changed {
+            return Ok(self.clone());
+        }
+        let cvs = builder.cvs;
+        Ok(Chain::of(items, cvs, Arc::clone(&inner.options), true))
+    }
+
+    /// The chain with which to enter the directory of a further source of the same run.
+    ///
+    /// rsync scans parents for the first directory only; of others, parents are not looked at.
+    pub fn for_further_source(&self) -> Chain {
+        let Inner { options, items, cvs, .. } = &*self.0;
+        Chain::of(items.clone(), cvs.clone(), Arc::clone(options), true)
+    }
+
+    /// Says whether an entry takes part.
+    ///
+    /// The root of the transfer always does.
+    pub fn verdict(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
+        verdict_of(self.first(side, path, is_dir, false))
+    }
+
+    /// The verdict inside a directory that is being deleted: perishable rules are passed over.
+    pub fn doomed_verdict(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
+        verdict_of(self.first(side, path, is_dir, true))
+    }
+
+    /// The rule that settles [`Chain::verdict`], if one matches; for `--debug=FILTER`.
+    pub fn first_match(&self, side: Side, path: &[u8], is_dir: bool) -> Option<Match> {
+        self.first(side, path, is_dir, false).map(|found| {
+            let shown: &[u8] =
+                if found.rule.from_file { b"<rule from a file read earlier>" } else { &found.rule.pattern };
+            Match { include: found.rule.include, text: [shown, &found.source].concat() }
+        })
+    }
+
+    fn first(&self, side: Side, path: &[u8], is_dir: bool, doomed: bool) -> Option<&Compiled> {
+        let rules = match side {
+            Side::Sender => &self.0.sender,
+            Side::Receiver => &self.0.receiver,
+        };
+        if rules.is_empty() || path.is_empty() {
+            return None;
+        }
+        let subject = Subject::new(path, is_dir, &self.0.options.root_abs);
+        rules.iter().find(|found| !(doomed && found.rule.perishable) && found.matches(&subject)).map(|found| &**found)
+    }
+
+    /// Tells whether [`Chain::enter`] can change anything.
+    pub fn has_per_dir(&self) -> bool {
+        self.0.items.iter().any(|item| matches!(item, Item::Group(_)))
+    }
+
+    /// Tells whether there is no rule and no per-directory file.
+    pub fn is_empty(&self) -> bool {
+        self.0.items.is_empty()
+    }
+
+    /// Tells whether both are one chain, not only equal ones.
+    pub fn same(&self, other: &Chain) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Says whether an extended attribute takes part; `None` when no rule is about attributes, and
+    /// the default of `--xattrs` holds.
+    pub fn xattr_verdict(&self, side: Side, name: &[u8]) -> Option<bool> {
+        if self.0.xattr.is_empty() {
+            return None;
+        }
+        let subject = Subject::new(name, false, b"");
+        let found = self.0.xattr.iter().find(|found| {
+            let covered = match side {
+                Side::Sender => found.sender,
+                Side::Receiver => found.receiver,
+            };
+            covered && found.matches(&subject)
+        });
+        Some(found.is_none_or(|found| found.rule.include))
+    }
+}
+
+fn verdict_of(found: Option<&Compiled>) -> Verdict {
+    match found {
+        Some(found) if !found.rule.include => Verdict::Exclude { perishable: found.rule.perishable },
+        Some(_) | None => Verdict::Include,
+    }
+}
+
+/// Lists the rules of `items`, groups opened, in order.
+fn flatten<'a>(items: &'a [Item], out: &mut Vec<&'a Arc<Compiled>>) {
+    for item in items {
+        match item {
+            Item::Rule(rule) => out.push(rule),
+            Item::Group(group) => flatten(&group.items, out),
+        }
+    }
+}
+
+/// Lists the file names of all groups in `items`.
+fn names_of(items: &[Item], out: &mut Vec<Vec<u8>>) {
+    for item in items {
+        if let Item::Group(group) = item {
+            out.push(group.merge.file_name().to_vec());
+            names_of(&group.items, out);
+        }
+    }
+}
+
+/// `root` and a path below it, which may be empty.
+fn join(root: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut out = root.to_vec();
+    if !path.is_empty() {
+        out.push(b'/');
+        out.extend_from_slice(path);
+    }
+    out
+}
+
+/// Takes `.`, `..` and empty components out of an absolute path; no slash at the end.
+fn clean(path: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => out.truncate(out.iter().rposition(|&b| b == b'/').unwrap_or(0)),
+            _ => {
+                out.push(b'/');
+                out.extend_from_slice(part);
+            }
+        }
+    }
+    out
+}
+
+/// Makes items of what was parsed.
+struct Builder<'a> {
+    options: &'a ChainOptions,
+    cvs: Option<Arc<[Rule]>>,
+    /// The file names of the groups there are: each has one group, the first.
+    active: Vec<Vec<u8>>,
+}
+
+impl Builder<'_> {
+    /// `base_abs` is the directory of the merge file, `None` for a rule of the whole transfer.
+    fn compile(&self, rule: Rule, base_abs: Option<&[u8]>, source: &[u8]) -> Item {
+        let root_abs = &self.options.root_abs[..];
+        let pattern = match base_abs {
+            Some(base_abs) if !rule.xattr => {
+                let anchor = Anchor { root_abs, base_abs, absolute: rule.absolute };
+                Pattern::compile(&rule.pattern, anchor)
+            }
+            Some(_) | None => Pattern::compile_global(&rule.pattern, root_abs, rule.absolute),
+        };
+        Item::Rule(Arc::new(Compiled {
+            sender: rule.sides.cover(Side::Sender, self.options.delete_excluded),
+            receiver: rule.sides.cover(Side::Receiver, self.options.delete_excluded),
+            pattern,
+            source: source.to_vec(),
+            rule,
+        }))
+    }
+
+    fn add_cvs(&mut self, cvs: &super::Cvs, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
+        let options = self.options;
+        let list = self.cvs.get_or_insert_with(|| {
+            let home = options.cvs_home.as_deref();
+            cvs_globals(cvs, home, options.cvs_env.as_deref()).into()
+        });
+        let list = Arc::clone(list);
+        items.extend(list.iter().map(|rule| self.compile(rule.clone(), base_abs, b" [global CVS]")));
+    }
+
+    /// Adds the group of a `:` rule that stands in a file for the sides `around`; none when the file
+    /// has one.
+    fn add_group(&mut self, merge: Merge, around: Sides, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
+        if let Some(rule) = merge.own_exclude(around) {
+            items.push(self.compile(rule, base_abs, b""));
+        }
+        if self.active.iter().all(|name| name != merge.file_name()) {
+            self.active.push(merge.file_name().to_vec());
+            items.push(Item::Group(Arc::new(Group { merge, items: Vec::new() })));
+        }
+    }
+
+    fn forget(&mut self, items: &[Item]) {
+        let mut gone = Vec::new();
+        names_of(items, &mut gone);
+        self.active.retain(|name| !gone.contains(name));
+    }
+
+    /// Reads the files above the first directory, from where the name says down to its parent.
+    fn scan_parents(
+        &mut self,
+        group: Arc<Group>,
+        dir_abs: &[u8],
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Arc<Group>, FilterError> {
+        let start = match group.merge.parent_part() {
+            b"" => return Ok(group),
+            part @ [b'/', ..] => clean(&join(&self.options.module_abs, part)),
+            part => clean(&join(dir_abs, part)),
+        };
+        let dir_abs = clean(dir_abs);
+        let below = match dir_abs.strip_prefix(&start[..]) {
+            Some([b'/', below @ ..]) => below,
+            Some(_) | None => return Ok(group),
+        };
+        let mut group = group;
+        let mut at = start;
+        for part in below.split(|&b| b == b'/') {
+            let file = join(&at, group.merge.file_name());
+            group = self.enter_group(&group, &at, Some(&file), read)?;
+            at.push(b'/');
+            at.extend_from_slice(part);
+        }
+        Ok(group)
+    }
+
+    /// Gives what the group says in a directory; the same group when that is what it said before.
+    ///
+    /// `file` is the path to read when it is not the bare name.
+    fn enter_group(
+        &mut self,
+        group: &Arc<Group>,
+        dir_abs: &[u8],
+        file: Option<&[u8]>,
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Arc<Group>, FilterError> {
+        let merge = &group.merge;
+        let mut inherited: &[Item] = &group.items;
+        if merge.no_inherit {
+            self.forget(inherited);
+            inherited = &[];
+        }
+        let name = file.unwrap_or(merge.file_name());
+        let text = if merge.file_name().is_empty() { None } else { self.read(merge, name, read)? };
+        let mut items = Vec::new();
+        let mut changed = merge.no_inherit && !group.items.is_empty();
+        if let Some(text) = text {
+            let label = match &merge.named_at {
+                None => Label::Lines(join(dir_abs, merge.file_name())),
+                Some(_) => Label::Whole(b"a file read earlier".to_vec()),
+            };
+            let list = parse_labelled(&text, merge, self.options.from0, &label);
+            let mut own = Own { items: Vec::new(), inherited, depth: 0 };
+            self.splice(list, merge, dir_abs, &mut own, read)?;
+            changed |= !own.items.is_empty() || own.inherited.len() != inherited.len();
+            inherited = own.inherited;
+            items = own.items;
+            // Groups that the file has just opened are read in its own directory too.
+            for item in &mut items {
+                if let Item::Group(nested) = item {
+                    let scanned = self.scan_parents(Arc::clone(nested), dir_abs, read)?;
+                    *nested = self.enter_nested(&scanned, dir_abs, file, read)?;
+                }
+            }
+        }
+        for item in inherited {
+            items.push(match item {
+                Item::Rule(rule) => Item::Rule(Arc::clone(rule)),
+                Item::Group(nested) => {
+                    let entered = self.enter_nested(nested, dir_abs, file, read)?;
+                    changed |= !Arc::ptr_eq(&entered, nested);
+                    Item::Group(entered)
+                }
+            });
+        }
+        if !changed {
+            return Ok(Arc::clone(group));
+        }
+        Ok(Arc::new(Group { merge: merge.clone(), items }))
+    }
+
+    /// Enters a group inside a group; `file` tells by being there that the directory is a parent.
+    fn enter_nested(
+        &mut self,
+        nested: &Arc<Group>,
+        dir_abs: &[u8],
+        file: Option<&[u8]>,
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Arc<Group>, FilterError> {
+        let file = file.map(|_| join(dir_abs, nested.merge.file_name()));
+        self.enter_group(nested, dir_abs, file.as_deref(), read)
+    }
+
+    /// Puts the rules of one file into `own`, with the files it names by `.` in their places.
+    fn splice(
+        &mut self,
+        list: Vec<Result<Parsed, BadRule>>,
+        group: &Merge,
+        dir_abs: &[u8],
+        own: &mut Own<'_>,
+        read: &mut ReadMerge<'_>,
+    ) -> Result<(), FilterError> {
+        let source = source_of(group);
+        // In rsync, what a file says that is named by `.` in a per-directory file is anchored at the
+        // root of the transfer, and holds for both sides whatever it says of them.
+        let named = own.depth > 0;
+        let base_abs = (!named).then_some(dir_abs);
+        for parsed in list {
+            match parsed? {
+                Parsed::Rule(rule) => {
+                    let sides = if named { Sides::Both } else { rule.sides };
+                    own.items.push(self.compile(Rule { sides, ..rule }, base_abs, &source));
+                }
+                Parsed::Cvs(cvs) => self.add_cvs(&cvs, base_abs, &mut own.items),
+                Parsed::Clear => {
+                    self.forget(&own.items);
+                    self.forget(own.inherited);
+                    own.items.clear();
+                    own.inherited = &[];
+                }
+                Parsed::Merge(merge) if merge.per_dir => {
+                    let side = self.options.side.filter(|_| !named);
+                    if side.is_none_or(|side| merge.sides.cover(side, false)) {
+                        self.add_group(merge, group.sides, base_abs, &mut own.items);
+                    } else if let Some(rule) = merge.own_exclude(group.sides) {
+                        own.items.push(self.compile(rule, base_abs, b""));
+                    }
+                }
+                Parsed::Merge(merge) => {
+                    let unreadable = || FilterError::Unreadable { message: merge.open_failure().0, error: None };
+                    if own.depth == NESTING_MAX {
+                        return Err(unreadable());
+                    }
+                    // rsync works in the root of the transfer, and opens the file from there.
+                    let name = match &merge.name[..] {
+                        name @ [b'/', ..] => name.to_vec(),
+                        name => join(&self.options.root_abs, name),
+                    };
+                    let text = self.read(&merge, &name, read)?.ok_or_else(unreadable)?;
+                    if let Some(rule) = merge.own_exclude(group.sides) {
+                        own.items.push(self.compile(rule, None, &source));
+                    }
+                    let label = Label::of(&merge);
+                    let list = parse_labelled(&text, &merge, self.options.from0, &label);
+                    own.depth += 1;
+                    self.splice(list, group, dir_abs, own, read)?;
+                    own.depth -= 1;
+                }
+                Parsed::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, merge: &Merge, name: &[u8], read: &mut ReadMerge<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+        read(name).map_err(|error| FilterError::Unreadable {
+            message: match merge.open_failure() {
+                (message, false) => message,
+                (_, true) => [b"failed to open exclude file ", name].concat(),
+            },
+            error: Some(error),
+        })
+    }
+}
+
+/// What one directory's file has come to so far.
+struct Own<'a> {
+    items: Vec<Item>,
+    inherited: &'a [Item],
+    /// How many files named by `.` we are in.
+    depth: usize,
+}
+
+/// ` [per-dir .rules]`
+fn source_of(merge: &Merge) -> Vec<u8> {
+    match &merge.named_at {
+        None => [b" [per-dir ", merge.file_name(), b"]"].concat(),
+        Some(place) => [b" [per-dir <rule from ", &place[..], b">]"].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{parse_exclude, parse_filter};
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Merge files by name: absolute, or relative to the root `/r`.
+    type Files = BTreeMap<&'static str, &'static str>;
+
+    fn chain(rules: &[&str]) -> Chain {
+        let options = ChainOptions { root_abs: b"/r".to_vec(), ..ChainOptions::default() };
+        with_options(rules, options)
+    }
+
+    fn with_options(rules: &[&str], options: ChainOptions) -> Chain {
+        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap()).collect();
+        Chain::new(rules, options)
+    }
+
+    fn try_enter(chain: &Chain, dir: &str, files: &Files) -> Result<Chain, FilterError> {
+        chain.enter(dir.as_bytes(), &mut |name| {
+            let name = std::str::from_utf8(name).unwrap();
+            let path = if name.starts_with('/') {
+                name.strip_prefix("/r/").unwrap_or(name).to_owned()
+            } else if dir.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{dir}/{name}")
+            };
+            Ok(files.get(&path[..]).map(|text| text.as_bytes().to_vec()))
+        })
+    }
+
+    /// Enters the directories on the way to `dir`, from the root on.
+    fn at(rules: &[&str], files: &Files, dir: &str) -> Chain {
+        let mut chain = try_enter(&chain(rules), "", files).unwrap();
+        let ends = dir.match_indices('/').map(|(at, _)| at).chain([dir.len()]);
+        for end in ends.filter(|&end| end > 0) {
+            chain = try_enter(&chain, &dir[..end], files).unwrap();
+        }
+        chain
+    }
+
+    fn hides(chain: &Chain, path: &str) -> bool {
+        chain.verdict(Side::Sender, path.as_bytes(), false) != Verdict::Include
+    }
+
+    #[test]
+    fn the_first_match_wins() {
+        let chain = chain(&["+ a.o", "- *.o", "-! */", "- d"]);
+        assert!(!hides(&chain, "x/a.o"));
+        assert!(hides(&chain, "b.o"));
+        assert!(hides(&chain, "plain"));
+        assert_eq!(chain.verdict(Side::Sender, b"d", true), Verdict::Exclude { perishable: false });
+        assert_eq!(chain.verdict(Side::Sender, b"", true), Verdict::Include);
+    }
+
+    #[test]
+    fn sides_are_asked_apart() {
+        let chain = chain(&["P a", "H b", "- c", "R c"]);
+        let protected = |path: &[u8]| chain.verdict(Side::Receiver, path, false);
+        let exclude = Verdict::Exclude { perishable: false };
+        assert!(!hides(&chain, "a") && hides(&chain, "b") && hides(&chain, "c"));
+        assert_eq!([protected(b"a"), protected(b"b")], [exclude, Verdict::Include]);
+        assert_eq!(protected(b"c"), exclude);
+        let options = ChainOptions { delete_excluded: true, ..ChainOptions::default() };
+        let chain = with_options(&["- a", "-r b", "-sr c"], options);
+        let protected = |path: &[u8]| chain.verdict(Side::Receiver, path, false);
+        assert_eq!([protected(b"a"), protected(b"b")], [Verdict::Include, exclude]);
+        assert_eq!(protected(b"c"), exclude);
+    }
+
+    #[test]
+    fn perishable_rules_are_passed_over_in_a_doomed_directory() {
+        let chain = chain(&["-p a", "+p b", "- b", "-p c", "- c"]);
+        let doomed = |path: &[u8]| chain.doomed_verdict(Side::Receiver, path, false);
+        let perishable = Verdict::Exclude { perishable: true };
+        assert_eq!(chain.verdict(Side::Receiver, b"a", false), perishable);
+        assert_eq!(doomed(b"a"), Verdict::Include);
+        assert_eq!(doomed(b"b"), Verdict::Exclude { perishable: false });
+        assert_eq!(doomed(b"c"), Verdict::Exclude { perishable: false });
+    }
+
+    #[test]
+    fn clear_drops_what_precedes() {
+        let chain = chain(&["- a", ": .r", "!", "- b"]);
+        assert!(!hides(&chain, "a") && hides(&chain, "b") && !chain.has_per_dir());
+    }
+
+    #[test]
+    fn deeper_files_come_first_in_the_place_of_their_rule() {
+        let files = Files::from([(".r", "- a\n- b"), ("d/.r", "+ a\n- /c"), (".q", "- z\n+ b")]);
+        let rules = ["+ d/b", ": .r", ": .q", "- c"];
+        let root = at(&rules, &files, "");
+        assert!(hides(&root, "a") && hides(&root, "b") && hides(&root, "c"));
+        let inside = at(&rules, &files, "d");
+        assert!(!hides(&inside, "d/a"), "the deeper file comes first");
+        assert!(!hides(&inside, "d/b"), "an earlier rule comes before the group");
+        assert!(hides(&inside, "d/c") && hides(&inside, "d/z"));
+        assert!(hides(&at(&rules, &files, "d/e"), "d/e/c"), "by the last rule");
+        assert!(!hides(&at(&rules[..3], &files, "d/e"), "d/e/c"), "anchors stay behind");
+    }
+
+    #[test]
+    fn clear_in_a_file_drops_its_group_only() {
+        let files = Files::from([(".r", "- a"), (".q", "- q"), ("d/.r", "- b\n!\n- c")]);
+        let inside = at(&[": .r", ": .q"], &files, "d");
+        assert!(!hides(&inside, "d/a") && !hides(&inside, "d/b"));
+        assert!(hides(&inside, "d/c") && hides(&inside, "d/q"));
+    }
+
+    #[test]
+    fn without_inheritance_a_file_speaks_for_its_directory() {
+        let files = Files::from([(".r", "- a\n: .q"), ("d/.q", "- b"), (".q", "- c")]);
+        let root = at(&[":n .r"], &files, "");
+        assert!(hides(&root, "a") && hides(&root, "c"));
+        let inside = at(&[":n .r"], &files, "d");
+        assert!(!hides(&inside, "d/a") && !hides(&inside, "d/b") && !hides(&inside, "d/c"));
+    }
+
+    #[test]
+    fn a_file_can_open_another_group() {
+        let files = Files::from([
+            (".q", "- a"),
+            ("d/.r", ": .q\n- c\n: .r"),
+            ("d/.q", "- b"),
+            ("d/e/.q", "- e"),
+            ("x/.q", "- b"),
+        ]);
+        let inside = at(&[": .r"], &files, "d");
+        assert!(hides(&inside, "d/b") && hides(&inside, "d/c") && !hides(&inside, "d/a"));
+        let deeper = at(&[": .r"], &files, "d/e");
+        assert!(hides(&deeper, "d/e/b") && hides(&deeper, "d/e/e") && hides(&deeper, "d/e/c"));
+        assert!(!hides(&at(&[": .r"], &files, "x"), "x/b"));
+    }
+
+    #[test]
+    fn a_file_named_with_a_dot_is_sought_in_the_root() {
+        let files = Files::from([("d/.r", ". more\n- c"), ("more", "- b\n- /d/a\n- /x")]);
+        let inside = at(&[": .r"], &files, "d");
+        assert!(hides(&inside, "d/b") && hides(&inside, "d/a") && !hides(&inside, "d/x"));
+        let files = Files::from([("d/.r", ". gone")]);
+        let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
+        assert_eq!(bad.to_string(), "failed to open exclude file <rule from /r/d/.r line 1>");
+        assert_eq!(bad.exit_code(), 11);
+        let files = Files::from([("d/.r", ". d/.r")]);
+        assert_eq!(try_enter(&chain(&[": .r"]), "d", &files).unwrap_err().exit_code(), 11);
+    }
+
+    #[test]
+    fn bad_rules_name_their_file() {
+        let files = Files::from([("d/.r", "- c\nsecret")]);
+        let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
+        assert_eq!(bad.to_string(), "Unknown filter rule: <rule from /r/d/.r line 2>");
+        assert_eq!(bad.exit_code(), 1);
+        let files = Files::from([(".r", ": .q"), (".q", "secret")]);
+        let bad = try_enter(&chain(&[": .r"]), "", &files).unwrap_err();
+        assert_eq!(bad.to_string(), "Unknown filter rule: <rule from a file read earlier>");
+    }
+
+    #[test]
+    fn parents_are_scanned_once_and_first() {
+        let files = Files::from([("/.r", "- t\n- /r/u\n- r/v\n+ w"), ("d/.r", "- w")]);
+        for rule in [": /.r", ": ../.r", ": ../../.r"] {
+            let root = try_enter(&chain(&[rule]), "", &files).unwrap();
+            assert!(hides(&root, "t") && hides(&root, "u") && !hides(&root, "d/u"), "{rule}");
+            assert!(!hides(&root, "v"), "what is above the root is not matched");
+            let inside = try_enter(&root, "d", &files).unwrap();
+            assert!(hides(&inside, "d/t") && hides(&inside, "d/w"), "{rule}");
+        }
+        // Of a first directory below the root, the root is a parent.
+        let files = Files::from([(".r", "- /d/a")]);
+        assert!(hides(&try_enter(&chain(&[": /.r"]), "d", &files).unwrap(), "d/a"));
+        assert!(!hides(&try_enter(&chain(&[": .r"]), "d", &files).unwrap(), "d/a"));
+        assert!(!hides(&try_enter(&chain(&[": sub/.r"]), "d", &files).unwrap(), "d/a"));
+        let further = chain(&[": /.r"]).for_further_source();
+        assert!(!hides(&try_enter(&further, "d", &files).unwrap(), "d/a"));
+    }
+
+    #[test]
+    fn a_group_for_the_other_side_is_passed_over_in_a_file() {
+        let files = Files::from([(".r", ":r .q\n: .q"), (".q", "- a")]);
+        let side = |side| {
+            let options = ChainOptions { root_abs: b"/r".to_vec(), side, ..Default::default() };
+            try_enter(&with_options(&[": .r"], options), "", &files).unwrap()
+        };
+        assert!(hides(&side(Some(Side::Sender)), "a"), "the second rule opens the group");
+        assert!(!hides(&side(Some(Side::Receiver)), "a"), "the first one does");
+        let files = Files::from([(".r", ". q"), ("q", "P a")]);
+        assert!(hides(&at(&[": .r"], &files, ""), "a"), "a named file's rules hold for both");
+    }
+
+    #[test]
+    fn a_second_group_of_one_name_is_ignored() {
+        let files = Files::from([(".r", "- a")]);
+        let root = at(&[":s .r", ": ./.r/"], &files, "");
+        assert!(hides(&root, "a"));
+        assert_eq!(root.verdict(Side::Receiver, b"a", false), Verdict::Include);
+    }
+
+    #[test]
+    fn the_file_itself_can_be_excluded() {
+        let files = Files::from([(".r", "+ .r\n- a")]);
+        let root = at(&[":e .r"], &files, "");
+        assert!(hides(&root, ".r") && hides(&root, "d/.r") && hides(&root, "a"));
+    }
+
+    #[test]
+    fn cvs_rules_stand_where_they_are_named() {
+        let options = ChainOptions { cvs_env: Some(b"w".to_vec()), ..ChainOptions::default() };
+        let chain = with_options(&["+ a.o", "-C", "+ b.o"], options.clone());
+        assert!(!hides(&chain, "a.o") && hides(&chain, "b.o") && hides(&chain, "w"));
+        assert_eq!(chain.verdict(Side::Receiver, b"b.o", false), Verdict::Exclude { perishable: true });
+        let found = chain.first_match(Side::Sender, b"b.o", false).unwrap();
+        assert_eq!((found.include, &found.text[..]), (false, &b"*.o [global CVS]"[..]));
+        assert!(!hides(&with_options(&["+C", "-C", "- w"], options), "w"), "the first form holds");
+    }
+
+    #[test]
+    fn nothing_new_is_the_same_chain() {
+        let files = Files::from([("d/.r", "- a")]);
+        let root = at(&[": .r", "- b"], &files, "");
+        assert!(root.same(&try_enter(&root, "x", &files).unwrap()));
+        assert!(!root.same(&try_enter(&root, "d", &files).unwrap()));
+        let plain = chain(&["- b"]);
+        assert!(plain.same(&try_enter(&plain, "d", &files).unwrap()));
+        assert!(chain(&["- b", "!", ""]).is_empty());
+    }
+
+    #[test]
+    fn attribute_rules_are_apart() {
+        assert_eq!(chain(&["- user.a"]).xattr_verdict(Side::Sender, b"user.a"), None);
+        let chain = chain(&["-x user.a*", "+x user.*", "-xr *", "-x! user.*"]);
+        let passes = |side, name: &[u8]| chain.xattr_verdict(side, name);
+        assert_eq!(passes(Side::Sender, b"user.ab"), Some(false));
+        assert_eq!(passes(Side::Sender, b"user.b"), Some(true));
+        assert_eq!(passes(Side::Receiver, b"trusted.b"), Some(false));
+        assert_eq!(passes(Side::Sender, b"trusted.b"), Some(false));
+        assert!(!hides(&chain, "user.a"));
+    }
+
+    #[test]
+    fn debug_output_hides_what_files_say() {
+        let files = Files::from([(".r", "- a\n: .q"), (".q", "- b")]);
+        let root = at(&["- c", ": .r"], &files, "");
+        let text = |path: &[u8]| String::from_utf8(root.first_match(Side::Sender, path, false).unwrap().text).unwrap();
+        assert_eq!(text(b"c"), "c");
+        assert_eq!(text(b"a"), "<rule from a file read earlier> [per-dir .r]");
+        assert_eq!(text(b"b"), "<rule from a file read earlier> [per-dir <rule from /r/.r line 2>]");
+    }
+
+    proptest! {
+        #[test]
+        fn any_merge_text_is_taken_or_refused(
+            texts in proptest::collection::vec("[-+.:!HPRC /*a.\n#]{0,30}", 3),
+            rule in "[:](,)?[-+/Cenwsrp]{0,3} (\\.\\./|/)?a",
+        ) {
+            let Ok(parsed) = parse_filter(rule.as_bytes()) else { return Ok(()) };
+            let options = ChainOptions { root_abs: b"/r/s".to_vec(), ..ChainOptions::default() };
+            let mut chain = Chain::new(vec![parsed, parse_exclude(b"x").unwrap()], options);
+            for dir in [&b""[..], b"d", b"d/e"] {
+                let mut texts = texts.iter().cycle();
+                let entered = chain.enter(dir, &mut |name| {
+                    Ok((name.len() % 3 != 1).then(|| texts.next().unwrap().clone().into_bytes()))
+                });
+                match entered {
+                    Ok(entered) => chain = entered,
+                    Err(bad) => {
+                        prop_assert!(!bad.message().is_empty());
+                        break;
+                    }
+                }
+                let _ = chain.verdict(Side::Sender, b"d/e/a", false);
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The file list: what is known of the entries of one directory.
+
+pub mod entry;
+pub mod join;
+pub mod order;
+
+pub use entry::{DirList, Entry, Extra, Kind, Time, Xattrs};

@@ -1,0 +1,55 @@
+//! The one order of entries: rsync's.
+//!
+//! In a directory everything that is not a directory comes first, by bytes; then the directories, by
+//! bytes, as if each name ended in a slash (so `foo-bar/` precedes `foo/`). A tree is told depth first.
+
+use std::cmp::Ordering;
+
+/// Compares two entries of one directory, each a name and whether it is a directory.
+pub fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+    match (a.1, b.1) {
+        (false, false) => a.0.cmp(b.0),
+        (false, true) => Ordering::Less,
+        (true, false) => Ordering::Greater,
+        (true, true) => dirs(a.0, b.0),
+    }
+}
+
+/// Two directory names, each as if followed by a slash.
+fn dirs(a: &[u8], b: &[u8]) -> Ordering {
+    let common = a.len().min(b.len());
+    a[..common].cmp(&b[..common]).then_with(|| {
+        let after = |name: &[u8]| match name.get(common) {
+            Some(&byte) => Some(byte),
+            None => Some(b'/'),
+        };
+        if a.len() == b.len() { Ordering::Equal } else { after(a).cmp(&after(b)) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_first_and_directories_end_in_a_slash() {
+        let mut names: Vec<(&[u8], bool)> =
+            vec![(b"foo", true), (b"zz", false), (b"foo-bar", true), (b"foo.x", true), (b"fooa", true), (b"a", true)];
+        names.sort_by(|a, b| compare(*a, *b));
+        let names: Vec<&[u8]> = names.into_iter().map(|n| n.0).collect();
+        let want: [&[u8]; 6] = [b"zz", b"a", b"foo-bar", b"foo.x", b"foo", b"fooa"];
+        assert_eq!(names, want);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_is_the_order_of_the_names_with_their_slash(a: Vec<u8>, b: Vec<u8>) {
+            let named = |name: &Vec<u8>| [name.iter().copied().filter(|&b| b != b'/').collect::<Vec<u8>>(), vec![b'/']].concat();
+            let (a, b) = (named(&a), named(&b));
+            proptest::prop_assert_eq!(
+                compare((&a[..a.len() - 1], true), (&b[..b.len() - 1], true)),
+                a.cmp(&b)
+            );
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The bytes of one file into another on the same machine: shared blocks where the file system has
+//! them, else copied inside the kernel, else read and written.
+
+use super::sys;
+use rustix::fd::BorrowedFd;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Up to this length one read and one write are cheaper than `copy_file_range`.
+const SMALL_BYTES: usize = 128 * 1024;
+/// How much is copied before somebody may interrupt or hear of progress.
+const STEP_BYTES: usize = 8 * 1024 * 1024;
+/// The unit in which `--sparse` looks for zeros, as rsync does.
+const SPARSE_UNIT: usize = 1024;
+
+/// Which end of a copy failed.
+#[derive(Debug)]
+pub enum CopyError {
+    /// The source could not be read.
+    Read(io::Error),
+    /// The destination could not be written.
+    Write(io::Error),
+    /// The run is being stopped.
+    Stopped,
+}
+
+/// What the file systems of a run have turned out not to do.
+#[derive(Debug, Default)]
+pub struct Abilities {
+    no_clone: AtomicBool,
+    no_copy_range: AtomicBool,
+}
+
+/// How to copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// The length that the source had when it was listed.
+    pub len_bytes: u64,
+    /// Runs of zeros become holes.
+    pub sparse: bool,
+    /// The bytes must pass through this process (`--bwlimit`, sparse writing).
+    pub by_hand: bool,
+    /// The destination is empty and at its start; else it is written over from its start.
+    pub fresh: bool,
+}
+
+/// Copies whole files; one for each thread.
+pub struct Copier<'a> {
+    buffer: Vec<u8>,
+    abilities: &'a Abilities,
+    /// Called after each step with the bytes of it; `false` stops the copy.
+    step: &'a mut dyn FnMut(u64) -> bool,
+}
+
+impl<'a> Copier<'a> {
+    /// A copier that reuses `buffer`.
+    pub fn new(buffer: Vec<u8>, abilities: &'a Abilities, step: &'a mut dyn FnMut(u64) -> bool) -> Copier<'a> {
+        Copier { buffer, abilities, step }
+    }
+
+    /// Gives the buffer back.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.buffer
+    }
+
+    /// Copies from the positions of both files to the source's end; returns how many bytes that was.
+    pub fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
+        if how.sparse {
+            return self.copy_sparse(from, to, how);
+        }
+        if how.len_bytes <= SMALL_BYTES as u64 {
+            return self.copy_small(from, to, how.len_bytes as usize);
+        }
+        if how.fresh && !how.by_hand && self.try_clone(from, to) {
+            (self.step)(how.len_bytes);
+            return Ok(how.len_bytes);
+        }
+        let mut copied = 0;
+        if !how.by_hand && !self.abilities.no_copy_range.load(Ordering::Relaxed) {
+            copied = match self.copy_in_kernel(from, to)? {
+                Some(copied) => return Ok(copied),
+                None => 0,
+            };
+        }
+        Ok(copied + self.copy_by_hand(from, to)?)
+    }
+
+    /// One read tells both the content and, being short, that this is the end.
+    fn copy_small(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> Result<u64, CopyError> {
+        self.room_for(len_bytes + 1);
+        let got = sys::read(from, &mut self.buffer[..len_bytes + 1]).map_err(CopyError::Read)?;
+        sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
+        let mut copied = got as u64;
+        // A file that is still there behind what was listed has grown; a short read is the end.
+        if got > len_bytes {
+            copied += self.copy_by_hand(from, to)?;
+        }
+        if !(self.step)(copied) {
+            return Err(CopyError::Stopped);
+        }
+        Ok(copied)
+    }
+
+    fn try_clone(&self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
+        if self.abilities.no_clone.load(Ordering::Relaxed) {
+            return false;
+        }
+        let cloned = sys::clone(to, from).is_ok();
+        if !cloned {
+            self.abilities.no_clone.store(true, Ordering::Relaxed);
+        }
+        cloned
+    }
+
+    /// `None`: nothing was copied, because these file systems cannot.
+    fn copy_in_kernel(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<Option<u64>, CopyError> {
+        let mut copied = 0;
+        loop {
+            match sys::copy_range(from, to, STEP_BYTES) {
+                // Some file systems (proc, fuse) say 0 for files that can be read.
+                Ok(0) if copied == 0 => return Ok(None),
+                Ok(0) => return Ok(Some(copied)),
+                Ok(n) => copied += n as u64,
+                Err(error) if copied == 0 && cannot_copy_range(&error) => {
+                    self.abilities.no_copy_range.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                // Which side failed the kernel does not say; only writing meets a full disk.
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => return Err(CopyError::Read(error)),
+                Err(error) => return Err(CopyError::Write(error)),
+            }
+            if !(self.step)(STEP_BYTES as u64) {
+                return Err(CopyError::Stopped);
+            }
+        }
+    }
+
+    fn copy_by_hand(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<u64, CopyError> {
+        self.room_for(SMALL_BYTES);
+        let mut copied = 0;
+        loop {
+            let got = sys::read(from, &mut self.buffer[..SMALL_BYTES]).map_err(CopyError::Read)?;
+            if got == 0 {
+                return Ok(copied);
+            }
+            sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
+            copied += got as u64;
+            if !(self.step)(got as u64) {
+                return Err(CopyError::Stopped);
+            }
+        }
+    }
+
+    /// Writes only what is not zero, and reads only what is not a hole.
+    fn copy_sparse(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
+        self.room_for(SMALL_BYTES);
+        let mut at = 0u64;
+        loop {
+            // A file system without SEEK_DATA answers with an error, and then all is read.
+            at = match sys::next_data(from, at) {
+                Ok(Some(data)) => data,
+                Ok(None) => break,
+                Err(_) => at,
+            };
+            let mut in_data = false;
+            loop {
+                let got = sys::pread(from, &mut self.buffer[..SMALL_BYTES], at).map_err(CopyError::Read)?;
+                if got == 0 {
+                    break;
+                }
+                let zeros = write_where_not_zero(to, &self.buffer[..got], at, how.fresh).map_err(CopyError::Write)?;
+                at += got as u64;
+                in_data = true;
+                if !(self.step)(got as u64) {
+                    return Err(CopyError::Stopped);
+                }
+                if zeros {
+                    break;
+                }
+            }
+            if !in_data {
+                break;
+            }
+        }
+        let len_bytes = sys::fstat(from).map_err(CopyError::Read)?.len_bytes.max(at);
+        sys::truncate(to, len_bytes).map_err(CopyError::Write)?;
+        Ok(len_bytes)
+    }
+
+    fn room_for(&mut self, len: usize) {
+        if self.buffer.len() < len {
+            self.buffer.resize(len, 0);
+        }
+    }
+}
+
+/// Writes the units that are not all zero; whether the whole piece was zeros. Over an old file
+/// (`fresh` is false) zeros are punched.
+fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bool) -> io::Result<bool> {
+    let mut run_start: Option<usize> = None;
+    let mut wrote = false;
+    for start in (0..bytes.len()).step_by(SPARSE_UNIT) {
+        let unit = &bytes[start..bytes.len().min(start + SPARSE_UNIT)];
+        let zero = unit.iter().all(|&b| b == 0);
+        match (zero, run_start) {
+            (false, None) => run_start = Some(start),
+            (true, Some(from)) => {
+                sys::pwrite_all(to, &bytes[from..start], at + from as u64)?;
+                (run_start, wrote) = (None, true);
+            }
+            _ => {}
+        }
+        if zero && !fresh {
+            sys::punch(to, at + start as u64, unit.len() as u64)?;
+        }
+    }
+    if let Some(from) = run_start {
+        sys::pwrite_all(to, &bytes[from..], at + from as u64)?;
+        wrote = true;
+    }
+    Ok(!wrote)
+}
+
+fn cannot_copy_range(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EXDEV | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::EPERM | libc::EBADF | libc::ETXTBSY)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek, SeekFrom, Write};
+    use std::os::fd::AsFd;
+
+    fn copied(content: &[u8], how: impl Fn(u64) -> Manner) -> (Vec<u8>, u64) {
+        let mut from = tempfile::tempfile().unwrap();
+        from.write_all(content).unwrap();
+        from.seek(SeekFrom::Start(0)).unwrap();
+        let mut to = tempfile::tempfile().unwrap();
+        let abilities = Abilities::default();
+        let mut step = |_| true;
+        let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+        let n = copier.copy(from.as_fd(), to.as_fd(), how(content.len() as u64)).unwrap();
+        let mut got = Vec::new();
+        to.seek(SeekFrom::Start(0)).unwrap();
+        to.read_to_end(&mut got).unwrap();
+        (got, n)
+    }
+
+    fn plain(len_bytes: u64) -> Manner {
+        Manner { len_bytes, sparse: false, by_hand: false, fresh: true }
+    }
+
+    #[test]
+    fn a_file_arrives_whole_by_every_way() {
+        for len in [0, 1, 4096, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES + 17] {
+            let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            for how in [
+                &plain as &dyn Fn(u64) -> Manner,
+                &|n| Manner { by_hand: true, ..plain(n) },
+                &|n| Manner { sparse: true, ..plain(n) },
+            ] {
+                let (got, n) = copied(&content, how);
+                assert!(got == content && n == len as u64, "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_grew_or_shrank_since_it_was_listed_is_copied_as_it_is() {
+        let content = vec![7u8; 300_000];
+        for listed in [0, 10, 299_999, 300_001, 1 << 30] {
+            let (got, n) = copied(&content, |_| plain(listed));
+            assert!(got == content && n == 300_000, "{listed}");
+        }
+    }
+
+    #[test]
+    fn zeros_become_holes() {
+        let mut content = vec![0u8; 2_000_000];
+        content[1_000_000] = 1;
+        let (got, _) = copied(&content, |n| Manner { sparse: true, ..plain(n) });
+        assert_eq!(got, content);
+    }
+}

@@ -1,0 +1,12 @@
+//! The only code that touches files: system calls, and what is built on them.
+
+pub mod sys;
+
+pub mod acl;
+pub mod copy;
+pub mod fake;
+pub mod ids;
+pub mod read;
+pub mod root;
+pub mod write;
+pub mod xattr;

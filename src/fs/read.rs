@@ -1,0 +1,174 @@
+//! Lists directories and completes what stat tells of an entry by what a run asks for.
+
+use super::root::Dir;
+use super::sys::{self, Listed};
+use super::xattr::{self, At, XattrPolicy};
+use super::{acl, fake};
+use crate::flist::entry::Stat;
+use crate::flist::{Entry, Kind};
+use std::io;
+use std::sync::Arc;
+
+/// The most bytes that a merge file may have; it is read whole.
+pub const RULES_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// What a run asks of each entry beyond stat.
+pub struct Wanted<'a> {
+    /// Device, inode and links of what has several names.
+    pub hard_links: bool,
+    /// Access times.
+    pub atimes: bool,
+    /// Extended attributes: which are read at the source, and which at the destination.
+    pub xattrs: Option<(XattrPolicy<'a>, XattrPolicy<'a>)>,
+    /// ACLs.
+    pub acls: bool,
+    /// What `--fake-super` keeps in extended attributes counts as real, at both ends.
+    pub fake_super: bool,
+    /// Makes of a source entry what the destination shall have: `--chmod`, mapped ids.
+    pub shape: &'a (dyn Fn(&mut Entry) + Sync),
+}
+
+/// Why an entry could not be completed.
+pub enum Incomplete {
+    /// rsync's words for it, from the call to the path, and the error.
+    Failed(Vec<u8>, io::Error),
+    /// A line of its own.
+    Said(Vec<u8>),
+}
+
+/// Which tree an entry lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Source,
+    Dest,
+}
+
+impl Wanted<'_> {
+    /// Completes an entry of the source and shapes it. `full` makes its absolute path and `path` is its
+    /// path in the transfer, for messages. After an error about attributes the entry is left out.
+    pub fn complete_source(
+        &self,
+        entry: &mut Entry,
+        stat: &Stat,
+        at: (&Dir, &[u8]),
+        full: &dyn Fn() -> Vec<u8>,
+        path: &dyn Fn() -> Vec<u8>,
+    ) -> Result<(), Incomplete> {
+        self.complete(entry, stat, at, End::Source, full, path)?;
+        (self.shape)(entry);
+        Ok(())
+    }
+
+    /// Completes an entry of the destination.
+    pub fn complete_dest(
+        &self,
+        entry: &mut Entry,
+        stat: &Stat,
+        at: (&Dir, &[u8]),
+        full: &dyn Fn() -> Vec<u8>,
+        path: &dyn Fn() -> Vec<u8>,
+    ) -> Result<(), Incomplete> {
+        self.complete(entry, stat, at, End::Dest, full, path)?;
+        if Kind::of_mode(stat.mode) == Some(Kind::Symlink)
+            && let Ok(target) = sys::read_link(at.0.fd(), at.1)
+        {
+            entry.extra_mut().target = Some(target.into());
+        }
+        Ok(())
+    }
+
+    fn complete(
+        &self,
+        entry: &mut Entry,
+        stat: &Stat,
+        at: (&Dir, &[u8]),
+        end: End,
+        full: &dyn Fn() -> Vec<u8>,
+        path: &dyn Fn() -> Vec<u8>,
+    ) -> Result<(), Incomplete> {
+        let name = match at.1 {
+            b"." => At::Fd(at.0.fd()),
+            element => At::Name { dir: at.0.fd(), name: element },
+        };
+        let mut seen = *stat;
+        if self.fake_super {
+            seen = fake::stat_with_fake(name, *stat).map_err(|error| Incomplete::Said(error.text(&full())))?;
+            entry.set_stat(&seen);
+            if seen.mode != stat.mode && entry.kind() == Kind::Symlink {
+                self.read_fake_target(entry, at);
+            }
+        }
+        let kind = entry.kind();
+        if kind == Kind::Device {
+            entry.extra_mut().rdev = seen.rdev;
+        }
+        if self.hard_links && kind != Kind::Dir && stat.nlink > 1 {
+            let extra = entry.extra_mut();
+            extra.dev_ino = Some((stat.dev, stat.ino));
+            extra.nlink = stat.nlink;
+        }
+        if self.atimes {
+            entry.extra_mut().atime = Some(stat.atime);
+        }
+        if self.acls && kind != Kind::Symlink {
+            let acls = if self.fake_super {
+                fake::read_acls(name, seen.mode).map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
+            } else {
+                acl::read(name, kind == Kind::Dir)
+                    .map_err(|error| Incomplete::Failed(error.text(&path(), end == End::Source), error.error))?
+            };
+            if !acls.access.is_empty() || !acls.default.is_empty() {
+                let extra = entry.extra_mut();
+                extra.acl = Some(acls.access);
+                extra.default_acl = Some(acls.default);
+            }
+        }
+        if let Some((source, dest)) = &self.xattrs {
+            let policy = if end == End::Source { source } else { dest };
+            let found = xattr::read(name, policy).map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
+            let found = if end == End::Source { dest.stored(&source.told(found)) } else { found };
+            entry.extra_mut().xattrs = Some(Arc::new(found));
+        }
+        Ok(())
+    }
+
+    /// Under `--fake-super` a symlink is a file that holds its value.
+    fn read_fake_target(&self, entry: &mut Entry, at: (&Dir, &[u8])) {
+        if let Ok(Some(text)) = text_file(at.0, at.1) {
+            entry.extra_mut().target = Some(text.into());
+        }
+    }
+}
+
+/// Tells the names of a directory, at most `enough` of them; whether that was all.
+pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::Result<bool> {
+    let mut count = 0usize;
+    // Listing moves the position of the descriptor, and it may have been listed before.
+    sys::seek_to(dir.fd(), 0)?;
+    sys::list(dir.fd(), |entry| {
+        count += 1;
+        if count <= enough {
+            tell(entry);
+        }
+    })?;
+    Ok(count <= enough)
+}
+
+/// The whole text of a file in a directory (`name` may lead elsewhere); `None` if there is none.
+pub fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    use rustix::fd::AsFd;
+    let fd = match sys::open_read(dir.fd(), name, true, false) {
+        Ok(fd) => fd,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = Vec::new();
+    let mut piece = [0u8; 16 * 1024];
+    loop {
+        match sys::read(fd.as_fd(), &mut piece)? {
+            0 => return Ok(Some(text)),
+            _ if text.len() > RULES_MAX_BYTES => return Err(io::ErrorKind::FileTooLarge.into()),
+            n => text.extend_from_slice(&piece[..n]),
+        }
+    }
+}

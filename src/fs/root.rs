@@ -1,0 +1,123 @@
+//! An open directory that no name given to it can leave.
+//!
+//! Directories below it are reached by [`Root::open_dir`], which the kernel confines; everything else
+//! is done to one name of an open directory, without following symlinks.
+
+use super::sys::{self, Follow};
+use crate::path::RelPath;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::sync::Arc;
+
+/// An open directory, shared by whoever works in it.
+#[derive(Debug, Clone)]
+pub struct Dir(Arc<OwnedFd>);
+
+impl Dir {
+    /// Wraps an open directory.
+    pub fn new(fd: OwnedFd) -> Dir {
+        Dir(Arc::new(fd))
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The top of a tree: an open directory and the path by which messages call it.
+#[derive(Debug, Clone)]
+pub struct Root {
+    dir: Dir,
+    /// Absolute, for messages; without a slash at its end unless it is `/`.
+    pub path: Vec<u8>,
+    follow: Follow,
+}
+
+/// How much of a long path is walked in one call.
+const STEP_BYTES: usize = sys::PATH_MAX - 256;
+
+impl Root {
+    /// Makes an open directory the top of a tree. `follow` says which symlinks [`Root::open_dir`] may
+    /// walk through.
+    pub fn new(dir: Dir, path: Vec<u8>, follow: Follow) -> Root {
+        Root { dir, path, follow }
+    }
+
+    /// The top itself.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Opens a directory below, however long its path.
+    pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
+        if path.is_root() {
+            return Ok(self.dir.clone());
+        }
+        let mut rest = path.as_bytes();
+        let mut here: Option<OwnedFd> = None;
+        while rest.len() > STEP_BYTES {
+            let cut = rest[..STEP_BYTES].iter().rposition(|&b| b == b'/').ok_or(io::ErrorKind::InvalidFilename)?;
+            let from = here.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
+            here = Some(sys::open_dir(from, &rest[..cut], self.follow)?);
+            rest = &rest[cut + 1..];
+        }
+        let from = here.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
+        Ok(Dir::new(sys::open_dir(from, rest, self.follow)?))
+    }
+
+    /// The absolute path of something below, for messages.
+    pub fn full(&self, path: &[u8]) -> Vec<u8> {
+        crate::path::join(&self.path, path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn root_of(path: &std::path::Path, follow: Follow) -> Root {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = path.as_os_str().as_bytes();
+        Root::new(Dir::new(sys::open_dir_path(bytes).unwrap()), bytes.to_vec(), follow)
+    }
+
+    #[test]
+    fn a_symlink_does_not_lead_out() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(top.path().join("in/deep")).unwrap();
+        std::fs::create_dir(top.path().join("out")).unwrap();
+        symlink("../out", top.path().join("in/up")).unwrap();
+        symlink("deep", top.path().join("in/down")).unwrap();
+        let at = |name: &str| RelPath::parse(name.as_bytes()).unwrap();
+
+        let strict = root_of(&top.path().join("in"), Follow::Never);
+        assert!(strict.open_dir(&at("deep")).is_ok());
+        assert_eq!(strict.open_dir(&at("up")).unwrap_err().raw_os_error(), Some(40));
+        assert_eq!(strict.open_dir(&at("down")).unwrap_err().raw_os_error(), Some(40));
+
+        let inside = root_of(&top.path().join("in"), Follow::Inside);
+        assert!(inside.open_dir(&at("down")).is_ok());
+        assert_eq!(inside.open_dir(&at("up")).unwrap_err().raw_os_error(), Some(40));
+
+        let fd = sys::open_dir_stepwise(strict.dir().fd(), b"up").unwrap_err();
+        assert!(matches!(fd.raw_os_error(), Some(20 | 40)), "{fd}");
+    }
+
+    #[test]
+    fn a_path_longer_than_the_kernel_takes_is_walked_in_steps() {
+        let top = tempfile::tempdir().unwrap();
+        let root = root_of(top.path(), Follow::Never);
+        let mut path = RelPath::root();
+        let mut here = root.dir().clone();
+        let name = [b'x'; 200];
+        for _ in 0..30 {
+            sys::mkdir(here.fd(), &name, 0o755).unwrap();
+            here = Dir::new(sys::open_dir(here.fd(), &name, Follow::Never).unwrap());
+            path = path.join(&name);
+        }
+        assert!(path.as_bytes().len() > sys::PATH_MAX);
+        assert!(root.open_dir(&path).is_ok());
+    }
+}

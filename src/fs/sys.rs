@@ -1,0 +1,661 @@
+//! Every system call on files, one function each: the one place that counts and fails them.
+//!
+//! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
+//! (`SPARSYNC_KILL_AT=n`), which is how the tests of cost and of crashes work. Release builds carry
+//! neither. Names are bytes; a name of one element never leaves its directory because symlinks are
+//! not followed here unless a function says so.
+
+use crate::flist::Time;
+use crate::flist::entry::Stat;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use std::io;
+
+/// The calls that are counted, under the names that the kernel has for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+#[allow(missing_docs)]
+pub enum Call {
+    Open,
+    OpenDir,
+    Create,
+    TmpFile,
+    Stat,
+    FStat,
+    GetDents,
+    ReadLink,
+    Read,
+    Write,
+    CopyRange,
+    Clone,
+    Seek,
+    Truncate,
+    Allocate,
+    FSync,
+    Link,
+    Rename,
+    Unlink,
+    RmDir,
+    MkDir,
+    Symlink,
+    MkNod,
+    Chmod,
+    Chown,
+    Utimes,
+    Lock,
+    XattrGet,
+    XattrSet,
+}
+
+#[cfg(debug_assertions)]
+mod counted {
+    use super::Call;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    const CALLS: usize = Call::XattrSet as usize + 1;
+    static COUNTS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
+    static ALL: AtomicU64 = AtomicU64::new(0);
+    static KILL_AT: OnceLock<Option<u64>> = OnceLock::new();
+
+    pub fn enter(call: Call) {
+        COUNTS[call as usize].fetch_add(1, Relaxed);
+        let nth = ALL.fetch_add(1, Relaxed) + 1;
+        let kill_at = KILL_AT.get_or_init(|| std::env::var("SPARSYNC_KILL_AT").ok()?.parse().ok());
+        if *kill_at == Some(nth) {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
+    }
+
+    pub fn counts() -> Vec<(String, u64)> {
+        const NAMES: [&str; CALLS] = [
+            "open", "opendir", "create", "tmpfile", "stat", "fstat", "getdents", "readlink", "read", "write",
+            "copy_range", "clone", "seek", "truncate", "allocate", "fsync", "link", "rename", "unlink", "rmdir",
+            "mkdir", "symlink", "mknod", "chmod", "chown", "utimes", "lock", "xattr_get", "xattr_set",
+        ];
+        NAMES
+            .iter()
+            .zip(&COUNTS)
+            .map(|(name, count)| (name.to_string(), count.load(Relaxed)))
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+}
+
+/// How often each call was made so far; nothing in release builds.
+pub fn counts() -> Vec<(String, u64)> {
+    #[cfg(debug_assertions)]
+    return counted::counts();
+    #[cfg(not(debug_assertions))]
+    Vec::new()
+}
+
+#[inline(always)]
+fn enter(call: Call) {
+    #[cfg(debug_assertions)]
+    counted::enter(call);
+    #[cfg(not(debug_assertions))]
+    let _ = call;
+}
+
+/// Whether symlinks on the way to a directory may be followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// None: a symlink is an error.
+    Never,
+    /// Those that stay below the directory where the walk starts.
+    Inside,
+    /// All.
+    Anywhere,
+}
+
+/// The longest path that one call takes, with its NUL.
+pub const PATH_MAX: usize = 4096;
+
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a directory below `at` in one step where the kernel can hold the walk below it. `path` is
+/// relative and shorter than [`PATH_MAX`]; an empty one opens `at` anew.
+pub fn open_dir(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
+    enter(Call::OpenDir);
+    let path: &[u8] = if path.is_empty() { b"." } else { path };
+    let resolve = match follow {
+        Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+        Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        Follow::Anywhere => return Ok(fs::openat(at, path, DIR_FLAGS, Mode::empty())?),
+    };
+    loop {
+        match fs::openat2(at, path, DIR_FLAGS, Mode::empty(), resolve) {
+            Ok(fd) => return Ok(fd),
+            // The kernel asks to try again when something was renamed during the walk.
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            // A link that leads outside is told as rsync tells it: too many levels of symbolic links.
+            Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
+            Err(Errno::NOSYS | Errno::PERM) => return open_dir_stepwise(at, path),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The same walk for kernels and sandboxes without `openat2`: one element at a time, no symlinks.
+pub fn open_dir_stepwise(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let mut here: Option<OwnedFd> = None;
+    for part in path.split(|&b| b == b'/').filter(|p| !p.is_empty()) {
+        if part == b".." {
+            return Err(Errno::LOOP.into());
+        }
+        let from = here.as_ref().map_or(at, |fd| fd.as_fd());
+        here = Some(fs::openat(from, part, DIR_FLAGS | OFlags::NOFOLLOW, Mode::empty())?);
+    }
+    here.ok_or_else(|| Errno::NOENT.into())
+}
+
+/// Opens any path as a directory, following symlinks: for operands, which the user vouches for.
+pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
+    enter(Call::OpenDir);
+    Ok(fs::openat(fs::CWD, path, DIR_FLAGS, Mode::empty())?)
+}
+
+/// Opens a file for reading; never waits on a fifo that was swapped in.
+pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) -> io::Result<OwnedFd> {
+    enter(Call::Open);
+    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    if !follow {
+        flags |= OFlags::NOFOLLOW;
+    }
+    if noatime {
+        flags |= OFlags::NOATIME;
+    }
+    match fs::openat(dir, name, flags, Mode::empty()) {
+        // Only the owner may ask for O_NOATIME.
+        Err(Errno::PERM) if noatime => Ok(fs::openat(dir, name, flags.difference(OFlags::NOATIME), Mode::empty())?),
+        other => Ok(other?),
+    }
+}
+
+/// Opens an existing file for reading and writing in place.
+pub fn open_write(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    enter(Call::Open);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    Ok(fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Creates a file that must not exist.
+pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    enter(Call::Create);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(fs::openat(dir, name, flags, Mode::from_raw_mode(mode))?)
+}
+
+/// Creates a file without a name, which the kernel removes if nobody links it.
+pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
+    enter(Call::TmpFile);
+    Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
+}
+
+/// Gives a file made by [`tmpfile`] its name, which must be free.
+pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    enter(Call::Link);
+    match fs::linkat(fd, c"", dir, name, AtFlags::EMPTY_PATH) {
+        // Kernels before 6.10 want a capability for that; the detour through /proc they allow.
+        Err(Errno::NOENT | Errno::PERM) => {
+            let path = proc_fd(fd);
+            Ok(fs::linkat(fs::CWD, path.as_slice(), dir, name, AtFlags::SYMLINK_FOLLOW)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The path under which /proc shows a descriptor.
+pub fn proc_fd(fd: BorrowedFd<'_>) -> Vec<u8> {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
+}
+
+/// What statx is asked for.
+fn wanted(links: bool) -> StatxFlags {
+    let all = StatxFlags::TYPE
+        | StatxFlags::MODE
+        | StatxFlags::UID
+        | StatxFlags::GID
+        | StatxFlags::SIZE
+        | StatxFlags::MTIME
+        | StatxFlags::ATIME
+        | StatxFlags::INO;
+    if links { all | StatxFlags::NLINK } else { all }
+}
+
+/// Looks at one name of a directory.
+pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
+    enter(Call::Stat);
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
+        Ok(found) => Ok(from_statx(&found)),
+        Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Looks at any path, for operands.
+pub fn stat_path(path: &[u8], follow: bool) -> io::Result<Stat> {
+    stat(fs::CWD, path, follow)
+}
+
+/// Looks at an open file.
+pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
+    enter(Call::FStat);
+    Ok(from_stat(&fs::fstat(fd)?))
+}
+
+fn from_statx(s: &fs::Statx) -> Stat {
+    let time = |t: &fs::StatxTimestamp| Time { secs: t.tv_sec, nanos: t.tv_nsec };
+    Stat {
+        mode: u32::from(s.stx_mode),
+        uid: s.stx_uid,
+        gid: s.stx_gid,
+        mtime: time(&s.stx_mtime),
+        atime: time(&s.stx_atime),
+        len_bytes: s.stx_size,
+        dev: fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+        ino: s.stx_ino,
+        nlink: s.stx_nlink,
+        rdev: fs::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+    }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the widths differ between architectures")]
+fn from_stat(s: &fs::Stat) -> Stat {
+    Stat {
+        mode: s.st_mode as u32,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        mtime: Time { secs: s.st_mtime as i64, nanos: s.st_mtime_nsec as u32 },
+        atime: Time { secs: s.st_atime as i64, nanos: s.st_atime_nsec as u32 },
+        len_bytes: s.st_size as u64,
+        dev: s.st_dev as u64,
+        ino: s.st_ino as u64,
+        nlink: s.st_nlink as u32,
+        rdev: s.st_rdev as u64,
+    }
+}
+
+/// One name that a directory lists, and its type where the file system tells it.
+pub struct Listed<'a> {
+    /// The name; never `.` or `..`.
+    pub name: &'a [u8],
+    /// Whether it is a directory; `None`: the file system does not say.
+    pub is_dir: Option<bool>,
+}
+
+/// Tells every name of an open directory.
+pub fn list(dir: BorrowedFd<'_>, mut tell: impl FnMut(Listed<'_>)) -> io::Result<()> {
+    let mut buffer: Vec<u8> = Vec::with_capacity(32 * 1024);
+    let mut entries = fs::RawDir::new(dir, buffer.spare_capacity_mut());
+    loop {
+        if entries.is_buffer_empty() {
+            enter(Call::GetDents);
+        }
+        let Some(entry) = entries.next() else {
+            return Ok(());
+        };
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let is_dir = match entry.file_type() {
+            fs::FileType::Unknown => None,
+            kind => Some(kind == fs::FileType::Directory),
+        };
+        tell(Listed { name, is_dir });
+    }
+}
+
+/// A symlink's value.
+pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
+    enter(Call::ReadLink);
+    Ok(fs::readlinkat(dir, name, Vec::with_capacity(256))?.into_bytes())
+}
+
+/// Reads at the file's position; 0 is the end.
+pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
+    enter(Call::Read);
+    retry(|| rustix::io::read(fd, &mut *into))
+}
+
+/// Reads at an offset.
+pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> {
+    enter(Call::Read);
+    retry(|| rustix::io::pread(fd, &mut *into, at))
+}
+
+/// Writes all of it at the file's position.
+pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        enter(Call::Write);
+        match retry(|| rustix::io::write(fd, bytes))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => bytes = &bytes[n..],
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of it at an offset.
+pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        enter(Call::Write);
+        match retry(|| rustix::io::pwrite(fd, bytes, at))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => (bytes, at) = (&bytes[n..], at + n as u64),
+        }
+    }
+    Ok(())
+}
+
+/// Copies inside the kernel, from one file's position to the other's; 0 is the end.
+pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> io::Result<usize> {
+    enter(Call::CopyRange);
+    retry(|| fs::copy_file_range(from, None, to, None, len_bytes))
+}
+
+/// Makes `to` share the blocks of `from`, where the file system can.
+pub fn clone(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> io::Result<()> {
+    enter(Call::Clone);
+    Ok(fs::ioctl_ficlone(to, from)?)
+}
+
+/// The next offset at or after `at` that holds data, or the end of the file (`None`).
+pub fn next_data(fd: BorrowedFd<'_>, at: u64) -> io::Result<Option<u64>> {
+    enter(Call::Seek);
+    match fs::seek(fd, fs::SeekFrom::Data(at)) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Moves the file's position.
+pub fn seek_to(fd: BorrowedFd<'_>, at: u64) -> io::Result<()> {
+    enter(Call::Seek);
+    fs::seek(fd, fs::SeekFrom::Start(at))?;
+    Ok(())
+}
+
+/// Sets the length.
+pub fn truncate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
+    enter(Call::Truncate);
+    Ok(fs::ftruncate(fd, len_bytes)?)
+}
+
+/// Reserves blocks; the length stays.
+pub fn allocate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
+    enter(Call::Allocate);
+    Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?)
+}
+
+/// Makes a hole.
+pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
+    enter(Call::Allocate);
+    Ok(fs::fallocate(fd, fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE, at, len_bytes)?)
+}
+
+/// Waits until the file is on the medium.
+pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
+    enter(Call::FSync);
+    Ok(fs::fsync(fd)?)
+}
+
+/// Another name for an entry; a symlink itself is linked, not what it names.
+pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+    enter(Call::Link);
+    Ok(fs::linkat(from, old, to, new, AtFlags::empty())?)
+}
+
+/// Moves an entry; whatever has the new name is replaced.
+pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+    enter(Call::Rename);
+    Ok(fs::renameat(from, old, to, new)?)
+}
+
+/// Removes anything but a directory.
+pub fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    enter(Call::Unlink);
+    Ok(fs::unlinkat(dir, name, AtFlags::empty())?)
+}
+
+/// Removes an empty directory.
+pub fn rmdir(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    enter(Call::RmDir);
+    Ok(fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Makes a directory.
+pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    enter(Call::MkDir);
+    Ok(fs::mkdirat(dir, name, Mode::from_raw_mode(mode))?)
+}
+
+/// Makes a directory of any path, for operands.
+pub fn mkdir_path(path: &[u8], mode: u32) -> io::Result<()> {
+    mkdir(fs::CWD, path, mode)
+}
+
+/// Makes a symlink.
+pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    enter(Call::Symlink);
+    Ok(fs::symlinkat(target, dir, name)?)
+}
+
+/// Makes a device, fifo or socket. `mode` has the type bits.
+pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
+    enter(Call::MkNod);
+    Ok(fs::mknodat(dir, name, fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777), rdev)?)
+}
+
+/// Sets the permission bits of an open file.
+pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    enter(Call::Chmod);
+    Ok(fs::fchmod(fd, Mode::from_raw_mode(mode & 0o7777))?)
+}
+
+/// Sets the permission bits of an entry that is not a symlink. Where the kernel cannot refuse to
+/// follow one, the entry is opened as a path first and changed through /proc.
+pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    enter(Call::Chmod);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(dir, name, flags, Mode::empty())?;
+    if fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) == fs::FileType::Symlink {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let path = proc_fd(fd.as_fd());
+    Ok(fs::chmodat(fs::CWD, path.as_slice(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+}
+
+/// Sets owner and group of an entry, not following a symlink; `None` leaves one as it is. An empty
+/// name means `dir` itself, which may be an open file.
+pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    enter(Call::Chown);
+    let uid = uid.map(rustix::process::Uid::from_raw);
+    let gid = gid.map(rustix::process::Gid::from_raw);
+    if name.is_empty() {
+        return Ok(fs::fchown(dir, uid, gid)?);
+    }
+    Ok(fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Sets access and modification time, not following a symlink; `None` leaves one as it is. An empty name
+/// means `dir` itself, which may be an open file.
+pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Option<Time>) -> io::Result<()> {
+    enter(Call::Utimes);
+    let spec = |time: Option<Time>| match time {
+        Some(time) => fs::Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) as _ },
+        None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+    };
+    let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+    if name.is_empty() {
+        return Ok(fs::futimens(dir, &times)?);
+    }
+    Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Takes the lock that marks a temp file as somebody's; `false`: another process holds it.
+pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    enter(Call::Lock);
+    match fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An attribute's value, or `None` where it does not exist or cannot exist. Open file.
+pub fn fgetxattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    grown(|buffer| {
+        enter(Call::XattrGet);
+        fs::fgetxattr(fd, name, buffer)
+    })
+}
+
+/// An attribute's value of a path, not following a symlink at its end.
+pub fn lgetxattr(path: &[u8], name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    grown(|buffer| {
+        enter(Call::XattrGet);
+        fs::lgetxattr(path, name, buffer)
+    })
+}
+
+/// The names of all attributes of a path, each ending in NUL; `None` where there cannot be any.
+pub fn llistxattr(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    grown(|buffer| {
+        enter(Call::XattrGet);
+        fs::llistxattr(path, buffer)
+    })
+}
+
+/// The same of an open file.
+pub fn flistxattr(fd: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
+    grown(|buffer| {
+        enter(Call::XattrGet);
+        fs::flistxattr(fd, buffer)
+    })
+}
+
+/// Sets an attribute of an open file.
+pub fn fsetxattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
+    enter(Call::XattrSet);
+    Ok(fs::fsetxattr(fd, name, value, fs::XattrFlags::empty())?)
+}
+
+/// Sets an attribute of a path, not following a symlink at its end.
+pub fn lsetxattr(path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
+    enter(Call::XattrSet);
+    Ok(fs::lsetxattr(path, name, value, fs::XattrFlags::empty())?)
+}
+
+/// Removes an attribute of an open file.
+pub fn fremovexattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    enter(Call::XattrSet);
+    Ok(fs::fremovexattr(fd, name)?)
+}
+
+/// Removes an attribute of a path, not following a symlink at its end.
+pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
+    enter(Call::XattrSet);
+    Ok(fs::lremovexattr(path, name)?)
+}
+
+/// The most bytes that the kernel lets an attribute, or the list of names, have.
+const XATTR_MAX: usize = 64 * 1024;
+
+/// Calls with a small buffer and, where that is too small, with the largest there can be.
+fn grown(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
+    let mut small = [0u8; 512];
+    match call(&mut small) {
+        Ok(len) => return Ok(Some(small[..len].to_vec())),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT) => return Ok(None),
+        Err(Errno::RANGE) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut large = vec![0u8; XATTR_MAX];
+    match call(&mut large) {
+        Ok(len) => {
+            large.truncate(len);
+            Ok(Some(large))
+        }
+        Err(Errno::NODATA) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => continue,
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Effective user and group of this process.
+pub fn ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Reads the umask and sets it to 0, so that modes are what we say. Called once, before threads start.
+pub fn take_umask() -> u32 {
+    rustix::process::umask(Mode::empty()).as_raw_mode()
+}
+
+/// Lifts the limit on open files to what the system allows; how many that is.
+pub fn lift_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let lifted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let now = if setrlimit(Resource::Nofile, lifted).is_ok() { limit.maximum } else { limit.current };
+    now.unwrap_or(1 << 20)
+}
+
+/// Sets the umask again, for a program that takes this one's place.
+pub fn set_umask(umask: u32) {
+    let _ = rustix::process::umask(Mode::from_raw_mode(umask));
+}
+
+/// Which file a path leads to: device and inode.
+pub fn identity(path: &std::ffi::OsStr) -> Option<(u64, u64)> {
+    use std::os::unix::ffi::OsStrExt;
+    stat_path(path.as_bytes(), true).ok().map(|stat| (stat.dev, stat.ino))
+}
+
+/// Whether this process may run a file.
+pub fn is_executable(path: &std::ffi::OsStr) -> bool {
+    fs::access(path, fs::Access::EXEC_OK).is_ok() && stat_is_file(path)
+}
+
+fn stat_is_file(path: &std::ffi::OsStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    stat_path(path.as_bytes(), true).is_ok_and(|stat| stat.mode & 0o170000 == 0o100000)
+}
+
+/// Opens a file of any path to append to it, making it if it is missing.
+pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    enter(Call::Open);
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    Ok(fs::openat(fs::CWD, path, flags, Mode::from_raw_mode(mode))?)
+}
+
+/// Reads a whole file of any path, up to `max_bytes`.
+pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
+    enter(Call::Open);
+    let fd = fs::openat(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let mut text = Vec::new();
+    let mut piece = vec![0u8; 64 * 1024];
+    loop {
+        match read(fd.as_fd(), &mut piece)? {
+            0 => return Ok(text),
+            n if text.len() + n > max_bytes => return Err(io::ErrorKind::FileTooLarge.into()),
+            n => text.extend_from_slice(&piece[..n]),
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Extended attributes of one file: what is seen of them, how they travel, and what is set or removed.
+//!
+//! The rules by which rsync shows, hides and renames attributes are here (`-X`, `-XX`, `--fake-super`,
+//! `x` filter rules); who may decide them is the caller's. ACLs are in [`super::acl`], rsync's own
+//! `user.rsync.%stat` in [`super::fake`].
+
+use super::sys;
+use crate::flist::Xattrs;
+use rustix::fd::BorrowedFd;
+use std::io;
+
+/// A thing whose attributes are read or set; a symlink is never followed.
+#[derive(Debug, Clone, Copy)]
+pub enum At<'a> {
+    /// An open file or directory (not opened with `O_PATH`).
+    Fd(BorrowedFd<'a>),
+    /// A name in an open directory. The kernel has no `*xattrat` that old systems know, so the call
+    /// goes through `/proc/self/fd`.
+    Name {
+        /// The directory.
+        dir: BorrowedFd<'a>,
+        /// One path element, not empty.
+        name: &'a [u8],
+    },
+}
+
+impl At<'_> {
+    fn path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+        let mut path = sys::proc_fd(dir);
+        path.push(b'/');
+        path.extend_from_slice(name);
+        path
+    }
+
+    /// The value of one attribute; `None` where it does not or cannot exist.
+    pub fn get(&self, attr: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        match *self {
+            At::Fd(fd) => sys::fgetxattr(fd, attr),
+            At::Name { dir, name } => sys::lgetxattr(&Self::path(dir, name), attr),
+        }
+    }
+
+    /// Sets one attribute, whether or not it exists.
+    pub fn set(&self, attr: &[u8], value: &[u8]) -> io::Result<()> {
+        match *self {
+            At::Fd(fd) => sys::fsetxattr(fd, attr, value),
+            At::Name { dir, name } => sys::lsetxattr(&Self::path(dir, name), attr, value),
+        }
+    }
+
+    /// Removes one attribute; it is no error when there was none.
+    pub fn remove(&self, attr: &[u8]) -> io::Result<()> {
+        let removed = match *self {
+            At::Fd(fd) => sys::fremovexattr(fd, attr),
+            At::Name { dir, name } => sys::lremovexattr(&Self::path(dir, name), attr),
+        };
+        match removed {
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Lets the owner write, which attributes of `user.*` need; the mode before, unless that was no help.
+    fn open_up(&self) -> Option<u32> {
+        let mode = match *self {
+            At::Fd(fd) => sys::fstat(fd),
+            At::Name { dir, name } => sys::stat(dir, name, false),
+        }
+        .ok()?
+        .mode;
+        (mode & 0o200 == 0 && self.chmod(mode | 0o200).is_ok()).then_some(mode)
+    }
+
+    fn chmod(&self, mode: u32) -> io::Result<()> {
+        match *self {
+            At::Fd(fd) => sys::fchmod(fd, mode & 0o7777),
+            At::Name { dir, name } => sys::chmod(dir, name, mode & 0o7777),
+        }
+    }
+
+    /// The names of all attributes, each ending in NUL.
+    pub fn names(&self) -> io::Result<Option<Vec<u8>>> {
+        match *self {
+            At::Fd(fd) => sys::flistxattr(fd),
+            At::Name { dir, name } => sys::llistxattr(&Self::path(dir, name)),
+        }
+    }
+}
+
+/// In whose name attributes are read and set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The super-user: every namespace but `system.*`, names unchanged.
+    Root,
+    /// Anybody else: `user.*`; what arrives from other namespaces is kept as `user.rsync.NAME`.
+    User,
+    /// `--fake-super`: `user.*` on disk, and `user.rsync.NAME` stands for `NAME`.
+    Fake,
+}
+
+/// Decides which attributes take part. `true`: this name does.
+pub type Rules<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
+/// Which attributes of the files on one side take part, and under which names.
+#[derive(Clone, Copy)]
+pub struct XattrPolicy<'a> {
+    who: Who,
+    shows_own: bool,
+    rules: Option<Rules<'a>>,
+}
+
+/// What rsync keeps its own notes under.
+const OWN: &[u8] = b"user.rsync.%";
+const STORED: &[u8] = b"user.rsync.";
+
+impl<'a> XattrPolicy<'a> {
+    /// The policy for what is sent: rsync's own notes (`user.rsync.%…`) stay hidden unless `level` is
+    /// 2 (`-XX`). `rules` are the `x` filter rules that apply to the sender; they replace the namespace
+    /// rule (so without a rule against it even `system.*` is shown, as rsync does).
+    pub fn sender(who: Who, level: u8, rules: Option<Rules<'a>>) -> Self {
+        XattrPolicy { who, shows_own: level > 1 && who != Who::Fake, rules }
+    }
+
+    /// The policy for what is written: here rsync's own notes show even under a single `-X`, so that
+    /// such leftovers are removed; only with `--fake-super` are they left alone.
+    pub fn receiver(who: Who, rules: Option<Rules<'a>>) -> Self {
+        XattrPolicy { who, shows_own: who != Who::Fake, rules }
+    }
+
+    /// Whether an attribute with this name on disk takes part.
+    pub fn shows(&self, name: &[u8]) -> bool {
+        let allowed = match (self.rules, self.who) {
+            (Some(rules), _) => rules(name),
+            (None, Who::Root) => !name.starts_with(b"system."),
+            (None, Who::User | Who::Fake) => name.starts_with(b"user."),
+        };
+        allowed && (self.shows_own || !name.starts_with(OWN))
+    }
+
+    /// Brings what [`read`] gave into the form that travels: under `--fake-super` the stored names
+    /// become the real ones.
+    pub fn told(&self, mut local: Xattrs) -> Xattrs {
+        if self.who == Who::Fake {
+            for (name, _) in &mut local {
+                if let Some(real) = name.strip_prefix(STORED).filter(|real| !real.is_empty()) {
+                    *name = real.into();
+                }
+            }
+            local.sort();
+        }
+        local
+    }
+
+    /// Brings what arrived into the form that this side stores: filtered by its rules, renamed where
+    /// only `user.*` may be written, sorted. This is what [`read`] of the destination is compared with.
+    pub fn stored(&self, told: &Xattrs) -> Xattrs {
+        let mut local: Xattrs = told
+            .iter()
+            .filter(|(name, _)| self.rules.is_none_or(|rules| rules(name)))
+            .map(|(name, value)| match self.who {
+                Who::User | Who::Fake if !name.starts_with(b"user.") => {
+                    ([STORED, name].concat().into_boxed_slice(), value.clone())
+                }
+                Who::Root | Who::User | Who::Fake => (name.clone(), value.clone()),
+            })
+            .collect();
+        local.sort();
+        local.dedup_by(|later, earlier| later.0 == earlier.0);
+        local
+    }
+}
+
+/// An attribute could not be read. rsync's sender drops the whole entry and spares deletions (exit 23).
+#[derive(Debug)]
+pub struct ReadError {
+    /// The attribute; `None`: the list of names could not be read.
+    pub attr: Option<Box<[u8]>>,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl ReadError {
+    /// What stands between `rsync: [sender] ` and `: Permission denied (13)`.
+    pub fn text(&self, full_path: &[u8]) -> Vec<u8> {
+        match &self.attr {
+            Some(attr) => [b"get_xattr_data: lgetxattr(\"", full_path, b"\",\"", attr, b"\",0) failed"].concat(),
+            None => [b"get_xattr_names: llistxattr(\"", full_path, b"\",1024) failed"].concat(),
+        }
+    }
+}
+
+/// Reads the attributes that the policy shows, under their names on disk, sorted by name.
+///
+/// A file system without attributes gives none. One that disappears between list and read is left out.
+pub fn read(at: At<'_>, policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
+    let names = at.names().map_err(|error| ReadError { attr: None, error })?.unwrap_or_default();
+    let mut found = Xattrs::new();
+    for name in names.split(|&b| b == 0).filter(|n| !n.is_empty() && policy.shows(n)) {
+        match at.get(name) {
+            Ok(Some(value)) => found.push((name.into(), value.into())),
+            Ok(None) => {}
+            Err(error) => return Err(ReadError { attr: Some(name.into()), error }),
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// An attribute could not be set or removed. It is counted (exit 23) and the others are still done.
+#[derive(Debug)]
+pub struct SetError {
+    /// Whether it was to be removed.
+    pub removing: bool,
+    /// The attribute.
+    pub attr: Box<[u8]>,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl SetError {
+    /// What stands between `rsync: [receiver] ` and `: Operation not supported (95)`. Of a file that is
+    /// being transferred rsync names the temp file.
+    pub fn text(&self, full_path: &[u8], is_symlink: bool) -> Vec<u8> {
+        let letter: &[u8] = if is_symlink { b"l" } else { b"f" };
+        let call: &[u8] = if self.removing { b"removexattr" } else { b"setxattr" };
+        [b"rsync_xal_set: ", letter, call, b"(\"", full_path, b"\",\"", &self.attr, b"\") failed"].concat()
+    }
+}
+
+/// Sets what differs and removes what is not wanted; all of it, even when some of it fails.
+///
+/// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from
+/// [`read`]. What the policy hid is in neither and stays. A thing that its owner may not write is opened
+/// up for the moment, as rsync does.
+pub fn apply(at: At<'_>, wanted: &Xattrs, have: &Xattrs) -> Result<(), Vec<SetError>> {
+    let find = |list: &Xattrs, name: &[u8]| list.binary_search_by(|(n, _)| n.as_ref().cmp(name));
+    let mut errors = Vec::new();
+    let mut mode_before = None;
+    let mut insist = |call: &dyn Fn() -> io::Result<()>| match call() {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) && mode_before.is_none() => {
+            mode_before = at.open_up();
+            if mode_before.is_some() { call() } else { Err(error) }
+        }
+        other => other,
+    };
+    for (name, value) in wanted {
+        let same = find(have, name).is_ok_and(|i| have[i].1 == *value);
+        if !same && let Err(error) = insist(&|| at.set(name, value)) {
+            errors.push(SetError { removing: false, attr: name.clone(), error });
+        }
+    }
+    for (name, _) in have.iter().filter(|(name, _)| find(wanted, name).is_err()) {
+        if let Err(error) = insist(&|| at.remove(name)) {
+            errors.push(SetError { removing: true, attr: name.clone(), error });
+        }
+    }
+    if let Some(mode) = mode_before {
+        // Of no consequence where it fails: the owner's write permission is all that is too much, and
+        // the caller sets the final mode after this.
+        let _ = at.chmod(mode);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+    use std::fs::File;
+
+    /// A directory that takes user attributes; `None` is told aloud.
+    #[allow(clippy::print_stderr)]
+    pub fn scratch() -> Option<tempfile::TempDir> {
+        for base in ["/dev/shm".into(), std::env::temp_dir()] {
+            let Ok(dir) = tempfile::tempdir_in(base) else { continue };
+            let fd = File::open(dir.path()).unwrap();
+            if sys::fsetxattr(fd.as_fd(), b"user.sparsync.test", b"1").is_ok() {
+                sys::fremovexattr(fd.as_fd(), b"user.sparsync.test").unwrap();
+                return Some(dir);
+            }
+        }
+        eprintln!("skipped: no directory here takes user.* attributes");
+        None
+    }
+
+    fn list(pairs: &[(&str, &str)]) -> Xattrs {
+        let mut all: Xattrs = pairs.iter().map(|(n, v)| (n.as_bytes().into(), v.as_bytes().into())).collect();
+        all.sort();
+        all
+    }
+
+    fn shown(policy: &XattrPolicy<'_>) -> Vec<&'static str> {
+        ["user.a", "user.rsync.%stat", "user.rsync.foo", "trusted.t", "system.posix_acl_access"]
+            .into_iter()
+            .filter(|n| policy.shows(n.as_bytes()))
+            .collect()
+    }
+
+    #[test]
+    fn each_end_shows_what_rsync_shows() {
+        let plain = ["user.a", "user.rsync.foo", "trusted.t"];
+        assert_eq!(shown(&XattrPolicy::sender(Who::Root, 1, None)), plain);
+        let all = ["user.a", "user.rsync.%stat", "user.rsync.foo", "trusted.t"];
+        assert_eq!(shown(&XattrPolicy::sender(Who::Root, 2, None)), all);
+        assert_eq!(shown(&XattrPolicy::receiver(Who::Root, None)), all);
+        assert_eq!(shown(&XattrPolicy::sender(Who::User, 1, None)), ["user.a", "user.rsync.foo"]);
+        assert_eq!(shown(&XattrPolicy::receiver(Who::Fake, None)), ["user.a", "user.rsync.foo"]);
+        let rules = |name: &[u8]| name != b"user.a";
+        let ruled = XattrPolicy::sender(Who::Root, 1, Some(&rules));
+        assert_eq!(shown(&ruled), ["user.rsync.foo", "trusted.t", "system.posix_acl_access"]);
+    }
+
+    #[test]
+    fn fake_super_stores_foreign_names_below_its_own() {
+        let fake = XattrPolicy::receiver(Who::Fake, None);
+        let real = list(&[("security.s", "1"), ("trusted.t", "2"), ("user.a", "3")]);
+        let disk = list(&[("user.a", "3"), ("user.rsync.security.s", "1"), ("user.rsync.trusted.t", "2")]);
+        assert_eq!(fake.stored(&real), disk);
+        assert_eq!(XattrPolicy::sender(Who::Fake, 1, None).told(disk.clone()), real);
+        assert_eq!(XattrPolicy::sender(Who::Root, 1, None).told(disk.clone()), disk);
+        let rules = |name: &[u8]| !name.starts_with(b"security.");
+        let ruled = XattrPolicy::receiver(Who::Fake, Some(&rules)).stored(&real);
+        assert_eq!(ruled, list(&[("user.a", "3"), ("user.rsync.trusted.t", "2")]));
+    }
+
+    #[test]
+    fn apply_sets_removes_and_leaves_hidden_ones() {
+        let Some(dir) = scratch() else { return };
+        let file = File::create(dir.path().join("f")).unwrap();
+        let here = File::open(dir.path()).unwrap();
+        let (at, named) = (At::Fd(file.as_fd()), At::Name { dir: here.as_fd(), name: b"f" });
+        for (name, value) in [("user.old", "1"), ("user.same", "2"), ("user.new", "x"), ("user.rsync.%stat", "s")] {
+            named.set(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        let policy = XattrPolicy::receiver(Who::Fake, None);
+        let wanted = list(&[("user.same", "2"), ("user.new", ""), ("user.empty", ""), ("user.big", &"b".repeat(2000))]);
+        apply(at, &wanted, &read(at, &policy).unwrap()).unwrap();
+        assert_eq!(read(at, &policy).unwrap(), wanted);
+        assert_eq!(read(named, &policy).unwrap(), wanted);
+        assert_eq!(named.get(b"user.rsync.%stat").unwrap().unwrap(), b"s");
+        let plain = XattrPolicy::receiver(Who::User, None);
+        apply(named, &wanted, &read(named, &plain).unwrap()).unwrap();
+        assert_eq!(at.get(b"user.rsync.%stat").unwrap(), None);
+    }
+
+    /// As root this only shows that nothing is disturbed; as a user, that the mode is lifted and restored.
+    #[test]
+    fn a_read_only_file_still_gets_its_attributes() {
+        use std::os::unix::fs::PermissionsExt;
+        let Some(dir) = scratch() else { return };
+        let file = File::create(dir.path().join("f")).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o444)).unwrap();
+        let here = File::open(dir.path()).unwrap();
+        let policy = XattrPolicy::receiver(Who::User, None);
+        for (at, value) in [(At::Fd(file.as_fd()), "1"), (At::Name { dir: here.as_fd(), name: b"f" }, "2")] {
+            let wanted = list(&[("user.a", value), ("user.b", value)]);
+            apply(at, &wanted, &read(at, &policy).unwrap()).unwrap();
+            assert_eq!(read(at, &policy).unwrap(), wanted);
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o444);
+        }
+    }
+
+    #[test]
+    fn errors_have_rsyncs_words_and_do_not_stop_the_rest() {
+        let Some(dir) = scratch() else { return };
+        std::os::unix::fs::symlink("nowhere", dir.path().join("l")).unwrap();
+        let here = File::open(dir.path()).unwrap();
+        let at = At::Name { dir: here.as_fd(), name: b"l" };
+        assert_eq!(read(at, &XattrPolicy::receiver(Who::User, None)).unwrap(), Xattrs::new());
+        let errors = apply(at, &list(&[("user.a", "1"), ("user.b", "1")]), &Xattrs::new()).unwrap_err();
+        let texts: Vec<_> = errors.iter().map(|e| String::from_utf8(e.text(b"/d/l", true)).unwrap()).collect();
+        assert_eq!(
+            texts,
+            [
+                r#"rsync_xal_set: lsetxattr("/d/l","user.a") failed"#,
+                r#"rsync_xal_set: lsetxattr("/d/l","user.b") failed"#
+            ]
+        );
+        let read = ReadError { attr: Some(b"user.a".as_slice().into()), error: io::ErrorKind::Other.into() };
+        assert_eq!(read.text(b"/s/./f"), br#"get_xattr_data: lgetxattr("/s/./f","user.a",0) failed"#);
+    }
+}

@@ -1,0 +1,45 @@
+//! The settled options: plain data with rsync's defaults, one policy per part of the program.
+//!
+//! `cli::resolve` makes them; from there on nobody sees the command line. Each part is handed its own
+//! policy and never the rest.
+
+pub mod check;
+pub mod connect;
+pub mod delete;
+pub mod delta;
+pub mod output;
+pub mod place;
+pub mod preserve;
+pub mod select;
+
+pub use check::{Check, CheckMode};
+pub use connect::Connect;
+pub use delete::{Delete, When};
+pub use delta::{AltDest, AltKind, Delta};
+pub use output::{Debug, Info, LogFile, Outbuf, Output, StderrMode};
+pub use place::{Append, Backup, Place};
+pub use preserve::{IdFrom, IdMap, IdTo, ModeChange, Preserve};
+pub use select::{FilesFrom, Recurse, RuleArg, Select};
+
+/// Everything a run was asked for, besides its operands.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Which entries take part.
+    pub select: Select,
+    /// When two entries count as the same, and which may be updated at all.
+    pub check: Check,
+    /// Which attributes are kept, mapped or changed on the way.
+    pub preserve: Preserve,
+    /// What extra entries may go, and when.
+    pub delete: Delete,
+    /// How bytes land in the destination.
+    pub place: Place,
+    /// Whole files or deltas, alternate bases, compression.
+    pub delta: Delta,
+    /// What is told.
+    pub output: Output,
+    /// How a peer is reached, and limits of rate and time.
+    pub connect: Connect,
+    /// `-n`: decide and report, change nothing.
+    pub dry_run: bool,
+}

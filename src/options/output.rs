@@ -1,0 +1,108 @@
+//! What is told, and in which form.
+
+/// When a run stops by itself, exit 30.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopAt {
+    /// `--stop-after`, in minutes from the start.
+    AfterMinutes(u64),
+    /// `--stop-at`, as seconds since 1970.
+    AtUnixSecs(i64),
+}
+
+/// `--stderr`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StderrMode {
+    /// Errors go to stderr.
+    #[default]
+    Errors,
+    /// Everything goes to stderr.
+    All,
+    /// As `Errors`: there is no second process on this route.
+    Client,
+}
+
+/// `--outbuf`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outbuf {
+    /// `N`
+    None,
+    /// `L`
+    Line,
+    /// `B`
+    Block,
+}
+
+/// Levels of `--info`, 0 is off. `-v` sets what rsync sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct Info {
+    pub backup: u8,
+    pub copy: u8,
+    pub del: u8,
+    pub flist: u8,
+    pub misc: u8,
+    pub mount: u8,
+    pub name: u8,
+    pub nonreg: u8,
+    pub progress: u8,
+    pub remove: u8,
+    pub skip: u8,
+    pub stats: u8,
+    pub symsafe: u8,
+}
+
+/// Levels of `--debug` that have lines on the local route; the other words are accepted and are silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct Debug {
+    pub del: u8,
+    pub deltasum: u8,
+    pub dup: u8,
+    pub filter: u8,
+    pub flist: u8,
+    pub genr: u8,
+    pub hlink: u8,
+    pub own: u8,
+    pub recv: u8,
+    pub send: u8,
+    pub time: u8,
+}
+
+/// `--log-file`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFile {
+    /// Where.
+    pub path: Vec<u8>,
+    /// `--log-file-format`; `%i %n%L` by default; empty: no lines for entries.
+    pub format: Vec<u8>,
+}
+
+/// What is told.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    /// How often `-v` was said.
+    pub verbose: u8,
+    /// `-q`
+    pub quiet: bool,
+    /// `--info`, with what `-v`, `--stats`, `--progress`, `-P`, `-i` and `--out-format` imply.
+    pub info: Info,
+    /// `--debug`
+    pub debug: Debug,
+    /// `-i`: 0, 1, or 2 (unchanged entries too). `--out-format` with `%i` counts as 1.
+    pub itemize: u8,
+    /// `--out-format`, or `%i %n%L` under `-i`; `None`: names only, as `info.name` says.
+    pub out_format: Option<Vec<u8>>,
+    /// `--log-file`
+    pub log_file: Option<LogFile>,
+    /// How often `-h` raised it above the default: 0 (`--no-h`), 1 (default: digit groups), 2 (units of
+    /// 1000), 3 (units of 1024).
+    pub human: u8,
+    /// `-8`
+    pub eight_bit: bool,
+    /// `--outbuf`
+    pub outbuf: Option<Outbuf>,
+    /// `--stderr`
+    pub stderr: StderrMode,
+    /// `--progress` was asked for (per file), as far as `info.progress` says 1; 2 is `progress2`.
+    pub progress: bool,
+}

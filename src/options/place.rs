@@ -1,0 +1,46 @@
+//! How the bytes of a file land in the destination.
+
+/// `--append` in its two strengths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Append {
+    /// `--append`: what is there is trusted.
+    Trust,
+    /// `--append-verify`: what is there is checked.
+    Verify,
+}
+
+/// `--backup`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// `--backup-dir`, relative to the destination or absolute; `None`: beside the file.
+    pub dir: Option<Vec<u8>>,
+    /// `--suffix`; `~` without a directory.
+    pub suffix: Vec<u8>,
+}
+
+/// How bytes land.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// `--inplace` (also implied by `--append`).
+    pub inplace: bool,
+    /// `--append`, `--append-verify`
+    pub append: Option<Append>,
+    /// `--partial`: an interrupted file is kept (implied by `partial_dir`).
+    pub partial: bool,
+    /// `--partial-dir`; also `.~tmp~` under `--delay-updates`.
+    pub partial_dir: Option<Vec<u8>>,
+    /// `--temp-dir`
+    pub temp_dir: Option<Vec<u8>>,
+    /// `--delay-updates`
+    pub delay_updates: bool,
+    /// `--backup`
+    pub backup: Option<Backup>,
+    /// `-S`
+    pub sparse: bool,
+    /// `--preallocate`
+    pub preallocate: bool,
+    /// `--fsync`
+    pub fsync: bool,
+    /// `--mkpath`
+    pub mkpath: bool,
+}

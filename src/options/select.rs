@@ -1,0 +1,98 @@
+//! Which entries take part in a run.
+
+/// How far the tree is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recurse {
+    /// Neither `-r` nor `-d`: directory arguments are skipped with a notice.
+    #[default]
+    No,
+    /// `-d`: directories are named, and only an argument ending in `/` or `.` shows its content.
+    Dirs,
+    /// `-r`: everything below.
+    Full,
+}
+
+/// Where `--files-from` reads its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FilesFrom {
+    /// `-`: standard input.
+    Stdin,
+    /// A file on this machine.
+    File(Vec<u8>),
+}
+
+/// One filter argument, in command-line order. `cmd::copy` reads the files that they name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleArg {
+    /// `--filter=RULE`, and what `-F` stands for.
+    Filter(Vec<u8>),
+    /// `--exclude=PATTERN`
+    Exclude(Vec<u8>),
+    /// `--include=PATTERN`
+    Include(Vec<u8>),
+    /// `--exclude-from=FILE` (`-` is stdin)
+    ExcludeFrom(Vec<u8>),
+    /// `--include-from=FILE`
+    IncludeFrom(Vec<u8>),
+    /// A rule that an option implies, added at the end: `-p DIR` for a relative `--partial-dir`,
+    /// `P *~` for `--backup` with `--delete`. In the text of `--filter`.
+    Implied(Vec<u8>),
+}
+
+/// What a named source that does not exist means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissingArgs {
+    /// An error, exit 23.
+    #[default]
+    Fail,
+    /// `--ignore-missing-args`
+    Ignore,
+    /// `--delete-missing-args`: the receiver's namesake goes.
+    Delete,
+}
+
+/// Which entries take part.
+#[derive(Debug, Clone, Default)]
+pub struct Select {
+    /// `-r`, `-d`
+    pub recurse: Recurse,
+    /// `-R`, or implied by `--files-from`.
+    pub relative: bool,
+    /// `--no-implied-dirs`: leading elements under `-R` keep the receiver's attributes.
+    pub no_implied_dirs: bool,
+    /// `-x` given once (1) or more often (2): mount points are empty, or left out.
+    pub one_file_system: u8,
+    /// `-L`
+    pub copy_links: bool,
+    /// `--copy-unsafe-links`
+    pub copy_unsafe_links: bool,
+    /// `-k`
+    pub copy_dirlinks: bool,
+    /// `--max-size`, in bytes.
+    pub max_size_bytes: Option<u64>,
+    /// `--min-size`, in bytes.
+    pub min_size_bytes: Option<u64>,
+    /// `-m`
+    pub prune_empty_dirs: bool,
+    /// `--files-from`
+    pub files_from: Option<FilesFrom>,
+    /// `-0`: lists and merge files are NUL-separated.
+    pub from0: bool,
+    /// `--ignore-missing-args`, `--delete-missing-args`
+    pub missing_args: MissingArgs,
+    /// Filter arguments in order.
+    pub rules: Vec<RuleArg>,
+    /// `-C`: the CVS list is appended after `rules`.
+    pub cvs_exclude: bool,
+    /// `--list-only`, or one source and no destination.
+    pub list_only: bool,
+    /// `--remove-source-files`
+    pub remove_source_files: bool,
+    /// `--copy-devices`: the content of devices is read as a file's.
+    pub copy_devices: bool,
+    /// `--open-noatime`
+    pub open_noatime: bool,
+    /// `--no-inc-recursive`, or an option that needs the whole list first. It changes the banner
+    /// only ("building file list ... done").
+    pub no_inc_recursive: bool,
+}

@@ -1,0 +1,52 @@
+//! What shall be done about an entry.
+
+use super::changes::Changes;
+
+/// What shall be done about an entry of the source. Complete: itemize, dry run and apply need nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Same data, same attributes.
+    Keep,
+    /// Same data, other attributes.
+    Adjust(Changes),
+    /// A directory, symlink or device is made, or made anew.
+    Create(Changes),
+    /// A file needs bytes.
+    Transfer(Changes),
+    /// Stat cannot tell under `--checksum`: compare the contents, then ask again.
+    AskDigest,
+    /// Left alone, and why.
+    Refuse(Reason),
+}
+
+/// Why an entry is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// `--existing`, and the destination has none.
+    NotExisting,
+    /// `--ignore-existing`, and the destination has one.
+    Exists,
+    /// `-u`, and the destination's is newer.
+    Newer,
+    /// `--max-size`
+    TooLarge,
+    /// `--min-size`
+    TooSmall,
+    /// A symlink, device or special file that the options leave out.
+    NonRegular,
+    /// `--safe-links`, and the symlink leads outside.
+    UnsafeLink,
+    /// A directory stands in its place and may not go; it was told already.
+    InTheWay,
+}
+
+/// What the destination has in the way of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTheWay {
+    /// Nothing, or an entry of the same kind.
+    Nothing,
+    /// Something that is no directory, of another kind.
+    Other,
+    /// A directory.
+    Dir,
+}

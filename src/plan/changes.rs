@@ -1,0 +1,71 @@
+//! Which attributes of an entry differ: what itemize shows and what apply acts on.
+
+/// A set of differences between what is wanted and what the destination has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Changes(u16);
+
+impl Changes {
+    /// Nothing differs.
+    pub const NONE: Changes = Changes(0);
+    /// The content differs under `-c`, a symlink's value, a device's number.
+    pub const CHECKSUM: Changes = Changes(1);
+    /// The length.
+    pub const SIZE: Changes = Changes(1 << 1);
+    /// The modification time, and it will be set.
+    pub const TIME: Changes = Changes(1 << 2);
+    /// The modification time will be that of the transfer (`T`).
+    pub const TIME_NOW: Changes = Changes(1 << 3);
+    /// Permissions.
+    pub const PERMS: Changes = Changes(1 << 4);
+    /// Owner.
+    pub const OWNER: Changes = Changes(1 << 5);
+    /// Group.
+    pub const GROUP: Changes = Changes(1 << 6);
+    /// Access time.
+    pub const ATIME: Changes = Changes(1 << 7);
+    /// ACL.
+    pub const ACL: Changes = Changes(1 << 8);
+    /// Extended attributes.
+    pub const XATTR: Changes = Changes(1 << 9);
+    /// The destination has no such entry.
+    pub const NEW: Changes = Changes(1 << 10);
+
+    /// Whether all of `other` are in here.
+    pub fn has(self, other: Changes) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` are in here.
+    pub fn any(self, other: Changes) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether nothing differs.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// With `other` if `when`.
+    pub fn with(self, other: Changes, when: bool) -> Changes {
+        if when { self | other } else { self }
+    }
+
+    /// Without `other`.
+    pub fn without(self, other: Changes) -> Changes {
+        Changes(self.0 & !other.0)
+    }
+}
+
+impl std::ops::BitOr for Changes {
+    type Output = Changes;
+
+    fn bitor(self, other: Changes) -> Changes {
+        Changes(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitOrAssign for Changes {
+    fn bitor_assign(&mut self, other: Changes) {
+        self.0 |= other.0;
+    }
+}

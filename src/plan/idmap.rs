@@ -1,0 +1,386 @@
+//! Which owner and group an entry gets: `--usermap`, `--groupmap`, `--chown`, else the name, else the number.
+//!
+//! Looking names up is the caller's ([`Names`]); so is setting anything.
+
+use crate::options::{IdFrom, IdMap, IdTo, Preserve};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+/// Of what an id is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+}
+
+/// The number that no file can have: rsync refuses it with [`impossible`].
+pub const IMPOSSIBLE: u32 = u32::MAX;
+
+/// The whole line that tells of an [`IMPOSSIBLE`] id; exit 23.
+pub fn impossible(class: Class, full_path: &[u8]) -> Vec<u8> {
+    let word: &[u8] = match class {
+        Class::User => b"uid",
+        Class::Group => b"gid",
+    };
+    [word, b" 4294967295 (-1) is impossible to set on \"", full_path, b"\""].concat()
+}
+
+/// The names that both sides know. On a local copy both are the same.
+pub trait Names {
+    /// The sender's name for an id. Not asked for 0, and never under `--numeric-ids`.
+    fn source_name(&self, class: Class, id: u32) -> Option<Vec<u8>>;
+    /// The receiver's name for an id; asked for 0 only, whose name is not sent.
+    fn dest_name(&self, class: Class, id: u32) -> Option<Vec<u8>>;
+    /// The receiver's id for a name.
+    fn dest_id(&self, class: Class, name: &[u8]) -> Option<u32>;
+}
+
+/// A right side of a map that the receiver does not know. Its pair is left out, the line is told once,
+/// and the exit code stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    /// Which map it stood in.
+    pub class: Class,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+impl Unknown {
+    /// The whole line for stderr.
+    pub fn line(&self) -> Vec<u8> {
+        let option: &[u8] = match self.class {
+            Class::User => b"usermap",
+            Class::Group => b"groupmap",
+        };
+        [b"Unknown --", option, b" name on receiver: ", &self.name].concat()
+    }
+}
+
+/// What the receiving process may do.
+#[derive(Debug, Clone, Copy)]
+pub struct Powers<'a> {
+    /// Whether it acts as super-user: uid 0 without `--no-super`, `--super`, or `--fake-super`.
+    pub is_super: bool,
+    /// The groups it is in, sorted. Looked at only without `is_super`.
+    pub groups: &'a [u32],
+}
+
+/// Maps ids, each looked up once. May be shared between threads.
+#[derive(Debug)]
+pub struct IdMapper {
+    numeric_ids: bool,
+    keeps_owner: bool,
+    keeps_group: bool,
+    users: Table,
+    groups: Table,
+}
+
+#[derive(Debug)]
+struct Table {
+    class: Class,
+    pairs: Vec<(IdFrom, u32)>,
+    known: RwLock<HashMap<u32, u32>>,
+}
+
+impl IdMapper {
+    /// Looks the right sides up; what is unknown is to be told by the caller.
+    pub fn new(preserve: &Preserve, names: &dyn Names) -> (IdMapper, Vec<Unknown>) {
+        let mut unknown = Vec::new();
+        let users = Table::new(Class::User, &preserve.usermap, names, &mut unknown);
+        let groups = Table::new(Class::Group, &preserve.groupmap, names, &mut unknown);
+        let mapper = IdMapper {
+            numeric_ids: preserve.numeric_ids,
+            keeps_owner: preserve.owner,
+            keeps_group: preserve.group,
+            users,
+            groups,
+        };
+        (mapper, unknown)
+    }
+
+    /// What a source's id is here, whether or not it may be set.
+    pub fn map(&self, class: Class, id: u32, names: &dyn Names) -> u32 {
+        let table = match class {
+            Class::User => &self.users,
+            Class::Group => &self.groups,
+        };
+        if self.numeric_ids && table.pairs.is_empty() {
+            return id;
+        }
+        // Inserts are whole, so what lies behind a poisoned lock is still right.
+        if let Some(known) = table.known.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return *known;
+        }
+        let mapped = table.look(id, self.numeric_ids, names);
+        table.known.write().unwrap_or_else(PoisonError::into_inner).insert(id, mapped);
+        mapped
+    }
+
+    /// The same for a user or group named in an ACL: with `--numeric-ids` rsync maps none of those.
+    pub fn map_in_acl(&self, class: Class, id: u32, names: &dyn Names) -> u32 {
+        if self.numeric_ids { id } else { self.map(class, id, names) }
+    }
+
+    /// Owner and group that an entry shall have; `None`: this one stays what it is, and is not compared.
+    ///
+    /// Without super-user powers the owner is never given away, and only an own group is given.
+    pub fn wanted(&self, uid: u32, gid: u32, powers: Powers<'_>, names: &dyn Names) -> (Option<u32>, Option<u32>) {
+        let uid = (self.keeps_owner && powers.is_super).then(|| self.map(Class::User, uid, names));
+        let gid = self
+            .keeps_group
+            .then(|| self.map(Class::Group, gid, names))
+            .filter(|gid| powers.is_super || powers.groups.binary_search(gid).is_ok());
+        (uid, gid)
+    }
+}
+
+impl Table {
+    fn new(class: Class, maps: &[IdMap], names: &dyn Names, unknown: &mut Vec<Unknown>) -> Table {
+        let mut pairs = Vec::new();
+        for map in maps {
+            match &map.to {
+                IdTo::Id(id) => pairs.push((map.from.clone(), *id)),
+                IdTo::Name(name) => match names.dest_id(class, name) {
+                    Some(id) => pairs.push((map.from.clone(), id)),
+                    None => unknown.push(Unknown { class, name: name.clone() }),
+                },
+            }
+        }
+        Table { class, pairs, known: RwLock::default() }
+    }
+
+    fn look(&self, id: u32, numeric_ids: bool, names: &dyn Names) -> u32 {
+        let name = match (numeric_ids, id) {
+            (true, _) => None,
+            (false, 0) => names.dest_name(self.class, 0),
+            (false, _) => names.source_name(self.class, id),
+        };
+        let spelled = name.as_deref().unwrap_or(b"");
+        let by_map = self.pairs.iter().find(|(from, _)| match from {
+            IdFrom::Range(low, high) => (*low..=*high).contains(&id),
+            IdFrom::Name(pattern) => name_matches(pattern, spelled),
+        });
+        match (by_map, name) {
+            (Some((_, to)), _) => *to,
+            (None, Some(name)) if id != 0 => names.dest_id(self.class, &name).unwrap_or(id),
+            (None, Some(_) | None) => id,
+        }
+    }
+}
+
+/// Whether a name fits the left side of a map: only one with `*`, `?` or `[` is a pattern at all.
+fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
+    if pattern.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) { wild(pattern, name) } else { pattern == name }
+}
+
+/// Wildcards on one name. Going back to the last `*` only keeps it from taking long on hostile patterns.
+fn wild(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        let step = match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p + 1, n));
+                p += 1;
+                continue;
+            }
+            Some(b'?') => Some(p + 1),
+            Some(b'[') => class_fits(&pattern[p..], name[n]).and_then(|(fits, len)| fits.then_some(p + len)),
+            Some(b'\\') if p + 1 < pattern.len() => (pattern[p + 1] == name[n]).then_some(p + 2),
+            Some(&byte) => (byte == name[n]).then_some(p + 1),
+            None => None,
+        };
+        match (step, star) {
+            (Some(next), _) => (p, n) = (next, n + 1),
+            (None, Some((after, from))) => {
+                star = Some((after, from + 1));
+                (p, n) = (after, from + 1);
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|&b| b == b'*')
+}
+
+/// Whether a byte is in the `[class]` that the pattern begins with, and that class's length; `None`: it
+/// has no end, so nothing fits it.
+fn class_fits(pattern: &[u8], byte: u8) -> Option<(bool, usize)> {
+    let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
+    let first = if negated { 2 } else { 1 };
+    let mut at = first;
+    let mut fits = false;
+    loop {
+        let mut low = *pattern.get(at)?;
+        if low == b']' && at > first {
+            return Some((fits != negated, at + 1));
+        }
+        if low == b'[' && pattern.get(at + 1) == Some(&b':') {
+            let len = pattern[at + 2..].windows(2).position(|w| w == b":]")?;
+            fits |= named_class(&pattern[at + 2..at + 2 + len], byte);
+            at += len + 4;
+            continue;
+        }
+        if low == b'\\' {
+            at += 1;
+            low = *pattern.get(at)?;
+        }
+        at += 1;
+        let mut high = low;
+        if pattern.get(at) == Some(&b'-') && pattern.get(at + 1).is_some_and(|&b| b != b']') {
+            at += 1;
+            if pattern[at] == b'\\' {
+                at += 1;
+            }
+            high = *pattern.get(at)?;
+            at += 1;
+        }
+        fits |= (low..=high).contains(&byte);
+    }
+}
+
+fn named_class(name: &[u8], byte: u8) -> bool {
+    match name {
+        b"alnum" => byte.is_ascii_alphanumeric(),
+        b"alpha" => byte.is_ascii_alphabetic(),
+        b"blank" => matches!(byte, b' ' | b'\t'),
+        b"cntrl" => byte.is_ascii_control(),
+        b"digit" => byte.is_ascii_digit(),
+        b"graph" => byte.is_ascii_graphic(),
+        b"lower" => byte.is_ascii_lowercase(),
+        b"print" => byte.is_ascii_graphic() || byte == b' ',
+        b"punct" => byte.is_ascii_punctuation(),
+        b"space" => byte.is_ascii_whitespace() || byte == 0x0b,
+        b"upper" => byte.is_ascii_uppercase(),
+        b"xdigit" => byte.is_ascii_hexdigit(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Sender: 5 games, 7 lp, 9 moved. Receiver: root 0, daemon 1, games 5, moved 90.
+    #[derive(Default)]
+    struct Two {
+        asked: Cell<usize>,
+    }
+
+    impl Names for Two {
+        fn source_name(&self, _: Class, id: u32) -> Option<Vec<u8>> {
+            assert_ne!(id, 0, "the sender's name of 0 is never asked for");
+            self.asked.set(self.asked.get() + 1);
+            [(5, "games"), (7, "lp"), (9, "moved")].iter().find(|(i, _)| *i == id).map(|(_, n)| n.as_bytes().to_vec())
+        }
+
+        fn dest_name(&self, _: Class, id: u32) -> Option<Vec<u8>> {
+            (id == 0).then(|| b"root".to_vec())
+        }
+
+        fn dest_id(&self, _: Class, name: &[u8]) -> Option<u32> {
+            [("root", 0), ("daemon", 1), ("games", 5), ("moved", 90)]
+                .iter()
+                .find(|(n, _)| n.as_bytes() == name)
+                .map(|(_, id)| *id)
+        }
+    }
+
+    fn pair(from: &str, to: u32) -> IdMap {
+        let from = match from.split_once('-').map(|(l, h)| (l.parse(), h.parse())) {
+            Some((Ok(low), Ok(high))) => IdFrom::Range(low, high),
+            _ => from.parse().map_or_else(|_| IdFrom::Name(from.into()), |id| IdFrom::Range(id, id)),
+        };
+        IdMap { from, to: IdTo::Id(to) }
+    }
+
+    fn mapped(numeric_ids: bool, maps: &[(&str, u32)]) -> [u32; 5] {
+        let usermap = maps.iter().map(|(from, to)| pair(from, *to)).collect();
+        let preserve = Preserve { numeric_ids, usermap, owner: true, ..Preserve::default() };
+        let names = Two::default();
+        let (mapper, unknown) = IdMapper::new(&preserve, &names);
+        assert!(unknown.is_empty());
+        [0, 5, 7, 9, 12345].map(|id| mapper.map(Class::User, id, &names))
+    }
+
+    #[test]
+    fn without_a_map_the_name_decides() {
+        assert_eq!(mapped(false, &[]), [0, 5, 7, 90, 12345]);
+        assert_eq!(mapped(true, &[]), [0, 5, 7, 9, 12345]);
+    }
+
+    #[test]
+    fn the_first_match_of_a_map_wins() {
+        assert_eq!(mapped(false, &[("games", 1)]), [0, 1, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("5", 2), ("games", 1)]), [0, 2, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("gam?s", 1)]), [0, 1, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("[a-g]*", 1)]), [0, 1, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("", 1)]), [0, 5, 7, 90, 1]);
+        assert_eq!(mapped(false, &[("*", 1)]), [1; 5]);
+        assert_eq!(mapped(false, &[("0", 1)]), [1, 5, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("root", 1)]), [1, 5, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("0-99", 1)]), [1, 1, 1, 1, 12345]);
+        assert_eq!(mapped(false, &[("99-0", 1)]), [0, 5, 7, 90, 12345]);
+        assert_eq!(mapped(false, &[("g\\ames", 1), ("GAMES", 1)]), [0, 5, 7, 90, 12345]);
+    }
+
+    #[test]
+    fn numeric_ids_have_no_names_at_all() {
+        assert_eq!(mapped(true, &[("games", 1), ("root", 1)]), [0, 5, 7, 9, 12345]);
+        assert_eq!(mapped(true, &[("", 1)]), [1; 5]);
+        assert_eq!(mapped(true, &[("*", 1)]), [1; 5]);
+        let preserve = Preserve { numeric_ids: true, usermap: vec![pair("5", 8)], owner: true, ..Preserve::default() };
+        let (mapper, _) = IdMapper::new(&preserve, &Two::default());
+        assert_eq!(mapper.map(Class::User, 5, &Two::default()), 8);
+        assert_eq!(mapper.map_in_acl(Class::User, 5, &Two::default()), 5);
+    }
+
+    #[test]
+    fn an_unknown_right_side_is_told_and_left_out() {
+        let to = |from: &str, name: &str| IdMap { from: IdFrom::Name(from.into()), to: IdTo::Name(name.into()) };
+        let preserve = Preserve { groupmap: vec![to("games", "nosuch"), to("*", "daemon")], ..Preserve::default() };
+        let (mapper, unknown) = IdMapper::new(&preserve, &Two::default());
+        assert_eq!(unknown.len(), 1);
+        assert_eq!(unknown[0].line(), b"Unknown --groupmap name on receiver: nosuch");
+        assert_eq!(mapper.map(Class::Group, 5, &Two::default()), 1);
+    }
+
+    #[test]
+    fn each_id_is_asked_once() {
+        let names = Two::default();
+        let (mapper, _) = IdMapper::new(&Preserve { owner: true, ..Preserve::default() }, &names);
+        for _ in 0..3 {
+            assert_eq!(mapper.map(Class::User, 9, &names), 90);
+            assert_eq!(mapper.map(Class::User, 0, &names), 0);
+        }
+        assert_eq!(names.asked.get(), 1);
+    }
+
+    #[test]
+    fn only_the_super_user_gives_files_away() {
+        let preserve = Preserve { owner: true, group: true, ..Preserve::default() };
+        let names = Two::default();
+        let (mapper, _) = IdMapper::new(&preserve, &names);
+        let wanted = |is_super, groups: &[u32]| mapper.wanted(5, 9, Powers { is_super, groups }, &names);
+        assert_eq!(wanted(true, &[]), (Some(5), Some(90)));
+        assert_eq!(wanted(false, &[4, 60]), (None, None));
+        assert_eq!(wanted(false, &[4, 90]), (None, Some(90)));
+    }
+
+    #[test]
+    fn impossible_ids_have_rsyncs_words() {
+        assert_eq!(impossible(Class::User, b"/d/f"), b"uid 4294967295 (-1) is impossible to set on \"/d/f\"");
+    }
+
+    #[test]
+    fn wildcards_take_hostile_input() {
+        assert!(!wild(&b"*a".repeat(2000), &b"a".repeat(1999)));
+        assert!(wild(b"[[:alpha:]_]*[!0-9]", b"_x9y"));
+        assert!(wild(b"[]a]*\\**", b"]x*y"));
+        for broken in ["[", "[a", "[a-", "[[:", "[\\", "[a-\\", "\\"] {
+            assert!(!wild(broken.as_bytes(), b"z"), "{broken}");
+        }
+    }
+}

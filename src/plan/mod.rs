@@ -1,0 +1,195 @@
+//! The comparison: what shall be done about each pair.
+//!
+//! [`decide`] is the only place where an entry's fate is decided. No file, no clock, no thread; it
+//! does not know whether the run is dry, local, a push or a pull.
+
+pub mod action;
+pub mod changes;
+pub mod chmod;
+pub mod idmap;
+pub mod quick_check;
+pub mod safelink;
+
+pub use action::{Action, InTheWay, Reason};
+pub use changes::Changes;
+
+use crate::flist::{Entry, Kind};
+use crate::options::{Check, CheckMode, Preserve};
+use quick_check::{Sameness, is_later, quick_check, same_time};
+
+/// An owner or group that cannot or shall not be set.
+pub const NO_ID: u32 = u32::MAX;
+
+/// All that a decision may depend on, besides the two entries.
+///
+/// The source entry is as it shall be at the destination: `--chmod` and id mapping are done, and ids
+/// that cannot be set are [`NO_ID`].
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// When two files count as the same.
+    pub check: Check,
+    /// Which attributes are kept.
+    pub preserve: Preserve,
+    /// `--max-size`
+    pub max_size_bytes: Option<u64>,
+    /// `--min-size`
+    pub min_size_bytes: Option<u64>,
+    /// Devices may be made (root, or fake-super).
+    pub may_make_devices: bool,
+    /// Whether two ACLs count as the same, in the form that reading brings them into; the second pair are
+    /// default ACLs. Their form is the kernel's, and so the business of `fs`.
+    pub same_acls: fn(wanted: (&[u8], &[u8]), have: (&[u8], &[u8])) -> bool,
+}
+
+/// What shall be done about an entry, and what must make room for it first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// What shall be done.
+    pub action: Action,
+    /// What must go before.
+    pub in_the_way: InTheWay,
+}
+
+impl Decision {
+    fn of(action: Action) -> Decision {
+        Decision { action, in_the_way: InTheWay::Nothing }
+    }
+}
+
+/// Decides what shall be done about one entry of the source.
+///
+/// `same_content` is what a comparison of the contents said, if one was made; without it the answer
+/// may be [`Action::AskDigest`]. `unsafe_link` is `safelink`'s word on a symlink under `--safe-links`.
+pub fn decide(
+    source: &Entry,
+    dest: Option<&Entry>,
+    same_content: Option<bool>,
+    unsafe_link: bool,
+    policy: &Policy,
+) -> Decision {
+    let kind = source.kind();
+    if let Some(reason) = refusal(kind, source, dest, unsafe_link, policy) {
+        return Decision::of(Action::Refuse(reason));
+    }
+    let same_kind = dest.filter(|dest| dest.kind() == kind && same_type(kind, source, dest));
+    let in_the_way = match dest {
+        Some(dest) if same_kind.is_none() && dest.is_dir() => InTheWay::Dir,
+        Some(dest) if same_kind.is_none() && dest.kind() != kind => InTheWay::Other,
+        _ => InTheWay::Nothing,
+    };
+    let Some(dest) = same_kind else {
+        let action = match kind {
+            Kind::File => Action::Transfer(Changes::NEW),
+            _ => Action::Create(Changes::NEW),
+        };
+        return Decision { action, in_the_way };
+    };
+    let attributes = attribute_changes(source, dest, policy);
+    let adjust = if attributes.is_none() { Action::Keep } else { Action::Adjust(attributes) };
+    Decision::of(match kind {
+        Kind::Dir => adjust,
+        Kind::Symlink if source.target() == dest.target() => adjust,
+        Kind::Symlink => Action::Create(made_anew(kind, attributes, policy)),
+        Kind::Device if rdev(source) == rdev(dest) => adjust,
+        Kind::Device => Action::Create(made_anew(kind, attributes, policy)),
+        Kind::Special => adjust,
+        Kind::File => match (quick_check(source, dest, &policy.check), same_content) {
+            (Sameness::Same, _) | (Sameness::AskDigest, Some(true)) => adjust,
+            (Sameness::AskDigest, None) => Action::AskDigest,
+            (Sameness::Differs, _) | (Sameness::AskDigest, Some(false)) => Action::Transfer(
+                attributes
+                    .with(Changes::CHECKSUM, policy.check.mode == CheckMode::Digest)
+                    .with(Changes::SIZE, source.len_bytes != dest.len_bytes)
+                    .with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve)),
+            ),
+        },
+    })
+}
+
+/// Why an entry is left alone, in the order in which rsync asks.
+fn refusal(
+    kind: Kind,
+    source: &Entry,
+    dest: Option<&Entry>,
+    unsafe_link: bool,
+    policy: &Policy,
+) -> Option<Reason> {
+    let check = &policy.check;
+    if check.existing_only && dest.is_none() {
+        return Some(Reason::NotExisting);
+    }
+    if check.ignore_existing && dest.is_some_and(|dest| kind != Kind::Dir || !dest.is_dir()) {
+        return Some(Reason::Exists);
+    }
+    match kind {
+        Kind::Dir => None,
+        Kind::Symlink if !policy.preserve.links => Some(Reason::NonRegular),
+        Kind::Symlink if unsafe_link => Some(Reason::UnsafeLink),
+        Kind::Symlink => None,
+        Kind::Device if !policy.preserve.devices || !policy.may_make_devices => Some(Reason::NonRegular),
+        Kind::Special if !policy.preserve.specials => Some(Reason::NonRegular),
+        Kind::Device | Kind::Special if policy.preserve.drop_devices => Some(Reason::NonRegular),
+        Kind::Device | Kind::Special => None,
+        Kind::File if policy.max_size_bytes.is_some_and(|max| source.len_bytes > max) => Some(Reason::TooLarge),
+        Kind::File if policy.min_size_bytes.is_some_and(|min| source.len_bytes < min) => Some(Reason::TooSmall),
+        Kind::File => {
+            let newer = |dest: &Entry| dest.kind() == Kind::File && is_later(dest.mtime, source.mtime, check.window_secs);
+            (check.update && dest.is_some_and(newer)).then_some(Reason::Newer)
+        }
+    }
+}
+
+/// A fifo and a socket are both special, a character and a block device both devices, and not the same.
+fn same_type(kind: Kind, source: &Entry, dest: &Entry) -> bool {
+    match kind {
+        Kind::Device | Kind::Special => (source.mode ^ dest.mode) & crate::flist::entry::S_IFMT == 0,
+        Kind::File | Kind::Dir | Kind::Symlink => true,
+    }
+}
+
+fn rdev(entry: &Entry) -> u64 {
+    entry.extra.as_ref().map_or(0, |extra| extra.rdev)
+}
+
+fn made_anew(kind: Kind, attributes: Changes, policy: &Policy) -> Changes {
+    (attributes | Changes::CHECKSUM).with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve))
+}
+
+/// Whether an entry of this kind gets the source's modification time.
+pub fn keeps_time(kind: Kind, preserve: &Preserve) -> bool {
+    preserve.times
+        && match kind {
+            Kind::Dir => !preserve.omit_dir_times,
+            Kind::Symlink => !preserve.omit_link_times,
+            Kind::File | Kind::Device | Kind::Special => true,
+        }
+}
+
+/// Which attributes of two entries of the same kind differ, of those that are kept.
+pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
+    let preserve = &policy.preserve;
+    let kind = source.kind();
+    let mode_differs = match kind {
+        Kind::Symlink => false,
+        _ if preserve.perms => (source.mode ^ dest.mode) & 0o7777 != 0,
+        Kind::File if preserve.executability => (source.mode & 0o111 == 0) != (dest.mode & 0o111 == 0),
+        _ => false,
+    };
+    let time_differs = !same_time(source.mtime, dest.mtime, policy.check.window_secs);
+    let mut changes = Changes::NONE
+        .with(Changes::TIME, keeps_time(kind, preserve) && time_differs)
+        .with(Changes::PERMS, mode_differs)
+        .with(Changes::OWNER, preserve.owner && source.uid != NO_ID && source.uid != dest.uid)
+        .with(Changes::GROUP, preserve.group && source.gid != NO_ID && source.gid != dest.gid);
+    if preserve.acls && kind != Kind::Symlink {
+        changes = changes.with(Changes::ACL, !(policy.same_acls)(source.acls(), dest.acls()));
+    }
+    if let (Some(want), Some(have)) = (&source.extra, &dest.extra) {
+        let atime = |time: Option<crate::flist::Time>| time.map(|time| time.secs);
+        let files = !matches!(kind, Kind::Dir | Kind::Symlink);
+        changes = changes
+            .with(Changes::ATIME, preserve.atimes && files && atime(want.atime) != atime(have.atime))
+            .with(Changes::XATTR, preserve.xattrs > 0 && want.xattrs != have.xattrs);
+    }
+    changes
+}

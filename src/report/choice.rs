@@ -1,0 +1,135 @@
+//! Which line, if any, an entry gets. Pure; the words of the line are made elsewhere.
+
+use super::event::{Item, Update};
+use crate::flist::Kind;
+use crate::options::Output;
+
+/// What the choice depends on besides the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Level of `--info=name`.
+    pub name: u8,
+    /// Whether `--out-format` (also the one that `-i` stands for) has `%i`.
+    pub itemizes: bool,
+    /// `-ii`, or `--info=name2`: unchanged entries too.
+    pub unchanged: bool,
+}
+
+/// The line that an entry gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// None.
+    Nothing,
+    /// The one of the format, or without a format `name`, ` -> target`, ` => link`.
+    Full,
+    /// The bare name, whatever the format: attributes of something that is no directory, at `name2`.
+    Name,
+    /// `name is uptodate`, whatever the format.
+    UpToDate,
+}
+
+impl Choice {
+    /// Reads the part of the options that matters here. `itemizes` says whether the format has `%i`.
+    pub fn of(output: &Output, itemizes: bool) -> Choice {
+        Choice { name: output.info.name, itemizes, unchanged: output.itemize >= 2 || output.info.name >= 2 }
+    }
+
+    /// Chooses the line for an entry.
+    pub fn line(self, item: &Item) -> Line {
+        self.line_for(item.update, item.kind, !item.changes.is_none(), item.transfer, item.linked_to.is_some())
+    }
+
+    /// Whether unchanged entries can get a line.
+    pub fn shows_unchanged(self) -> bool {
+        if self.itemizes { self.unchanged } else { self.name >= 2 }
+    }
+
+    fn line_for(self, update: Update, kind: Kind, changed: bool, transfer: bool, linked: bool) -> Line {
+        let here = matches!(update, Update::Local | Update::HardLink);
+        let dir = kind == Kind::Dir;
+        // A link that was made anew is told although nothing differs: its leader was replaced.
+        let done = transfer || linked && update == Update::HardLink;
+        if done || changed && (self.itemizes || here || dir) || self.itemizes && self.unchanged {
+            Line::Full
+        } else if self.itemizes || self.name < 2 {
+            Line::Nothing
+        } else if changed {
+            Line::Name
+        } else if dir && !here {
+            Line::Nothing
+        } else {
+            Line::UpToDate
+        }
+    }
+
+    /// Whether the log file gets its line for the entry too. It follows what stdout would be told
+    /// without `-q`; but nothing was transferred in a dry run, so that is not logged, and an unchanged
+    /// entry needs a `%i` in the log's format as well.
+    pub fn logs(self, item: &Item, dry_run: bool, log_itemizes: bool) -> bool {
+        if self.line(item) != Line::Full {
+            return false;
+        }
+        if item.transfer {
+            return !dry_run;
+        }
+        log_itemizes || !item.changes.is_none() || item.linked_to.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Line::*;
+
+    /// The columns: -v, -vv (name2), -i, -ii, --out-format=%n, --out-format=%n with name2, --info=name0.
+    const MODES: [Choice; 7] = [
+        Choice { name: 1, itemizes: false, unchanged: false },
+        Choice { name: 2, itemizes: false, unchanged: true },
+        Choice { name: 0, itemizes: true, unchanged: false },
+        Choice { name: 0, itemizes: true, unchanged: true },
+        Choice { name: 0, itemizes: false, unchanged: false },
+        Choice { name: 2, itemizes: false, unchanged: true },
+        Choice { name: 0, itemizes: false, unchanged: false },
+    ];
+
+    /// What it is; update, kind, changed, transfer, linked; the line in each mode.
+    type Row = (&'static str, Update, Kind, bool, bool, bool, [Line; 7]);
+
+    #[test]
+    fn the_matrix_is_the_oracles() {
+        use Update::*;
+        let file = Kind::File;
+        let dir = Kind::Dir;
+        let link = Kind::Symlink;
+        let dev = Kind::Device;
+        #[rustfmt::skip]
+        let rows: &[Row] = &[
+            // what                 update    kind  changed transfer linked   -v       -vv       -i       -ii    %n       %n+name2  name0
+            ("new file",            Received, file, true,  true,  false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("changed data",        Received, file, true,  true,  false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("same, -I",            Received, file, false, true,  false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("attrs of a file",     Attrs,    file, true,  false, false, [Nothing, Name,     Full,    Full, Nothing, Name,     Nothing]),
+            ("same file",           Attrs,    file, false, false, false, [Nothing, UpToDate, Nothing, Full, Nothing, UpToDate, Nothing]),
+            ("new directory",       Local,    dir,  true,  false, false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("attrs of a directory",Attrs,    dir,  true,  false, false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("same directory",      Attrs,    dir,  false, false, false, [Nothing, Nothing,  Nothing, Full, Nothing, Nothing,  Nothing]),
+            ("alt-dest directory",  Local,    dir,  false, false, false, [Nothing, UpToDate, Nothing, Full, Nothing, UpToDate, Nothing]),
+            ("new symlink",         Local,    link, true,  false, false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("symlink's time",      Attrs,    link, true,  false, false, [Nothing, Name,     Full,    Full, Nothing, Name,     Nothing]),
+            ("same symlink",        Attrs,    link, false, false, false, [Nothing, UpToDate, Nothing, Full, Nothing, UpToDate, Nothing]),
+            ("new device",          Local,    dev,  true,  false, false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("attrs of a device",   Attrs,    dev,  true,  false, false, [Nothing, Name,     Full,    Full, Nothing, Name,     Nothing]),
+            ("same device",         Attrs,    dev,  false, false, false, [Nothing, UpToDate, Nothing, Full, Nothing, UpToDate, Nothing]),
+            ("new hard link",       HardLink, file, true,  false, true,  [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("relinked, -I",        HardLink, file, false, false, true,  [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("still linked",        HardLink, file, false, false, false, [Nothing, UpToDate, Nothing, Full, Nothing, UpToDate, Nothing]),
+            ("alt-dest copy, attrs",Local,    file, true,  false, false, [Full,    Full,     Full,    Full, Full,    Full,     Full]),
+            ("alt-dest copy, same", Local,    file, false, false, false, [Nothing, UpToDate, Nothing, Full, Nothing, UpToDate, Nothing]),
+        ];
+        for (what, update, kind, changed, transfer, linked, want) in rows {
+            for (mode, want) in MODES.iter().zip(want) {
+                assert_eq!(mode.line_for(*update, *kind, *changed, *transfer, *linked), *want, "{what}, {mode:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! The `%` escapes of `--out-format` and `--log-file-format`: parsed once, written per entry.
+//!
+//! An escape is `%`, then in this order, all optional: quotes for digit grouping and units, `-` for
+//! left alignment, a width, quotes again; then its letter. What is none stands for itself, as do the
+//! letters that only a daemon knows (`%a %h %u %P`).
+
+use super::event::Item;
+use super::itemize::{Columns, DELETING, itemize};
+use super::list::permissions;
+use super::number::put_int;
+use super::times::LocalTimes;
+use crate::flist::Kind;
+use std::io::Write;
+
+/// A width above this is taken for this: rsync's lines end there.
+const WIDTH_MAX: usize = 4095;
+
+/// A format, ready to be filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Format {
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Text(Vec<u8>),
+    Escape { field: Field, width: usize, left: bool, human: u8 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Moved,
+    Permissions,
+    SumBytes,
+    Digest,
+    SenderPath,
+    Group,
+    Itemize,
+    Len,
+    Link,
+    Module,
+    Mtime,
+    Name,
+    Operation,
+    Pid,
+    Now,
+    Owner,
+    Percent,
+}
+
+impl Field {
+    fn of_letter(letter: u8) -> Option<Field> {
+        Some(match letter {
+            b'b' => Field::Moved,
+            b'B' => Field::Permissions,
+            b'c' => Field::SumBytes,
+            b'C' => Field::Digest,
+            b'f' => Field::SenderPath,
+            b'G' => Field::Group,
+            b'i' => Field::Itemize,
+            b'l' => Field::Len,
+            b'L' => Field::Link,
+            b'm' => Field::Module,
+            b'M' => Field::Mtime,
+            b'n' => Field::Name,
+            b'o' => Field::Operation,
+            b'p' => Field::Pid,
+            b't' => Field::Now,
+            b'U' => Field::Owner,
+            b'%' => Field::Percent,
+            _ => return None,
+        })
+    }
+}
+
+/// What is the same for all entries of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Constants {
+    /// `%p`
+    pub pid: u32,
+    /// `%o`: `send`, or `recv` where this process receives from a peer.
+    pub sends: bool,
+    /// Whether owners are preserved; `%U` is 0 otherwise.
+    pub keeps_owner: bool,
+    /// Whether groups are preserved; `%G` is `DEFAULT` otherwise.
+    pub keeps_group: bool,
+    /// Whether nothing is really transferred; `%C` of what would be is zeros then.
+    pub dry_run: bool,
+    /// Length of digests, for the blanks where there is none.
+    pub digest_len_bytes: usize,
+}
+
+/// One entry as a format sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    what: What<'a>,
+    constants: &'a Constants,
+    /// Seconds since 1970, for `%t`.
+    now_secs: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What<'a> {
+    Item(&'a Item),
+    Deleted { name: &'a [u8], kind: Kind },
+}
+
+impl<'a> Shown<'a> {
+    /// An entry that was looked at.
+    pub fn item(item: &'a Item, constants: &'a Constants, now_secs: i64) -> Shown<'a> {
+        Shown { what: What::Item(item), constants, now_secs }
+    }
+
+    /// An entry that was removed. Of it rsync tells the name; all else is zero.
+    pub fn deleted(name: &'a [u8], kind: Kind, constants: &'a Constants, now_secs: i64) -> Shown<'a> {
+        Shown { what: What::Deleted { name, kind }, constants, now_secs }
+    }
+
+    fn columns(&self) -> Columns {
+        match self.what {
+            What::Item(item) => itemize(item.update, item.kind, item.changes),
+            What::Deleted { .. } => *DELETING,
+        }
+    }
+}
+
+impl Format {
+    /// Reads a format. Nothing is refused: what is no escape is text.
+    pub fn parse(text: &[u8]) -> Format {
+        let mut segments = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text;
+        while let Some(&byte) = rest.first() {
+            match (byte == b'%').then(|| parse_escape(rest)).flatten() {
+                Some((escape, len)) => {
+                    if !plain.is_empty() {
+                        segments.push(Segment::Text(std::mem::take(&mut plain)));
+                    }
+                    segments.push(escape);
+                    rest = &rest[len..];
+                }
+                None => {
+                    plain.push(byte);
+                    rest = &rest[1..];
+                }
+            }
+        }
+        if !plain.is_empty() {
+            segments.push(Segment::Text(plain));
+        }
+        Format { segments }
+    }
+
+    /// Whether it asks for what is known only after an entry's data moved: `%b`, `%c` or `%C`.
+    pub fn needs_after_transfer(&self) -> bool {
+        self.has(|field| matches!(field, Field::Moved | Field::SumBytes | Field::Digest))
+    }
+
+    /// Whether it has `%i`.
+    pub fn has_itemize(&self) -> bool {
+        self.has(|field| field == Field::Itemize)
+    }
+
+    /// Whether it has `%C`.
+    pub fn has_digest(&self) -> bool {
+        self.has(|field| field == Field::Digest)
+    }
+
+    /// Whether it says by itself that an entry was removed: `%i` or `%o`.
+    pub fn tells_deletion(&self) -> bool {
+        self.has(|field| matches!(field, Field::Itemize | Field::Operation))
+    }
+
+    /// Whether nothing would be written.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    fn has(&self, test: impl Fn(Field) -> bool) -> bool {
+        self.segments.iter().any(|segment| match segment {
+            Segment::Text(_) => false,
+            Segment::Escape { field, .. } => test(*field),
+        })
+    }
+
+    /// Appends the line for an entry, not escaped and without newline.
+    pub fn put(&self, out: &mut Vec<u8>, shown: &Shown<'_>, times: &mut LocalTimes) {
+        for segment in &self.segments {
+            match segment {
+                Segment::Text(text) => out.extend_from_slice(text),
+                Segment::Escape { field, width, left, human } => {
+                    let start = out.len();
+                    let pads_at = put_field(out, *field, *human, *width, shown, times);
+                    if let Some(pads_at) = pads_at {
+                        pad(out, start + pads_at, *width, *left);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The escape at the beginning of `text` and its length.
+fn parse_escape(text: &[u8]) -> Option<(Segment, usize)> {
+    let mut at = 1;
+    let mut human = 0u8;
+    let quotes = |at: &mut usize, human: &mut u8| {
+        while text.get(*at) == Some(&b'\'') {
+            *human = human.saturating_add(1);
+            *at += 1;
+        }
+    };
+    quotes(&mut at, &mut human);
+    let left = text.get(at) == Some(&b'-');
+    at += usize::from(left);
+    let mut width = 0usize;
+    while let Some(digit) = text.get(at).filter(|b| b.is_ascii_digit()) {
+        width = (width * 10 + usize::from(digit - b'0')).min(WIDTH_MAX);
+        at += 1;
+    }
+    quotes(&mut at, &mut human);
+    let field = Field::of_letter(*text.get(at)?)?;
+    Some((Segment::Escape { field, width, left, human }, at + 1))
+}
+
+/// Aligns what stands from `start` on.
+fn pad(out: &mut Vec<u8>, start: usize, width: usize, left: bool) {
+    let len = out.len() - start;
+    if len >= width {
+        return;
+    }
+    out.resize(start + width, b' ');
+    if !left {
+        out[start..].rotate_right(width - len);
+    }
+}
+
+/// Appends a value; returns how far behind its beginning the padding applies, `None` for not at all.
+fn put_field(
+    out: &mut Vec<u8>,
+    field: Field,
+    human: u8,
+    width: usize,
+    shown: &Shown<'_>,
+    times: &mut LocalTimes,
+) -> Option<usize> {
+    let constants = shown.constants;
+    let item = match shown.what {
+        What::Item(item) => Some(item),
+        What::Deleted { .. } => None,
+    };
+    let count = |out: &mut Vec<u8>, value: u64| put_int(out, i64::try_from(value).unwrap_or(i64::MAX), human);
+    match field {
+        Field::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
+        Field::Len => count(out, item.map_or(0, |i| i.len_bytes)),
+        // A file that is sent whole is answered by an empty table of sums: sixteen bytes.
+        Field::SumBytes => count(out, item.map_or(0, |i| if i.transfer && !constants.dry_run { 16 } else { 0 })),
+        Field::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
+        Field::Digest => match item.and_then(|i| i.digest.as_deref()) {
+            Some(digest) => {
+                for byte in digest {
+                    _ = write!(out, "{byte:02x}");
+                }
+            }
+            None => {
+                let zeros = constants.dry_run && item.is_some_and(|i| i.transfer);
+                let fill = if zeros { b'0' } else { b' ' };
+                out.resize(out.len() + 2 * constants.digest_len_bytes, fill);
+                if !zeros {
+                    return None;
+                }
+            }
+        },
+        Field::SenderPath => out.extend_from_slice(match shown.what {
+            What::Item(item) => &item.sender_path,
+            What::Deleted { name, .. } => name,
+        }),
+        Field::Owner => {
+            let uid = item.filter(|_| constants.keeps_owner).map_or(0, |i| i.uid);
+            _ = write!(out, "{uid}");
+        }
+        Field::Group => {
+            if constants.keeps_group {
+                _ = write!(out, "{}", item.map_or(0, |i| i.gid));
+            } else {
+                out.extend_from_slice(b"DEFAULT");
+            }
+        }
+        Field::Itemize => out.extend_from_slice(&shown.columns()),
+        Field::Link => {
+            let (arrow, value): (&[u8], &[u8]) = item.map_or((b"", b""), link_of);
+            if width > 0 && arrow.is_empty() {
+                out.extend_from_slice(b"    ");
+            }
+            out.extend_from_slice(arrow);
+            out.extend_from_slice(value);
+            return (width > 0).then_some(4);
+        }
+        // Modules are the daemon's.
+        Field::Module => {}
+        Field::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
+        Field::Name => match shown.what {
+            What::Item(item) => put_name(out, &item.name, item.kind),
+            What::Deleted { name, kind } => put_name(out, name, kind),
+        },
+        Field::Operation => out.extend_from_slice(match (item, constants.sends) {
+            (None, _) => b"del.",
+            (Some(_), true) => b"send",
+            (Some(_), false) => b"recv",
+        }),
+        Field::Pid => _ = write!(out, "{}", constants.pid),
+        Field::Now => times.put(out, shown.now_secs, b' '),
+        Field::Percent => out.push(b'%'),
+    }
+    Some(0)
+}
+
+/// Appends a name as listed: directories with a slash.
+pub fn put_name(out: &mut Vec<u8>, name: &[u8], kind: Kind) {
+    out.extend_from_slice(name);
+    if kind == Kind::Dir && !name.ends_with(b"/") {
+        out.push(b'/');
+    }
+}
+
+/// Appends what `%L` says: ` -> target`, ` => link`, or nothing.
+pub fn put_link(out: &mut Vec<u8>, item: &Item) {
+    let (arrow, value) = link_of(item);
+    out.extend_from_slice(arrow);
+    out.extend_from_slice(value);
+}
+
+fn link_of(item: &Item) -> (&[u8], &[u8]) {
+    if let Some(linked_to) = &item.linked_to {
+        (b" => ", linked_to)
+    } else if let Some(target) = &item.target {
+        (b" -> ", target)
+    } else {
+        (b"", b"")
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::flist::Time;
+    use crate::plan::changes::Changes;
+    use crate::report::event::Update;
+    use jiff::tz::TimeZone;
+    use proptest::prelude::*;
+
+    /// A new file of 1,234,567 bytes.
+    pub fn item(name: &str) -> Item {
+        Item {
+            name: name.into(),
+            sender_path: format!("s/{name}").into(),
+            kind: Kind::File,
+            update: Update::Received,
+            changes: Changes::NEW,
+            target: None,
+            linked_to: None,
+            mode: 0o100644,
+            uid: 12,
+            gid: 34,
+            mtime: Time { secs: 1_580_702_706, nanos: 0 },
+            atime: None,
+            len_bytes: 1_234_567,
+            moved_bytes: 1_234_758,
+            digest: None,
+            transfer: true,
+        }
+    }
+
+    pub fn link(name: &str) -> Item {
+        Item {
+            kind: Kind::Symlink,
+            update: Update::Local,
+            target: Some(b"tgt".into()),
+            mode: 0o120777,
+            len_bytes: 3,
+            moved_bytes: 0,
+            transfer: false,
+            ..item(name)
+        }
+    }
+
+    pub const CONSTANTS: Constants = Constants {
+        pid: 3240,
+        sends: true,
+        keeps_owner: true,
+        keeps_group: true,
+        dry_run: false,
+        digest_len_bytes: 16,
+    };
+
+    fn line(format: &str, shown: &Shown<'_>) -> String {
+        let mut out = Vec::new();
+        Format::parse(format.as_bytes()).put(&mut out, shown, &mut LocalTimes::new(TimeZone::UTC));
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    fn of(format: &str, item: &Item) -> String {
+        line(format, &Shown::item(item, &CONSTANTS, 1_795_222_800))
+    }
+
+    #[test]
+    fn all_escapes_of_a_file() {
+        let digest =
+            Some(vec![0xa7, 0xf9, 0xb5, 0xf4, 0x05, 0x94, 0xe4, 0x97, 0x80, 0x3f, 0xdd, 0x24, 0x5c, 0x4b, 0x14, 0x70]);
+        let big = Item { digest, ..item("big.bin") };
+        assert_eq!(
+            of("%o|%i|%n|%L|%l|%b|%c|%M|%B|%U|%G|%f|%t|%C|%m|%p|%%", &big),
+            "send|>f+++++++++|big.bin||1234567|1234758|16|2020/02/03-04:05:06|rw-r--r--|12|34|s/big.bin|\
+             2026/11/21 01:00:00|a7f9b5f40594e497803fdd245c4b1470||3240|%"
+        );
+    }
+
+    #[test]
+    fn all_escapes_of_a_deletion() {
+        let shown = Shown::deleted(b"xd", Kind::Dir, &CONSTANTS, 0);
+        assert_eq!(
+            line("%i|%n|%L|%o|%l|%M|%B|%U|%G|%b|%C|%f|%c|%p", &shown),
+            "*deleting  |xd/||del.|0|1970/01/01-00:00:00|---------|0|0|0|                                |xd|0|3240"
+        );
+    }
+
+    #[test]
+    fn widths_and_alignment() {
+        let g = Item { name: b"dd".into(), kind: Kind::Dir, len_bytes: 40, ..item("") };
+        assert_eq!(
+            of("[%20l][%-20l][%20n][%-20n]", &g),
+            "[                  40][40                  ][                 dd/][dd/                 ]"
+        );
+        let file = item("big");
+        assert_eq!(of("[%012l][%3l][%3n][%-l]", &file), "[     1234567][1234567][big][1234567]");
+        assert_eq!(of("%30i|%-30i|", &file), "                   >f+++++++++|>f+++++++++                   |");
+        assert_eq!(
+            of("%13B|%-13B|%8U|%-8G|%8o|%-8o", &file),
+            "    rw-r--r--|rw-r--r--    |      12|34      |    send|send    "
+        );
+        assert_eq!(of("%99999l", &file).len(), 4095);
+        assert_eq!(of("%9999999999999999999999l", &file).len(), 4095);
+    }
+
+    #[test]
+    fn a_links_width_is_its_values() {
+        assert_eq!(of("%5L|%-15L|%15L|%L", &item("a")), "         |                   |                   |");
+        assert_eq!(of("%5L|%-15L|%15L|%L", &link("l")), " ->   tgt| -> tgt            | ->             tgt| -> tgt");
+        let linked = Item { linked_to: Some(b"g".into()), ..item("f") };
+        assert_eq!(of("%5L|%-15L|%15L", &linked), " =>     g| => g              | =>               g");
+    }
+
+    #[test]
+    fn quotes_group_digits() {
+        let big = item("big");
+        assert_eq!(of("[%'l][%''l][%'''l][%''''l][%12'l][", &big), "[1,234,567][1.23M][1.18M][1.18M][   1,234,567][");
+        assert_eq!(of("[%'12l][%''12l][%-''12l][%-'12l]", &big), "[   1,234,567][       1.23M][%-''12l][%-'12l]");
+        assert_eq!(of("[%12''l][%'-12l][%-12'l][%12'-l]", &big), "[       1.23M][1,234,567   ][1,234,567   ][%12'-l]");
+        assert_eq!(of("[%'p][%'b][%12'U]", &big), "[3240][1,234,758][          12]");
+    }
+
+    #[test]
+    fn what_is_no_escape_is_text() {
+        let a = item("a");
+        for text in ["%z", "%5z", "%q", "[%", "abc %", "abc%5", "%\\n\\tX", "%a", "%h", "%u", "%P", "%-'12l"] {
+            assert_eq!(of(text, &a), text);
+        }
+        assert_eq!(of("[%5%][%5'%]%%n", &a), "[    %][    %]%n");
+        assert_eq!(of("[%m]", &a), "[]");
+    }
+
+    #[test]
+    fn digests_are_blank_or_zero_where_there_is_none() {
+        let blank = " ".repeat(32);
+        assert_eq!(of("%C|%40C|%-40C", &link("l")), format!("{blank}|{blank}|{blank}"));
+        let dry = Constants { dry_run: true, ..CONSTANTS };
+        let shown = item("a");
+        assert_eq!(line("%C %c", &Shown::item(&shown, &dry, 0)), format!("{} 0", "0".repeat(32)));
+        let file = Item { digest: Some(vec![0x62; 16]), ..item("f") };
+        assert_eq!(of("%40C|%-40C|", &file), format!("        {0}|{0}        |", "62".repeat(16)));
+    }
+
+    #[test]
+    fn owners_that_are_not_kept() {
+        let none = Constants { keeps_owner: false, keeps_group: false, ..CONSTANTS };
+        assert_eq!(line("%G %U", &Shown::item(&item("f"), &none, 0)), "DEFAULT 0");
+        assert_eq!(line("%G %U", &Shown::deleted(b"x", Kind::File, &none, 0)), "DEFAULT 0");
+    }
+
+    #[test]
+    fn a_format_says_what_it_needs() {
+        let format = |text: &str| Format::parse(text.as_bytes());
+        assert!(format("%n %b").needs_after_transfer() && format("%10C").needs_after_transfer());
+        assert!(!format("%i %n%L").needs_after_transfer() && !format("%%b").needs_after_transfer());
+        assert!(format("%30i").has_itemize() && !format("%%i%n").has_itemize());
+        assert!(format("%o").tells_deletion() && !format("%n").tells_deletion());
+        assert!(format("").is_empty() && format("%C").has_digest());
+    }
+
+    proptest! {
+        #[test]
+        fn no_format_panics(text: Vec<u8>, letters in "(%'?-?[0-9]{0,3}'?[a-zA-Z%]|x){0,9}", name: Vec<u8>) {
+            let shown = Item { name, ..link("l") };
+            let mut times = LocalTimes::new(TimeZone::UTC);
+            for text in [text.as_slice(), letters.as_bytes()] {
+                let format = Format::parse(text);
+                format.put(&mut Vec::new(), &Shown::item(&shown, &CONSTANTS, 0), &mut times);
+                format.put(&mut Vec::new(), &Shown::deleted(&shown.name, Kind::Dir, &CONSTANTS, 0), &mut times);
+            }
+        }
+
+        #[test]
+        fn text_without_percent_is_itself(text in "[^%]*") {
+            prop_assert_eq!(of(&text, &item("a")), text);
+        }
+    }
+}

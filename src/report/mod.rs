@@ -1,0 +1,18 @@
+//! What happened, as values; then as text.
+
+pub mod choice;
+pub mod closing;
+pub mod escape;
+pub mod event;
+pub mod format;
+pub mod itemize;
+pub mod list;
+pub mod number;
+pub mod progress;
+pub mod tally;
+pub mod text;
+pub mod times;
+
+pub use event::{Event, Item, Problem, Reporter, Update, Voice, Wants, Weight};
+pub use tally::Tally;
+pub use text::{Banner, RunFacts, TextReporter};

@@ -1,0 +1,315 @@
+//! The moving line of `--progress` and `--info=progress2`.
+//!
+//! Times come from the caller, in milliseconds since any moment. Bytes are written as they are to be
+//! seen; when to flush them is the caller's.
+
+use super::number::put_count;
+use std::collections::VecDeque;
+use std::io::Write;
+
+/// Running lines are at least so far apart.
+const PERIOD_MS: i64 = 1000;
+/// The rate of a running line is that since so many lines ago.
+const HISTORY: usize = 5;
+/// rsync shows the first line of a file after its first block; where we are told later, we show the same.
+const FIRST_BYTES: u64 = 32 * 1024;
+/// A remaining time from here on is not shown.
+const REMAINING_MAX_SECS: f64 = 9999.0 * 3600.0;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// `--progress`: lines for each file.
+    File,
+    /// `--info=progress2`: one line for the run.
+    Run,
+}
+
+/// The list as far as it is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListTotal {
+    /// Entries.
+    pub entries: u64,
+    /// Lengths of the files and symlinks among them.
+    pub bytes: u64,
+    /// Whether more may come.
+    pub complete: bool,
+}
+
+/// Where the run stands, and the lines that say so.
+#[derive(Debug)]
+pub struct Meter {
+    scope: Scope,
+    human: u8,
+    /// The list, as the caller knows it.
+    pub total: ListTotal,
+    /// Entries looked at.
+    pub checked: u64,
+    /// Files transferred.
+    pub transferred: u64,
+    /// Bytes of the files that are through.
+    bytes_before: u64,
+    /// Running lines told last, as (time, bytes); empty before the first.
+    history: VecDeque<(i64, u64)>,
+    /// When what the line is about began.
+    started_ms: i64,
+    in_file: bool,
+}
+
+impl Meter {
+    /// A run that has not begun.
+    pub fn new(scope: Scope, human: u8) -> Meter {
+        Meter {
+            scope,
+            human,
+            total: ListTotal::default(),
+            checked: 0,
+            transferred: 0,
+            bytes_before: 0,
+            history: VecDeque::with_capacity(HISTORY),
+            started_ms: 0,
+            in_file: false,
+        }
+    }
+
+    /// Appends what is to be shown now that so much of a file is done. All of it done ends the file.
+    pub fn update(&mut self, out: &mut Vec<u8>, done_bytes: u64, len_bytes: u64, now_ms: i64) {
+        if !self.in_file {
+            self.begin(out, done_bytes, len_bytes, now_ms);
+        }
+        if done_bytes >= len_bytes {
+            self.end(out, len_bytes, now_ms);
+            return;
+        }
+        let Some(&(newest_ms, _)) = self.history.back() else { return };
+        if now_ms - newest_ms < PERIOD_MS {
+            return;
+        }
+        let (bytes, of) = self.position(done_bytes, len_bytes);
+        let (oldest_ms, oldest_bytes) = self.history[0];
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back((now_ms, bytes));
+        let rate = rate(bytes.saturating_sub(oldest_bytes), now_ms - oldest_ms);
+        self.put_running(out, bytes, of, rate);
+    }
+
+    /// Counts a file that a dry run would transfer; nothing is shown of it yet.
+    pub fn count(&mut self, len_bytes: u64) {
+        self.transferred += 1;
+        self.bytes_before += len_bytes;
+    }
+
+    /// What the lines are about.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Appends the last line of a run under [`Scope::Run`], without the newline that ends it.
+    pub fn finish(&self, out: &mut Vec<u8>, now_ms: i64) {
+        match self.scope {
+            Scope::File => {}
+            Scope::Run => self.put_final(out, self.bytes_before, self.total.bytes, now_ms),
+        }
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>, done_bytes: u64, len_bytes: u64, now_ms: i64) {
+        self.in_file = true;
+        let first_bytes = done_bytes.min(len_bytes).min(FIRST_BYTES);
+        let (bytes, of) = self.position(first_bytes, len_bytes);
+        let first_ever = self.history.is_empty();
+        match (self.history.back().copied(), self.scope) {
+            (None, _) => {
+                self.started_ms = now_ms;
+                self.history.push_back((now_ms, bytes));
+            }
+            // rsync counts a file's time from the last running line of the one before.
+            (Some((newest_ms, _)), Scope::File) => {
+                self.started_ms = newest_ms;
+                self.history.clear();
+                self.history.push_back((newest_ms, 0));
+            }
+            (Some(_), Scope::Run) => return,
+        }
+        if first_bytes > 0 {
+            let (oldest_ms, oldest_bytes) = self.history[0];
+            let rate = if first_ever { 0.0 } else { rate(bytes - oldest_bytes, now_ms - oldest_ms) };
+            self.put_running(out, bytes, of, rate);
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>, len_bytes: u64, now_ms: i64) {
+        self.in_file = false;
+        self.transferred += 1;
+        let (bytes, of) = self.position(len_bytes, len_bytes);
+        self.bytes_before += len_bytes;
+        self.put_final(out, bytes, of, now_ms);
+        if self.scope == Scope::File {
+            out.push(b'\n');
+        }
+    }
+
+    /// Bytes done, and of how many, of what the line is about.
+    fn position(&self, done_bytes: u64, len_bytes: u64) -> (u64, u64) {
+        match self.scope {
+            Scope::File => (done_bytes, len_bytes),
+            Scope::Run => (self.bytes_before + done_bytes, self.total.bytes),
+        }
+    }
+
+    fn put_running(&self, out: &mut Vec<u8>, bytes: u64, of: u64, rate: f64) {
+        // Bytes are divided by a rate in KiB and by 1000, here as in rsync.
+        let remaining = if rate > 0.0 { of.saturating_sub(bytes) as f64 / rate / 1000.0 } else { 0.0 };
+        self.put_line(out, bytes, of, rate, remaining);
+        out.extend_from_slice(b"  ");
+    }
+
+    fn put_final(&self, out: &mut Vec<u8>, bytes: u64, of: u64, now_ms: i64) {
+        let took_ms = if self.history.is_empty() { 0 } else { now_ms - self.started_ms };
+        self.put_line(out, bytes, of, rate(bytes, took_ms), took_ms.max(0) as f64 / 1000.0);
+        let left = self.total.entries.saturating_sub(self.checked);
+        let word = if self.total.complete { "to-chk" } else { "ir-chk" };
+        _ = write!(out, " (xfr#{}, {word}={left}/{})", self.transferred, self.total.entries);
+    }
+
+    fn put_line(&self, out: &mut Vec<u8>, bytes: u64, of: u64, rate: f64, secs: f64) {
+        out.push(b'\r');
+        let start = out.len();
+        put_count(out, bytes, self.human);
+        let len = out.len() - start;
+        if len < 15 {
+            out.resize(start + 15, b' ');
+            out[start..].rotate_right(15 - len);
+        }
+        let percent = if bytes >= of { 100 } else { u128::from(bytes) * 100 / u128::from(of) };
+        let (rate, unit) = match rate {
+            rate if rate > 1024.0 * 1024.0 => (rate / (1024.0 * 1024.0), "GB/s"),
+            rate if rate > 1024.0 => (rate / 1024.0, "MB/s"),
+            rate => (rate, "kB/s"),
+        };
+        _ = write!(out, " {percent:3}% {rate:7.2}{unit} ");
+        if secs < REMAINING_MAX_SECS {
+            let secs = secs as u64;
+            _ = write!(out, "{:4}:{:02}:{:02}", secs / 3600, secs / 60 % 60, secs % 60);
+        } else {
+            out.extend_from_slice(b"  ??:??:??");
+        }
+    }
+}
+
+/// KiB a second; 0 where no time went by.
+fn rate(bytes: u64, ms: i64) -> f64 {
+    if ms <= 0 { 0.0 } else { bytes as f64 * 1000.0 / ms as f64 / 1024.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn meter(scope: Scope) -> Meter {
+        let total = ListTotal { entries: 11, bytes: 6_000_007, complete: true };
+        Meter { total, checked: 2, ..Meter::new(scope, 1) }
+    }
+
+    /// What is shown at these moments of one file, `\r` as `~`.
+    fn lines(meter: &mut Meter, len_bytes: u64, moments: &[(u64, i64)]) -> String {
+        let mut out = Vec::new();
+        for (done_bytes, now_ms) in moments {
+            meter.update(&mut out, *done_bytes, len_bytes, *now_ms);
+        }
+        String::from_utf8(out).expect("ASCII").replace('\r', "~")
+    }
+
+    /// From a run with `--bwlimit=1000`; the times are those that its rates say.
+    #[test]
+    fn lines_of_files_are_the_oracles() {
+        let mut meter = meter(Scope::File);
+        assert_eq!(
+            lines(
+                &mut meter,
+                3_000_000,
+                &[(32768, 0), (700_000, 600), (1_081_344, 1023), (2_129_920, 2047), (3_000_000, 2830)]
+            ),
+            "~         32,768   1%    0.00kB/s    0:00:00  \
+             ~      1,081,344  36% 1000.98kB/s    0:00:01  \
+             ~      2,129,920  70% 1000.49kB/s    0:00:00  \
+             ~      3,000,000 100%    1.01MB/s    0:00:02 (xfr#1, to-chk=9/11)\n"
+        );
+        meter.checked += 1;
+        assert_eq!(
+            lines(
+                &mut meter,
+                1_500_000,
+                &[(32768, 2047 + 882), (163_840, 2047 + 1009), (1_212_416, 2047 + 2033), (1_500_000, 2047 + 2289)]
+            ),
+            "~         32,768   2%   36.28kB/s    0:00:40  \
+             ~        163,840  10%  158.57kB/s    0:00:08  \
+             ~      1,212,416  80%  582.39kB/s    0:00:00  \
+             ~      1,500,000 100%  639.95kB/s    0:00:02 (xfr#2, to-chk=8/11)\n"
+        );
+        meter.checked += 1;
+        assert_eq!(
+            lines(&mut meter, 0, &[(0, 2047 + 2290)]),
+            "~              0 100%    0.00kB/s    0:00:00 (xfr#3, to-chk=7/11)\n"
+        );
+    }
+
+    #[test]
+    fn a_small_file_has_a_running_line_too() {
+        assert_eq!(
+            lines(&mut meter(Scope::File), 2, &[(2, 5)]),
+            "~              2 100%    0.00kB/s    0:00:00  ~              2 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=9/11)\n"
+        );
+        assert_eq!(
+            lines(&mut meter(Scope::File), 100_000, &[(100_000, 5)]),
+            "~         32,768  32%    0.00kB/s    0:00:00  ~        100,000 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=9/11)\n"
+        );
+    }
+
+    #[test]
+    fn lines_of_a_run_are_the_oracles() {
+        let mut meter = meter(Scope::Run);
+        assert_eq!(
+            lines(&mut meter, 3_000_000, &[(32768, 0), (1_081_344, 1023), (2_129_920, 2046), (3_000_000, 2830)]),
+            "~         32,768   0%    0.00kB/s    0:00:00  \
+             ~      1,081,344  18% 1000.98kB/s    0:00:04  \
+             ~      2,129,920  35% 1000.98kB/s    0:00:03  \
+             ~      3,000,000  49%    1.01MB/s    0:00:02 (xfr#1, to-chk=9/11)"
+        );
+        meter.checked = 11;
+        let mut out = Vec::new();
+        meter.finish(&mut out, 2830);
+        assert_eq!(out, b"\r      3,000,000  49%    1.01MB/s    0:00:02 (xfr#1, to-chk=0/11)");
+    }
+
+    #[test]
+    fn a_run_that_transfers_nothing_ends_with_a_line() {
+        let mut out = Vec::new();
+        Meter { checked: 11, ..meter(Scope::Run) }.finish(&mut out, 99);
+        assert_eq!(out, b"\r              0   0%    0.00kB/s    0:00:00 (xfr#0, to-chk=0/11)");
+    }
+
+    #[test]
+    fn an_open_list_and_an_endless_file() {
+        let mut meter = meter(Scope::File);
+        meter.total.complete = false;
+        let long = lines(&mut meter, u64::MAX, &[(1, 0), (2, 100_000)]);
+        assert!(long.contains("  ??:??:??  "), "{long}");
+        let end = lines(&mut meter, u64::MAX, &[(u64::MAX, 100_001)]);
+        assert!(end.ends_with("(xfr#1, ir-chk=9/11)\n"), "{end}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_events_panics(events: Vec<(u32, u32, i32)>, run: bool) {
+            let mut meter = meter(if run { Scope::Run } else { Scope::File });
+            let mut out = Vec::new();
+            for (done, len, now_ms) in events {
+                meter.update(&mut out, done.into(), len.into(), now_ms.into());
+            }
+            meter.finish(&mut out, 0);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What a run counted, and the exit that it earned.
+
+use super::event::Weight;
+use crate::exit::Exit;
+use crate::flist::Kind;
+
+/// Numbers of entries by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kinds {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices.
+    pub devices: u64,
+    /// Fifos and sockets.
+    pub specials: u64,
+}
+
+impl Kinds {
+    /// Counts one entry.
+    pub fn add(&mut self, kind: Kind) {
+        match kind {
+            Kind::File => self.files += 1,
+            Kind::Dir => self.dirs += 1,
+            Kind::Symlink => self.symlinks += 1,
+            Kind::Device => self.devices += 1,
+            Kind::Special => self.specials += 1,
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.files + self.dirs + self.symlinks + self.devices + self.specials
+    }
+
+    /// Each number with rsync's word for it, in rsync's order.
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("reg", self.files),
+            ("dir", self.dirs),
+            ("link", self.symlinks),
+            ("dev", self.devices),
+            ("special", self.specials),
+        ]
+    }
+
+    fn merge(&mut self, other: &Kinds) {
+        self.files += other.files;
+        self.dirs += other.dirs;
+        self.symlinks += other.symlinks;
+        self.devices += other.devices;
+        self.specials += other.specials;
+    }
+}
+
+/// What a run counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Entries of the source's list.
+    pub listed: Kinds,
+    /// Entries that the destination did not have.
+    pub created: Kinds,
+    /// Entries that were removed.
+    pub deleted: Kinds,
+    /// Regular files whose data was (or in a dry run would be) transferred.
+    pub transferred: u64,
+    /// Lengths of the regular files and symlinks listed.
+    pub total_bytes: u64,
+    /// Lengths of the regular files transferred, dry or not.
+    pub transferred_bytes: u64,
+    /// Data that came from the source; 0 in a dry run.
+    pub literal_bytes: u64,
+    /// Data that was taken from a basis file.
+    pub matched_bytes: u64,
+    /// Bytes of names and symlink values listed, for the estimate of traffic.
+    pub name_bytes: u64,
+    /// Milliseconds until the first directory was listed; rsync leaves two lines out if it is 0.
+    pub list_generation_ms: u64,
+    /// Milliseconds that telling the list took.
+    pub list_transfer_ms: u64,
+    /// Problems that also stop deletions.
+    pub source_errors: u64,
+    /// Other problems of single entries.
+    pub failed: u64,
+    /// Source entries that went away.
+    pub vanished: u64,
+    /// Whether `--max-delete` held deletions back.
+    pub delete_limit_reached: bool,
+}
+
+impl Tally {
+    /// Counts an entry of the source. `name_len` is that of its path, with a symlink's value.
+    pub fn list(&mut self, kind: Kind, len_bytes: u64, name_len: usize) {
+        self.listed.add(kind);
+        self.name_bytes += name_len as u64;
+        match kind {
+            Kind::File | Kind::Symlink => self.total_bytes += len_bytes,
+            Kind::Dir | Kind::Device | Kind::Special => {}
+        }
+    }
+
+    /// Counts a regular file whose data is transferred. `literal_bytes` is 0 in a dry run.
+    pub fn transfer(&mut self, len_bytes: u64, literal_bytes: u64) {
+        self.transferred += 1;
+        self.transferred_bytes += len_bytes;
+        self.literal_bytes += literal_bytes;
+    }
+
+    /// Counts a problem.
+    pub fn problem(&mut self, weight: Weight) {
+        match weight {
+            Weight::SourceError => self.source_errors += 1,
+            Weight::Failed => self.failed += 1,
+            Weight::Vanished => self.vanished += 1,
+            Weight::Warning => {}
+        }
+    }
+
+    /// Adds what another part of the run counted.
+    pub fn merge(&mut self, other: &Tally) {
+        let Tally {
+            listed,
+            created,
+            deleted,
+            transferred,
+            total_bytes,
+            transferred_bytes,
+            literal_bytes,
+            matched_bytes,
+            name_bytes,
+            list_generation_ms,
+            list_transfer_ms,
+            source_errors,
+            failed,
+            vanished,
+            delete_limit_reached,
+        } = other;
+        self.listed.merge(listed);
+        self.created.merge(created);
+        self.deleted.merge(deleted);
+        self.transferred += transferred;
+        self.total_bytes += total_bytes;
+        self.transferred_bytes += transferred_bytes;
+        self.literal_bytes += literal_bytes;
+        self.matched_bytes += matched_bytes;
+        self.name_bytes += name_bytes;
+        self.list_generation_ms += list_generation_ms;
+        self.list_transfer_ms += list_transfer_ms;
+        self.source_errors += source_errors;
+        self.failed += failed;
+        self.vanished += vanished;
+        self.delete_limit_reached |= delete_limit_reached;
+    }
+
+    /// How the run ended as far as single entries decide it.
+    pub fn exit(&self) -> Exit {
+        if self.source_errors + self.failed > 0 {
+            Exit::Partial
+        } else if self.vanished > 0 {
+            Exit::Vanished
+        } else if self.delete_limit_reached {
+            Exit::DelLimit
+        } else {
+            Exit::Ok
+        }
+    }
+
+    /// What the source's side would have sent over a wire: names, some twenty bytes of attributes
+    /// for each, and the data. An estimate: a local copy sends nothing.
+    pub fn sent_bytes(&self) -> u64 {
+        self.literal_bytes + self.name_bytes + 20 * (self.listed.total() + self.transferred) + 19
+    }
+
+    /// What the destination's side would have answered; an estimate too.
+    pub fn received_bytes(&self) -> u64 {
+        19 * self.transferred + 5 * (self.created.total() + self.deleted.total()) + 12
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_problem_decides() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.exit(), Exit::Ok);
+        tally.problem(Weight::Warning);
+        assert_eq!(tally.exit(), Exit::Ok);
+        tally.delete_limit_reached = true;
+        assert_eq!(tally.exit(), Exit::DelLimit);
+        tally.problem(Weight::Vanished);
+        assert_eq!(tally.exit(), Exit::Vanished);
+        tally.problem(Weight::Failed);
+        assert_eq!(tally.exit(), Exit::Partial);
+        let source = Tally { source_errors: 1, ..Tally::default() };
+        assert_eq!(source.exit(), Exit::Partial);
+    }
+
+    #[test]
+    fn sizes_are_those_of_files_and_symlinks() {
+        let mut tally = Tally::default();
+        tally.list(Kind::File, 123_456_789, 1);
+        tally.list(Kind::File, 1, 1);
+        tally.list(Kind::Symlink, 6, 7);
+        tally.list(Kind::Dir, 4096, 1);
+        assert_eq!(tally.total_bytes, 123_456_796);
+        assert_eq!(tally.listed.total(), 4);
+    }
+
+    #[test]
+    fn merging_adds_everything() {
+        let mut one = Tally { failed: 1, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
+        one.created.add(Kind::Device);
+        one.transfer(5, 4);
+        let mut sum = one.clone();
+        sum.merge(&one);
+        assert_eq!((sum.failed, sum.name_bytes, sum.transferred, sum.literal_bytes), (2, 6, 2, 8));
+        assert!(sum.delete_limit_reached && sum.created.devices == 2);
+        let mut same = one.clone();
+        same.merge(&Tally::default());
+        assert_eq!(same, one);
+    }
+}

@@ -1,0 +1,139 @@
+//! Local times as rsync writes them: `2026/11/21 00:46:53`.
+
+use jiff::tz::{Offset, TimeZone};
+use std::io::Write;
+
+/// rsync writes a time into nineteen characters; years beyond 9999 push the seconds out.
+const WIDTH: usize = 19;
+
+/// Turns seconds since 1970 into local times.
+#[derive(Debug)]
+pub struct LocalTimes {
+    zone: TimeZone,
+    /// The last answer: entries of a tree often share their second, log lines nearly always.
+    last: (i64, u8),
+    text: Vec<u8>,
+}
+
+impl LocalTimes {
+    /// Times of the system's zone, `TZ` first.
+    pub fn system() -> LocalTimes {
+        LocalTimes::new(TimeZone::system())
+    }
+
+    /// Times of a zone.
+    pub fn new(zone: TimeZone) -> LocalTimes {
+        LocalTimes { zone, last: (0, 0), text: Vec::new() }
+    }
+
+    /// Appends `YYYY/MM/DD HH:MM:SS` with `between` for the blank (`%M` has a dash).
+    pub fn put(&mut self, out: &mut Vec<u8>, secs: i64, between: u8) {
+        if self.text.is_empty() || self.last != (secs, between) {
+            self.last = (secs, between);
+            self.text.clear();
+            let local = secs.saturating_add(self.offset_secs(secs));
+            let (year, month, day) = civil(local.div_euclid(86400));
+            let of_day = local.rem_euclid(86400);
+            let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+            _ = write!(
+                self.text,
+                "{year:4}/{month:02}/{day:02}{}{hour:02}:{minute:02}:{second:02}",
+                char::from(between)
+            );
+            self.text.truncate(WIDTH);
+        }
+        out.extend_from_slice(&self.text);
+    }
+
+    /// Seconds that the zone is ahead of UTC; for times that jiff does not count, as at its ends.
+    fn offset_secs(&self, secs: i64) -> i64 {
+        let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
+        let within = secs.clamp(first.as_second(), last.as_second());
+        let offset = jiff::Timestamp::from_second(within).map_or(Offset::UTC, |time| self.zone.to_offset(time));
+        i64::from(offset.seconds())
+    }
+}
+
+/// Year, month and day of a count of days since 1970 (the proleptic Gregorian calendar).
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Counted from the first of March of year 0, so that leap days end a year; 400 years have 146,097 days.
+    let from_march = days + 719_468;
+    let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(zone: &str, secs: i64) -> String {
+        let zone = TimeZone::get(zone).unwrap_or_else(|_| TimeZone::posix(zone).expect("a zone"));
+        let mut out = Vec::new();
+        LocalTimes::new(zone).put(&mut out, secs, b' ');
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn times_are_the_oracles() {
+        const NEW: i64 = 16_725_225_600;
+        const OLD: i64 = -2_177_452_800;
+        const YEAR_1: i64 = -62_135_596_800;
+        const YEAR_12345: i64 = 327_403_382_400;
+        let cases = [
+            ("UTC", NEW, "2500/01/01 00:00:00"),
+            ("UTC", -1, "1969/12/31 23:59:59"),
+            ("UTC", OLD, "1901/01/01 00:00:00"),
+            ("UTC", YEAR_1, "   1/01/01 00:00:00"),
+            ("UTC", YEAR_12345, "12345/01/01 00:00:0"),
+            ("UTC", 99_999_999_999_999, "3170843/11/07 09:46"),
+            ("America/New_York", NEW, "2499/12/31 19:00:00"),
+            ("America/New_York", YEAR_1, "   0/12/31 19:03:58"),
+            ("America/New_York", YEAR_12345, "12344/12/31 19:00:0"),
+            ("Asia/Kathmandu", NEW, "2500/01/01 05:45:00"),
+            ("Asia/Kathmandu", OLD, "1901/01/01 05:41:16"),
+            ("Asia/Kathmandu", -1, "1970/01/01 05:29:59"),
+            ("EST5EDT", YEAR_1, "   0/12/31 19:00:00"),
+            ("<+03>-3", OLD, "1901/01/01 03:00:00"),
+        ];
+        for (zone, secs, want) in cases {
+            // New York before 1883 and EST5EDT differ by zone database; the rest must agree.
+            if zone == "EST5EDT" && TimeZone::get(zone).is_ok() {
+                continue;
+            }
+            assert_eq!(at(zone, secs), want, "{zone} {secs}");
+        }
+    }
+
+    #[test]
+    fn the_last_answer_is_not_taken_for_another() {
+        let mut times = LocalTimes::new(TimeZone::UTC);
+        let mut out = Vec::new();
+        times.put(&mut out, 0, b' ');
+        times.put(&mut out, 0, b'-');
+        times.put(&mut out, 1, b'-');
+        assert_eq!(out, b"1970/01/01 00:00:001970/01/01-00:00:001970/01/01-00:00:01");
+    }
+
+    proptest! {
+        #[test]
+        fn dates_are_jiffs(secs in -377_705_023_201i64..253_402_207_200) {
+            let time = jiff::Timestamp::from_second(secs).expect("in range").to_zoned(TimeZone::UTC);
+            let (year, month, day) = civil(secs.div_euclid(86400));
+            prop_assert_eq!(
+                (year, month, day),
+                (i64::from(time.year()), i64::from(time.month()), i64::from(time.day()))
+            );
+        }
+
+        #[test]
+        fn no_time_panics(secs: i64) {
+            LocalTimes::new(TimeZone::UTC).put(&mut Vec::new(), secs, b' ');
+        }
+    }
+}

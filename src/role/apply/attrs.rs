@@ -1,0 +1,240 @@
+//! The last touch on an entry: owner, group, attributes, ACL, mode, times; in the order the kernel needs.
+//!
+//! Owner first, because changing it clears the set-id bits; the mode after the ACL, whose mask it is;
+//! times last, because everything else may move them.
+
+use super::Context;
+use crate::flist::entry::{S_IFMT, Stat};
+use crate::flist::{Entry, Kind, Time, Xattrs};
+use crate::fs::acl::{self, Which};
+use crate::fs::fake::{self, FakeStat};
+use crate::fs::sys;
+use crate::fs::xattr::{self, At};
+use crate::plan::{Changes, NO_ID, keeps_time};
+use crate::report::event::{Problem, Voice, Weight, errno_words};
+use rustix::fd::BorrowedFd;
+use std::io;
+
+/// What an entry has now, as far as it is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Has<'a> {
+    /// Owner and group.
+    pub ids: Option<(u32, u32)>,
+    /// Permission bits; `None`: to be set in any case.
+    pub mode: Option<u32>,
+    /// Its times are those of the source already, or will be set later.
+    pub times_are_right: bool,
+    /// Extended attributes.
+    pub xattrs: Option<&'a Xattrs>,
+    /// Its ACLs, if it was looked at: that of access and the default one; empty: none.
+    pub acls: Option<(&'a [u8], &'a [u8])>,
+}
+
+impl Has<'_> {
+    /// What an entry that was looked at has.
+    pub fn of(entry: &Entry, changes: Changes) -> Has<'_> {
+        Has {
+            ids: Some((entry.uid, entry.gid)),
+            mode: Some(entry.mode),
+            times_are_right: !changes.any(Changes::TIME | Changes::ATIME),
+            xattrs: entry.extra.as_deref().and_then(|extra| extra.xattrs.as_deref()),
+            acls: Some(entry.acls()),
+        }
+    }
+}
+
+/// An entry that is being finished.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The open file itself if `name` is empty, else its directory.
+    pub fd: BorrowedFd<'a>,
+    /// One path element, or empty.
+    pub name: &'a [u8],
+    /// Its absolute path, for messages.
+    pub full: &'a dyn Fn() -> Vec<u8>,
+    /// Its path in the transfer, for messages.
+    pub path: &'a [u8],
+}
+
+impl<'a> Subject<'a> {
+    fn at(&self) -> At<'a> {
+        match self.name {
+            b"" => At::Fd(self.fd),
+            name => At::Name { dir: self.fd, name },
+        }
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        match self.name {
+            b"" => sys::fstat(self.fd),
+            name => sys::stat(self.fd, name, false),
+        }
+    }
+}
+
+/// Gives an entry the attributes of the source, as far as they are kept. `mode` is what its permission
+/// bits shall be. Problems are added to `problems`.
+pub fn finish(
+    context: &Context<'_>,
+    subject: Subject<'_>,
+    source: &Entry,
+    has: Has<'_>,
+    mode: u32,
+    problems: &mut Vec<Problem>,
+) {
+    let mut touch = Touch { context, subject, source, problems };
+    let mode_is_right = if context.policy.preserve.fake_super {
+        touch.fake(mode);
+        true
+    } else {
+        let changed = touch.owner(has.ids);
+        has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
+    };
+    touch.xattrs(has.xattrs);
+    let mode_is_right = touch.acls(has.acls, mode) && mode_is_right;
+    if source.kind() != Kind::Symlink && !mode_is_right {
+        touch.mode(mode);
+    }
+    touch.times(has.times_are_right);
+}
+
+struct Touch<'a, 'b> {
+    context: &'a Context<'b>,
+    subject: Subject<'a>,
+    source: &'a Entry,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Touch<'_, '_> {
+    /// `rsync: [voice] WHAT: WORDS (ERRNO)`
+    fn failed(&mut self, voice: Voice, what: &[u8], error: &io::Error) {
+        let mut line = format!("rsync: [{}] ", voice.word()).into_bytes();
+        line.extend_from_slice(what);
+        line.extend_from_slice(b": ");
+        line.extend_from_slice(&errno_words(error));
+        self.problems.push(Problem::said(line, Weight::Failed));
+    }
+
+    fn quoted(&self, before: &str, after: &str) -> Vec<u8> {
+        [before.as_bytes(), b" \"", &(self.subject.full)(), b"\"", after.as_bytes()].concat()
+    }
+
+    /// Sets owner and group where they differ; whether anything was set.
+    fn owner(&mut self, has: Option<(u32, u32)>) -> bool {
+        let preserve = &self.context.policy.preserve;
+        let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
+        let uid = if preserve.owner { differs(self.source.uid, has.map(|ids| ids.0)) } else { None };
+        let gid = if preserve.group { differs(self.source.gid, has.map(|ids| ids.1)) } else { None };
+        if uid.is_none() && gid.is_none() {
+            return false;
+        }
+        if let Err(error) = sys::chown(self.subject.fd, self.subject.name, uid, gid) {
+            let what = self.quoted(if uid.is_some() { "chown" } else { "chgrp" }, " failed");
+            self.failed(Voice::Generator, &what, &error);
+        }
+        true
+    }
+
+    fn xattrs(&mut self, has: Option<&Xattrs>) {
+        if self.context.policy.preserve.xattrs == 0 {
+            return;
+        }
+        let Some(wanted) = self.source.extra.as_deref().and_then(|extra| extra.xattrs.as_deref()) else { return };
+        let none = Xattrs::new();
+        if let Err(errors) = xattr::apply(self.subject.at(), wanted, has.unwrap_or(&none)) {
+            let full = (self.subject.full)();
+            for error in errors {
+                let what = error.text(&full, self.source.kind() == Kind::Symlink);
+                self.failed(Voice::Receiver, &[what.as_slice(), b" failed"].concat(), &error.error);
+            }
+        }
+    }
+
+    /// Sets the ACLs where they differ; `false`: the mode must be set after that.
+    fn acls(&mut self, has: Option<(&[u8], &[u8])>, mode: u32) -> bool {
+        let preserve = &self.context.policy.preserve;
+        if !preserve.acls || self.source.kind() == Kind::Symlink {
+            return true;
+        }
+        let (access, default) = self.source.acls();
+        let at = self.subject.at();
+        let same = has.is_some_and(|has| (self.context.policy.same_acls)((access, default), has));
+        if same {
+            return true;
+        }
+        if preserve.fake_super {
+            let kept = fake::store_acl(at, Which::Access, access).and_then(|()| fake::store_acl(at, Which::Default, default));
+            if let Err(error) = kept {
+                self.failed(Voice::Receiver, b"set_acl", &error);
+            }
+            return true;
+        }
+        // A new file may have inherited what the source does not have.
+        let set = if has.is_none_or(|has| !acl::same_access(access, has.0)) { acl::apply_access(at, access, mode) } else { Ok(()) };
+        let set = set.and_then(|()| {
+            let is_dir = self.source.is_dir();
+            if is_dir && has.is_none_or(|has| !acl::same_default(default, has.1)) { acl::apply_default(at, default) } else { Ok(()) }
+        });
+        if let Err(error) = set {
+            // A file system without ACLs has none to remove.
+            if error.error.raw_os_error() != Some(libc::EOPNOTSUPP) || !access.is_empty() || !default.is_empty() {
+                let what = error.text(self.subject.path, false);
+                self.failed(Voice::Generator, &what, &error.error);
+            }
+        }
+        false
+    }
+
+    fn mode(&mut self, mode: u32) {
+        let set = match self.subject.name {
+            b"" => sys::fchmod(self.subject.fd, mode),
+            name => sys::chmod(self.subject.fd, name, mode),
+        };
+        if let Err(error) = set {
+            let what = self.quoted("failed to set permissions on", "");
+            self.failed(Voice::Generator, &what, &error);
+        }
+    }
+
+    fn times(&mut self, are_right: bool) {
+        let preserve = &self.context.policy.preserve;
+        if are_right {
+            return;
+        }
+        let mtime = keeps_time(self.source.kind(), preserve).then_some(self.source.mtime);
+        let atime = wanted_atime(self.source, preserve.atimes);
+        if mtime.is_none() && atime.is_none() {
+            return;
+        }
+        if let Err(error) = sys::utimes(self.subject.fd, self.subject.name, atime, mtime) {
+            let what = self.quoted("failed to set times on", "");
+            self.failed(Voice::Generator, &what, &error);
+        }
+    }
+
+    /// Keeps in an extended attribute what the file itself shall not, or cannot, have.
+    fn fake(&mut self, mode: u32) {
+        let wanted = FakeStat {
+            mode: self.source.mode & S_IFMT | mode & 0o7777,
+            rdev: self.source.extra.as_ref().map_or(0, |extra| extra.rdev),
+            uid: self.source.uid,
+            gid: self.source.gid,
+        };
+        let done = self.subject.stat().map_err(fake::FakeError::Read).and_then(|real| {
+            let known = |id: u32, real: u32| if id == NO_ID { real } else { id };
+            let wanted = FakeStat { uid: known(wanted.uid, real.uid), gid: known(wanted.gid, real.gid), ..wanted };
+            fake::store(self.subject.at(), &wanted, &real)
+        });
+        if let Err(error) = done {
+            let line = error.text(&(self.subject.full)());
+            self.problems.push(Problem::said(line, Weight::Failed));
+        }
+    }
+}
+
+fn wanted_atime(source: &Entry, keeps: bool) -> Option<Time> {
+    let atime = source.extra.as_ref().and_then(|extra| extra.atime);
+    // rsync keeps access times to the second, and of files only.
+    let files = !matches!(source.kind(), Kind::Dir | Kind::Symlink);
+    atime.filter(|_| keeps && files).map(|time| Time { secs: time.secs, nanos: 0 })
+}

@@ -1,0 +1,368 @@
+//! Carries out the step of one entry that is no directory.
+
+use super::attrs::{self, Has, Subject};
+use super::{Context, Outcome, Spot, file, remove};
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::root::Dir;
+use crate::fs::{sys, write};
+use crate::options::AltKind;
+use crate::plan::{Action, Changes, InTheWay, Reason};
+use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
+use crate::role::alternate::Hit;
+use crate::role::scan::{DirPlan, NONE, Place, Step};
+use std::io;
+
+/// One entry under work, with all that is known of it.
+pub struct Job<'a> {
+    /// Its directory's plan.
+    pub plan: &'a DirPlan,
+    /// What shall be done.
+    pub step: Step,
+    /// Its directory at the destination.
+    pub spot: &'a Spot,
+    /// Its own path.
+    pub path: crate::path::RelPath,
+}
+
+impl<'a> Job<'a> {
+    /// The job of a step of a plan.
+    pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
+        let path = spot.path.join(plan.source.name(&plan.source.entries[step.source as usize]));
+        Job { plan, step, spot, path }
+    }
+
+    /// The entry of the source.
+    pub fn source(&self) -> &'a Entry {
+        &self.plan.source.entries[self.step.source as usize]
+    }
+
+    /// Its name at the destination.
+    pub fn name(&self) -> &'a [u8] {
+        self.plan.source.name(self.source())
+    }
+
+    /// The destination's entry, if it is of the same kind.
+    pub fn dest(&self) -> Option<&'a Entry> {
+        let there = self.any_dest()?;
+        (there.kind() == self.source().kind()).then_some(there)
+    }
+
+    /// The destination's entry, whatever it is.
+    pub fn any_dest(&self) -> Option<&'a Entry> {
+        (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
+    }
+
+    /// Whether something that is no directory has its name at the destination.
+    pub fn replaces(&self) -> bool {
+        self.step.dest != NONE && self.step.decision.in_the_way != InTheWay::Dir
+    }
+
+    /// Where its source lies.
+    pub fn place(&self) -> Option<&'a Place> {
+        self.plan.places.get(self.source().origin as usize)?.as_ref()
+    }
+
+    /// Its name at the source, which a single renamed argument does not share.
+    pub fn source_name(&self) -> &'a [u8] {
+        self.plan.renamed_from.as_deref().unwrap_or(self.name())
+    }
+
+    /// What is told of it.
+    pub fn item(&self, update: Update, changes: Changes) -> Box<Item> {
+        item_of(&self.plan.source, self.source(), self.path.as_bytes(), self.place(), self.source_name(), update, changes)
+    }
+}
+
+/// What is told of an entry.
+pub fn item_of(
+    _list: &DirList,
+    source: &Entry,
+    path: &[u8],
+    place: Option<&Place>,
+    source_name: &[u8],
+    update: Update,
+    changes: Changes,
+) -> Box<Item> {
+    let target = (source.kind() == Kind::Symlink).then(|| source.target().to_vec());
+    Box::new(Item {
+        name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
+        sender_path: place.map(|place| place.shown(source_name)).unwrap_or_default(),
+        kind: source.kind(),
+        update,
+        changes,
+        target,
+        linked_to: None,
+        mode: source.mode,
+        uid: source.uid,
+        gid: source.gid,
+        mtime: source.mtime,
+        atime: source.extra.as_ref().and_then(|extra| extra.atime),
+        len_bytes: source.len_bytes,
+        moved_bytes: 0,
+        digest: None,
+        transfer: false,
+    })
+}
+
+/// Carries out one step.
+pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
+    match job.step.decision.action {
+        Action::Refuse(reason) => refuse(context, job, reason, out),
+        Action::Keep => keep(context, job, out),
+        Action::Adjust(changes) => adjust(context, job, changes, out),
+        Action::Create(_) | Action::Transfer(_) | Action::AskDigest => {
+            if let Some(hit) = job.plan.hits.get(&job.step.source) {
+                if use_hit(context, hands, job, hit, out) {
+                    return;
+                }
+            }
+            match job.step.decision.action {
+                Action::Create(changes) => create(context, job, changes, out),
+                Action::Transfer(changes) => file::transfer(context, hands, job, changes, out),
+                _ => unreachable!("the scanner answers AskDigest before a step is made"),
+            }
+        }
+    }
+}
+
+fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
+    let info = &context.options.output.info;
+    let name = job.path.as_bytes();
+    let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
+    let line = match reason {
+        Reason::NotExisting if info.skip >= 1 => {
+            let what = if job.source().is_dir() { "directory" } else { "file" };
+            quoted(&format!("not creating new {what} \""), "\"")
+        }
+        Reason::Exists if info.skip >= 1 => quoted("", " exists"),
+        Reason::Newer if info.skip >= 1 => quoted("", " is newer"),
+        Reason::TooLarge if info.skip >= 1 => quoted("", " is over max-size"),
+        Reason::TooSmall if info.skip >= 1 => quoted("", " is under min-size"),
+        Reason::NonRegular if info.nonreg >= 1 => quoted("skipping non-regular file \"", "\""),
+        Reason::UnsafeLink if info.symsafe >= 1 => {
+            [b"ignoring unsafe symlink \"", name, b"\" -> \"", job.source().target(), b"\""].concat()
+        }
+        _ => return,
+    };
+    out.events.push(Event::Note(line));
+}
+
+fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
+    if context.wants.unchanged {
+        out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
+    }
+}
+
+fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) {
+    if context.wants.items {
+        out.events.push(Event::Item(job.item(Update::Attrs, changes)));
+    }
+    if context.is_dry() {
+        return;
+    }
+    let Some(dir) = &job.spot.dir else { return };
+    let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
+    let mut problems = Vec::new();
+    let full = || context.full(job.path.as_bytes());
+    let subject = Subject { fd: dir.fd(), name: job.name(), full: &full, path: job.path.as_bytes() };
+    attrs::finish(context, subject, job.source(), Has::of(have, changes), file::wanted_mode(context, job), &mut problems);
+    out.events.extend(problems.into_iter().map(Event::Problem));
+}
+
+/// Makes a symlink, a device, a fifo or a socket.
+fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) {
+    let told = |out: &mut Outcome| {
+        if changes.has(Changes::NEW) {
+            out.tally.created.add(job.source().kind());
+        }
+        if context.wants.items {
+            out.events.push(Event::Item(job.item(Update::Local, changes)));
+        }
+    };
+    if context.is_dry() {
+        return told(out);
+    }
+    let Some(dir) = &job.spot.dir else { return };
+    job.spot.last.touch();
+    if job.replaces()
+        && let Some(problem) = remove::back_up(context, dir, &job.path)
+    {
+        out.events.push(Event::Problem(problem));
+        return;
+    }
+    match make_node(context, job, dir) {
+        Ok(()) => {
+            told(out);
+            let mut problems = Vec::new();
+            let full = || context.full(job.path.as_bytes());
+            let subject = Subject { fd: dir.fd(), name: job.name(), full: &full, path: job.path.as_bytes() };
+            attrs::finish(context, subject, job.source(), Has::default(), file::wanted_mode(context, job), &mut problems);
+            out.events.extend(problems.into_iter().map(Event::Problem));
+        }
+        Err(error) => {
+            let full = context.full(job.path.as_bytes());
+            let problem = if job.source().kind() == Kind::Symlink {
+                let mut line = b"rsync: [generator] symlink \"".to_vec();
+                line.extend_from_slice(&full);
+                line.extend_from_slice(b"\" -> \"");
+                line.extend_from_slice(job.source().target());
+                line.extend_from_slice(b"\" failed: ");
+                line.extend_from_slice(&crate::report::event::errno_words(&error));
+                Problem::said(line, Weight::Failed)
+            } else {
+                Problem::failed(Voice::Generator, "mknod", &full, &error)
+            };
+            out.events.push(Event::Problem(problem));
+        }
+    }
+}
+
+/// Makes the thing itself: in place where nothing is, else beside and then over the old one.
+fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> {
+    let source = job.source();
+    let make = |name: &[u8]| -> io::Result<()> {
+        if context.policy.preserve.fake_super {
+            let fd = sys::create(dir.fd(), name, 0o600)?;
+            if source.kind() == Kind::Symlink {
+                use rustix::fd::AsFd;
+                sys::write_all(fd.as_fd(), source.target())?;
+            }
+            return Ok(());
+        }
+        match source.kind() {
+            Kind::Symlink if context.policy.preserve.munge_links => {
+                sys::symlink(&crate::plan::safelink::munge(source.target()), dir.fd(), name)
+            }
+            Kind::Symlink => sys::symlink(source.target(), dir.fd(), name),
+            _ => sys::mknod(dir.fd(), name, source.mode, source.extra.as_ref().map_or(0, |extra| extra.rdev)),
+        }
+    };
+    if !job.replaces() {
+        match make(job.name()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    let temp = write::temp_name(job.name());
+    make(&temp)?;
+    sys::rename(dir.fd(), &temp, dir.fd(), job.name()).inspect_err(|_| {
+        let _ = sys::unlink(dir.fd(), &temp);
+    })
+}
+
+/// Uses what an alternate tree has; `false`: it could not be, and the entry is made as if there were none.
+fn use_hit(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> bool {
+    let kind = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+    let exact = hit.changes.is_none();
+    match kind {
+        Some(AltKind::Compare) if exact => {
+            if context.wants.unchanged {
+                out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
+            }
+            true
+        }
+        Some(AltKind::Link) if exact && job.source().kind() != Kind::Dir => link_hit(context, job, hit, out),
+        Some(AltKind::Link | AltKind::Copy) if job.source().kind() == Kind::File => {
+            file::copy_hit(context, hands, job, hit, out)
+        }
+        _ => false,
+    }
+}
+
+fn link_hit(context: &Context<'_>, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> bool {
+    if !context.is_dry() {
+        let Some(dir) = &job.spot.dir else { return true };
+        job.spot.last.touch();
+        if let Err(error) = link_over(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
+            if !matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM)) {
+                let full = context.full(job.path.as_bytes());
+                out.events.push(Event::Problem(Problem::failed(Voice::Generator, "link", &full, &error)));
+                return true;
+            }
+            return false;
+        }
+    }
+    if context.wants.unchanged {
+        out.events.push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
+    }
+    true
+}
+
+/// Makes a second name of an entry, over whatever has that name.
+pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8], replaces: bool) -> io::Result<()> {
+    if !replaces {
+        match sys::link(from.fd(), old, to.fd(), new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    let temp = write::temp_name(new);
+    sys::link(from.fd(), old, to.fd(), &temp)?;
+    let renamed = sys::rename(to.fd(), &temp, to.fd(), new);
+    // Two names of one file: rename does nothing and leaves the temp name.
+    let _ = sys::unlink(to.fd(), &temp);
+    renamed
+}
+
+/// Makes an entry a hard link to one that was placed before (`leader`, with its path for the report).
+pub fn follow(
+    context: &Context<'_>,
+    hands: &mut file::Hands,
+    job: &Job<'_>,
+    leader: (&Option<Dir>, &crate::path::RelPath),
+    out: &mut Outcome<'_>,
+) {
+    let changes = match job.step.decision.action {
+        Action::Refuse(reason) => return refuse(context, job, reason, out),
+        Action::Transfer(changes) | Action::Create(changes) | Action::Adjust(changes) => changes,
+        Action::Keep | Action::AskDigest => Changes::NONE,
+    };
+    let (leader_dir, leader_path) = leader;
+    let told = |out: &mut Outcome<'_>, changes: Changes, is_linked: bool| {
+        if is_linked && !context.wants.unchanged {
+            return;
+        }
+        if changes.has(Changes::NEW) {
+            out.tally.created.add(job.source().kind());
+        }
+        if context.wants.items {
+            let mut item = job.item(Update::HardLink, changes);
+            item.linked_to = (!is_linked).then(|| leader_path.as_bytes().to_vec());
+            out.events.push(Event::Item(item));
+        }
+    };
+    if context.is_dry() {
+        let linked = job.dest().is_some_and(|there| {
+            there.extra.as_ref().is_some_and(|extra| extra.dev_ino.is_some()) && changes.is_none()
+        });
+        return told(out, changes, linked);
+    }
+    let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return };
+    let inode = |dir: &Dir, name: &[u8]| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
+    let Some(of_leader) = inode(leader_dir, leader_path.name()) else {
+        // The leader could not be had; perhaps this name of it can.
+        return perform(context, hands, job, out);
+    };
+    if job.replaces() && inode(dir, job.name()) == Some(of_leader) {
+        return told(out, Changes::NONE, true);
+    }
+    job.spot.last.touch();
+    if job.replaces()
+        && let Some(problem) = remove::back_up(context, dir, &job.path)
+    {
+        out.events.push(Event::Problem(problem));
+        return;
+    }
+    match link_over(leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {
+        Ok(()) => told(out, changes, false),
+        Err(error) => {
+            let mut line = b"rsync: [generator] link \"".to_vec();
+            line.extend_from_slice(&context.full(job.path.as_bytes()));
+            line.extend_from_slice(b"\" => ");
+            line.extend_from_slice(leader_path.as_bytes());
+            line.extend_from_slice(b" failed: ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            out.events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+        }
+    }
+}

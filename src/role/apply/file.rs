@@ -1,0 +1,417 @@
+//! Brings the content of a file under its final name.
+
+use super::attrs::{self, Has, Subject};
+use super::entry::Job;
+use super::late::DelayedFile;
+use super::{Context, Outcome, remove};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::{Kind, Time};
+use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::root::Dir;
+use crate::fs::sys::{self, Follow};
+use crate::fs::write::Pending;
+use crate::options::Append;
+use crate::plan::{Changes, chmod};
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::role::alternate::Hit;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+
+/// What one thread works with.
+#[derive(Default)]
+pub struct Hands {
+    buffer: Vec<u8>,
+}
+
+/// The permission bits that an entry shall have at the destination.
+pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
+    let existing = job.dest().map(|there| there.mode);
+    let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
+    chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
+}
+
+/// How a transfer of a file ended, short of the run's end.
+enum Failure {
+    /// Told, and the entry is left.
+    Told(Event),
+    /// The run is being stopped; nothing more to tell.
+    Stopped,
+    /// The run cannot go on.
+    Fatal(Error),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Told(Event::Problem(problem))
+    }
+}
+
+/// Copies a file's content from the source to its place.
+pub fn transfer(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) {
+    let mut item = job.item(Update::Received, changes);
+    item.transfer = true;
+    if context.is_dry() {
+        out.tally.transfer(item.len_bytes, 0);
+        if changes.has(Changes::NEW) {
+            out.tally.created.add(Kind::File);
+        }
+        if context.wants.items {
+            out.events.push(Event::Item(item));
+        }
+        return;
+    }
+    let Some(place) = job.place() else { return };
+    let noatime = context.options.select.open_noatime;
+    let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
+    let from = match sys::open_read(place.dir.fd(), job.source_name(), follow, noatime) {
+        Ok(fd) => fd,
+        Err(error) => {
+            let full = place.full(job.source_name());
+            out.events.push(Event::Problem(if error.kind() == io::ErrorKind::NotFound {
+                Problem::said([b"file has vanished: \"", full.as_slice(), b"\""].concat(), Weight::Vanished)
+            } else {
+                let mut line = b"rsync: [sender] send_files failed to open \"".to_vec();
+                line.extend_from_slice(&full);
+                line.extend_from_slice(b"\": ");
+                line.extend_from_slice(&crate::report::event::errno_words(&error));
+                Problem::said(line, Weight::Failed)
+            }));
+            return;
+        }
+    };
+    if context.wants.items && !context.wants.after_transfer {
+        out.events.push(Event::Item(item.clone()));
+    }
+    match place_content(context, hands, job, from.as_fd(), out) {
+        Ok(bytes) => {
+            out.tally.transfer(job.source().len_bytes, bytes);
+            if changes.has(Changes::NEW) {
+                out.tally.created.add(Kind::File);
+            }
+            item.moved_bytes = bytes;
+            if context.wants.items && context.wants.after_transfer {
+                out.events.push(Event::Item(item));
+            }
+            if context.wants.progress {
+                out.events.push(Event::Progress { done_bytes: job.source().len_bytes, len_bytes: job.source().len_bytes });
+            }
+            if context.options.select.remove_source_files {
+                remove_source(job, out);
+            }
+        }
+        Err(Failure::Told(event)) => out.events.push(event),
+        Err(Failure::Stopped) => {}
+        Err(Failure::Fatal(error)) => out.fatal = Some(error),
+    }
+}
+
+/// Removes a file of the source that arrived, if it is still what arrived.
+pub fn remove_source(job: &Job<'_>, out: &mut Outcome<'_>) {
+    let Some(place) = job.place() else { return };
+    let name = job.source_name();
+    let source = job.source();
+    let gone = sys::stat(place.dir.fd(), name, false).and_then(|now| {
+        if source.kind() == Kind::File && (now.len_bytes, now.mtime) != (source.len_bytes, source.mtime) {
+            let full = place.full(name);
+            let line = [b"ERROR: Skipping sender remove for changed file: ", full.as_slice()].concat();
+            out.events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+            return Ok(());
+        }
+        sys::unlink(place.dir.fd(), name)
+    });
+    if let Err(error) = gone {
+        let full = place.full(name);
+        out.events.push(Event::Problem(Problem::failed(Voice::Sender, "sender failed to remove", &full, &error)));
+    }
+}
+
+/// Makes the file from what an alternate tree has, with the source's attributes; `false`: it could not be.
+pub fn copy_hit(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> bool {
+    if !context.is_dry() {
+        let Ok(from) = sys::open_read(hit.dir.fd(), job.name(), false, false) else { return false };
+        match place_content(context, hands, job, from.as_fd(), out) {
+            Ok(_) => {}
+            Err(Failure::Told(event)) => {
+                out.events.push(event);
+                return true;
+            }
+            Err(Failure::Stopped) => return true,
+            Err(Failure::Fatal(error)) => {
+                out.fatal = Some(error);
+                return true;
+            }
+        }
+    }
+    let told = if hit.changes.is_none() { context.wants.unchanged } else { context.wants.items };
+    if told {
+        out.events.push(Event::Item(job.item(Update::Local, hit.changes)));
+    }
+    true
+}
+
+/// Copies content and gives it its name and attributes, in the manner that the options ask for.
+fn place_content(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, from: BorrowedFd<'_>, out: &mut Outcome<'_>) -> Result<u64, Failure> {
+    let Some(dir) = &job.spot.dir else { return Err(Failure::Stopped) };
+    let place = &context.options.place;
+    if place.inplace && job.dest().is_some() {
+        return overwrite(context, hands, job, dir, from, out);
+    }
+    job.spot.last.touch();
+    let mode = wanted_mode(context, job);
+    let staging = staging_dir(context, job, dir)?;
+    let staged = staging.as_ref().or(context.temp_dir);
+    let replaces = job.replaces() || place.inplace;
+    let pending = Pending::begin(dir, job.name(), mode & 0o777, job.replaces(), staged).map_err(|error| {
+        let name = crate::fs::write::temp_name(job.name());
+        let shown = context.full(job.spot.path.join(&name).as_bytes());
+        Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error))
+    })?;
+    if place.preallocate && job.source().len_bytes > 0 {
+        let _ = sys::allocate(pending.fd(), job.source().len_bytes);
+    }
+    let copied = copy_content(context, hands, job, from, pending.fd(), true, out);
+    let bytes = match copied {
+        Ok(bytes) => bytes,
+        Err(failure) => {
+            keep_partial(context, job, dir, pending);
+            return Err(failure);
+        }
+    };
+    let sure_of_mode = pending.has_its_mode() && job.spot.default_acl().is_none() && mode & 0o7000 == 0;
+    let has = Has {
+        ids: if context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
+        mode: sure_of_mode.then_some(mode),
+        acls: job.spot.default_acl().is_none().then_some((b"", b"")),
+        ..Has::default()
+    };
+    let mut problems = Vec::new();
+    let full = || context.full(job.path.as_bytes());
+    let subject = Subject { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes() };
+    attrs::finish(context, subject, job.source(), has, mode, &mut problems);
+    out.events.extend(problems.into_iter().map(Event::Problem));
+    if place.fsync
+        && let Err(error) = sys::fsync(pending.fd())
+    {
+        return Err(Problem::failed(Voice::Receiver, "fsync", &context.full(job.path.as_bytes()), &error).into());
+    }
+    if let (Some(staging), true) = (&staging, place.delay_updates) {
+        pending.place(staging, job.name()).map_err(|error| rename_failed(context, job, &error))?;
+        let delayed = DelayedFile {
+            staging: staging.clone(),
+            dir: dir.clone(),
+            name: job.name().to_vec(),
+            path: job.path.clone(),
+            last: job.spot.last.clone(),
+            replaces,
+        };
+        context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delayed);
+        return Ok(bytes);
+    }
+    if job.replaces()
+        && let Some(problem) = remove::back_up(context, dir, &job.path)
+    {
+        return Err(problem.into());
+    }
+    pending.place(dir, job.name()).map_err(|error| rename_failed(context, job, &error))?;
+    forget_partial(context, job, dir);
+    Ok(bytes)
+}
+
+fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
+    let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
+    let mut line = b"rsync: [receiver] rename \"".to_vec();
+    line.extend_from_slice(&temp);
+    line.extend_from_slice(b"\" -> \"");
+    line.extend_from_slice(job.path.as_bytes());
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Problem::said(line, Weight::Failed).into()
+}
+
+/// Where a file waits under its own name: `--delay-updates`.
+fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Failure> {
+    let place = &context.options.place;
+    if !place.delay_updates {
+        return Ok(None);
+    }
+    open_or_make(dir, context.staging_name()).map(Some).map_err(|error| {
+        let full = context.full(job.spot.path.join(b"partial").as_bytes());
+        Failure::from(Problem::failed(Voice::Receiver, "mkdir", &full, &error))
+    })
+}
+
+fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+    match sys::mkdir(dir.fd(), name, 0o700) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let follow = if name.starts_with(b"/") { Follow::Anywhere } else { Follow::Never };
+    Ok(Dir::new(sys::open_dir(dir.fd(), name, follow)?))
+}
+
+/// Keeps what there is of an interrupted file, if the options ask for it.
+fn keep_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) {
+    let place = &context.options.place;
+    if !place.partial {
+        return;
+    }
+    // The epoch as its time makes the next quick check see a difference.
+    let epoch = Some(Time::default());
+    match &place.partial_dir {
+        None => {
+            let _ = sys::utimes(pending.fd(), b"", None, epoch);
+            let _ = pending.place(dir, job.name());
+        }
+        Some(name) => {
+            if let Ok(partial_dir) = open_or_make(dir, name) {
+                let _ = pending.place(&partial_dir, job.name());
+            }
+        }
+    }
+}
+
+/// Removes what an earlier run had kept of a file that is complete now.
+fn forget_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
+    let Some(name) = &context.options.place.partial_dir else { return };
+    if let Ok(partial_dir) = sys::open_dir(dir.fd(), name, Follow::Never)
+        && sys::unlink(partial_dir.as_fd(), job.name()).is_ok()
+    {
+        let _ = sys::rmdir(dir.fd(), name);
+    }
+}
+
+/// Writes into the destination's own file.
+fn overwrite(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, dir: &Dir, from: BorrowedFd<'_>, out: &mut Outcome<'_>) -> Result<u64, Failure> {
+    let there = job.dest().expect("asked before");
+    let full = || context.full(job.path.as_bytes());
+    if context.options.place.backup.is_some() {
+        copy_as_backup(context, hands, job, dir, out)?;
+    }
+    let to = open_for_writing(dir, job.name(), there.mode)
+        .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "open", &full(), &error)))?;
+    let mut start = 0;
+    if let Some(append) = context.options.place.append {
+        start = there.len_bytes;
+        if append == Append::Verify && !same_prefix(from, to.as_fd(), start) {
+            let line = [b"WARNING: ", job.path.as_bytes(), b" failed verification -- update retained (will try again)."].concat();
+            out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+            if context.wants.items {
+                let mut item = job.item(Update::Received, Changes::NONE);
+                item.transfer = true;
+                out.events.push(Event::Item(item));
+            }
+            start = 0;
+        }
+    }
+    let moved = sys::seek_to(from, start).and_then(|()| sys::seek_to(to.as_fd(), start));
+    moved.map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "lseek", &full(), &error)))?;
+    let mut bytes = 0;
+    if start < job.source().len_bytes || start == 0 {
+        bytes = copy_content(context, hands, job, from, to.as_fd(), false, out)?;
+    }
+    let end = start + bytes;
+    if sys::fstat(to.as_fd()).is_ok_and(|stat| stat.len_bytes > end)
+        && let Err(error) = sys::truncate(to.as_fd(), end)
+    {
+        return Err(Problem::failed(Voice::Receiver, "ftruncate", &full(), &error).into());
+    }
+    let mut problems = Vec::new();
+    let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes() };
+    let has = Has::of(there, Changes::TIME | Changes::ATIME);
+    attrs::finish(context, subject, job.source(), has, wanted_mode(context, job), &mut problems);
+    out.events.extend(problems.into_iter().map(Event::Problem));
+    if context.options.place.fsync {
+        let _ = sys::fsync(to.as_fd());
+    }
+    Ok(bytes)
+}
+
+/// Opens a file for writing in place, making it writable first where its mode forbids that to its owner.
+fn open_for_writing(dir: &Dir, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    match sys::open_write(dir.fd(), name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && mode & 0o200 == 0 => {
+            sys::chmod(dir.fd(), name, mode | 0o600)?;
+            sys::open_write(dir.fd(), name)
+        }
+        other => other,
+    }
+}
+
+/// Under `--inplace` the old content is copied away, because the file itself must stay.
+fn copy_as_backup(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::from(Problem::failed(Voice::Generator, "backup of", &context.full(job.path.as_bytes()), &error));
+    let there = job.dest().expect("asked before");
+    let from = sys::open_read(dir.fd(), job.name(), false, false).map_err(failed)?;
+    let (to_dir, name) = remove::backup_spot(context, dir, &job.path).map_err(failed)?;
+    let pending = Pending::begin(&to_dir, &name, there.mode & 0o777, true, None).map_err(failed)?;
+    copy_content(context, hands, job, from.as_fd(), pending.fd(), true, out)?;
+    let _ = sys::chown(pending.fd(), b"", Some(there.uid), Some(there.gid));
+    let _ = sys::fchmod(pending.fd(), there.mode);
+    let _ = sys::utimes(pending.fd(), b"", None, Some(there.mtime));
+    pending.place(&to_dir, &name).map_err(failed)
+}
+
+fn same_prefix(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64) -> bool {
+    let (mut left, mut right) = (vec![0u8; 64 * 1024], vec![0u8; 64 * 1024]);
+    let mut at = 0;
+    while at < len_bytes {
+        let want = (len_bytes - at).min(left.len() as u64) as usize;
+        let got = sys::pread(a, &mut left[..want], at).unwrap_or(0);
+        if got == 0 || sys::pread(b, &mut right[..got], at).unwrap_or(0) != got || left[..got] != right[..got] {
+            return false;
+        }
+        at += got as u64;
+    }
+    true
+}
+
+fn copy_content(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    fresh: bool,
+    out: &mut Outcome<'_>,
+) -> Result<u64, Failure> {
+    let place = &context.options.place;
+    let len_bytes = job.source().len_bytes;
+    let mut done = 0;
+    let (events, live) = (&mut out.events, out.live);
+    let mut step = |bytes: u64| {
+        if let Some(wait) = context.throttle {
+            wait(bytes);
+        }
+        done += bytes;
+        if let (Some(live), true) = (live, done < len_bytes) {
+            events.push(Event::Progress { done_bytes: done, len_bytes });
+            if !live(events) {
+                events.pop();
+            }
+        }
+        !context.stopped()
+    };
+    let manner = Manner { len_bytes, sparse: place.sparse, by_hand: context.throttle.is_some(), fresh };
+    let mut copier = Copier::new(std::mem::take(&mut hands.buffer), context.abilities, &mut step);
+    let copied = copier.copy(from, to, manner);
+    hands.buffer = copier.into_buffer();
+    copied.map_err(|error| match error {
+        CopyError::Stopped => Failure::Stopped,
+        CopyError::Read(error) => {
+            let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+            let mut line = b"rsync: [sender] read errors mapping \"".to_vec();
+            line.extend_from_slice(&full);
+            line.extend_from_slice(b"\": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            Problem::said(line, Weight::Failed).into()
+        }
+        CopyError::Write(error) => {
+            let mut line = b"rsync: [receiver] write failed on \"".to_vec();
+            line.extend_from_slice(&context.full(job.path.as_bytes()));
+            line.extend_from_slice(b"\": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            Failure::Fatal(Error::new(Exit::FileIo, line).by("receiver"))
+        }
+    })
+}

@@ -1,0 +1,141 @@
+//! What waits for the end: the times and modes of directories, delayed updates.
+
+use super::Context;
+use crate::flist::Time;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::report::event::Problem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Sets a directory's time and mode when the last piece of work in and below it is done.
+///
+/// Every piece of work holds its directory's `LastTouch`, and each holds its parent's, so the last to
+/// let go is the last to have worked there: children before parents, without a list of directories.
+pub struct LastTouch {
+    parent: Option<Arc<LastTouch>>,
+    target: Option<Target>,
+    /// Something in the directory was changed, so its time is no longer what it was.
+    pub touched: AtomicBool,
+    problems: Arc<Mutex<Vec<Problem>>>,
+}
+
+/// What shall be set.
+struct Target {
+    parent_dir: Dir,
+    name: Vec<u8>,
+    full: Vec<u8>,
+    mtime: Option<Time>,
+    /// The time is known to be wrong even if nothing is touched.
+    always: bool,
+    mode: Option<u32>,
+}
+
+impl LastTouch {
+    /// For a directory that is left as it is (or a dry run).
+    pub fn none(parent: Option<Arc<LastTouch>>, problems: Arc<Mutex<Vec<Problem>>>) -> Arc<LastTouch> {
+        Arc::new(LastTouch { parent, target: None, touched: AtomicBool::new(false), problems })
+    }
+
+    /// For `name` in `parent_dir` (or an open directory itself, with an empty name).
+    #[allow(clippy::too_many_arguments, reason = "one caller")]
+    pub fn of(
+        parent: Option<Arc<LastTouch>>,
+        parent_dir: Dir,
+        name: Vec<u8>,
+        full: Vec<u8>,
+        mtime: Option<Time>,
+        always: bool,
+        mode: Option<u32>,
+        problems: Arc<Mutex<Vec<Problem>>>,
+    ) -> Arc<LastTouch> {
+        let target = Some(Target { parent_dir, name, full, mtime, always, mode });
+        Arc::new(LastTouch { parent, target, touched: AtomicBool::new(false), problems })
+    }
+
+    /// Something in the directory changes.
+    pub fn touch(&self) {
+        self.touched.store(true, Ordering::Relaxed);
+    }
+
+    fn finish(&mut self) {
+        let Some(target) = self.target.take() else { return };
+        let fd = target.parent_dir.fd();
+        let mut failed = |what: &str, error: std::io::Error| {
+            let mut line = format!("rsync: [generator] {what} \"").into_bytes();
+            line.extend_from_slice(&target.full);
+            line.extend_from_slice(b"\": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            let problem = Problem::said(line, crate::report::event::Weight::Failed);
+            self.problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(problem);
+        };
+        if let Some(mode) = target.mode {
+            let set = match target.name.as_slice() {
+                b"" => sys::fchmod(fd, mode),
+                name => sys::chmod(fd, name, mode),
+            };
+            if let Err(error) = set {
+                failed("failed to set permissions on", error);
+            }
+        }
+        if let (Some(mtime), true) = (target.mtime, target.always || self.touched.load(Ordering::Relaxed))
+            && let Err(error) = sys::utimes(fd, &target.name, None, Some(mtime))
+        {
+            failed("failed to set times on", error);
+        }
+    }
+}
+
+impl Drop for LastTouch {
+    fn drop(&mut self) {
+        self.finish();
+        // A loop and not the drop of a field in the drop of a field: trees may be deep.
+        let mut next = self.parent.take();
+        while let Some(parent) = next {
+            match Arc::try_unwrap(parent) {
+                Ok(mut last) => {
+                    last.finish();
+                    next = last.parent.take();
+                }
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+/// A file that is complete under another name and gets its own at the end.
+pub struct DelayedFile {
+    /// Where it waits.
+    pub staging: Dir,
+    /// Where it shall be.
+    pub dir: Dir,
+    /// Its name, in both.
+    pub name: Vec<u8>,
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Keeps the directory's last touch waiting.
+    pub last: Arc<LastTouch>,
+    /// Something has its name now.
+    pub replaces: bool,
+}
+
+/// Gives delayed files their names.
+pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for file in files {
+        if file.replaces
+            && let Some(problem) = super::remove::back_up(context, &file.dir, &file.path)
+        {
+            problems.push(problem);
+            continue;
+        }
+        if let Err(error) = sys::rename(file.staging.fd(), &file.name, file.dir.fd(), &file.name) {
+            let full = context.full(file.path.as_bytes());
+            problems.push(Problem::failed(crate::report::event::Voice::Receiver, "rename", &full, &error));
+        }
+        // Empty by now, or not yet: the last file of the directory removes it.
+        let _ = sys::rmdir(file.dir.fd(), staging_name);
+    }
+    problems
+}

@@ -1,0 +1,137 @@
+//! Carries out what was decided, below the destination's root and through open directories only.
+//!
+//! Whoever calls knows why; here it does not matter whether a run is a mirror or a backup.
+
+pub mod attrs;
+pub mod entry;
+pub mod file;
+pub mod late;
+pub mod remove;
+
+use crate::fs::copy::Abilities;
+use crate::fs::root::{Dir, Root};
+use crate::fs::{acl, sys};
+use crate::options::Options;
+use crate::path::RelPath;
+use crate::plan::{Policy, chmod};
+use crate::report::event::Event;
+use crate::report::tally::Tally;
+use rustix::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+/// What everyone who writes must know. Shared by all appliers.
+pub struct Context<'a> {
+    /// The settled options.
+    pub options: &'a Options,
+    /// What decisions were made by, for the attributes that are kept.
+    pub policy: &'a Policy,
+    /// The destination's top; `None` only in a dry run that would make it.
+    pub dest: Option<&'a Root>,
+    /// The destination's path, for messages.
+    pub dest_path: &'a [u8],
+    /// Where `--backup-dir` leads.
+    pub backup_root: Option<&'a Root>,
+    /// Where `--temp-dir` leads.
+    pub temp_dir: Option<&'a Dir>,
+    /// The umask the process had when it started.
+    pub umask: u32,
+    /// It may do what only a super-user may.
+    pub is_super: bool,
+    /// What the file systems have turned out not to do.
+    pub abilities: &'a Abilities,
+    /// The run is being stopped.
+    pub stop: &'a AtomicBool,
+    /// A line for each entry is wanted.
+    pub wants: crate::report::text::Wants,
+    /// Waits as `--bwlimit` says after so many bytes.
+    pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Files whose names wait for the end (`--delay-updates`).
+    pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
+}
+
+impl Context<'_> {
+    /// What the modes of new entries depend on.
+    pub fn mode_rule(&self) -> chmod::ModeRule {
+        let preserve = &self.policy.preserve;
+        chmod::ModeRule { perms: preserve.perms, executability: preserve.executability, umask: self.umask }
+    }
+
+    /// Whether nothing may be changed.
+    pub fn is_dry(&self) -> bool {
+        self.options.dry_run
+    }
+
+    /// The absolute path of something at the destination, for messages.
+    pub fn full(&self, path: &[u8]) -> Vec<u8> {
+        crate::path::join(self.dest_path, path)
+    }
+
+    /// The directory in each directory where `--delay-updates` keeps files until the end.
+    pub fn staging_name(&self) -> &[u8] {
+        self.options.place.partial_dir.as_deref().unwrap_or(b".~tmp~")
+    }
+
+    /// Whether the run is being stopped.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// A directory of the destination in which work is done.
+pub struct Spot {
+    /// Its path.
+    pub path: RelPath,
+    /// Open; `None` in a dry run where it does not exist.
+    pub dir: Option<Dir>,
+    /// Its last touch, when all work in and below it is done.
+    pub last: Arc<late::LastTouch>,
+    new_ids: OnceLock<Option<(u32, u32)>>,
+    default_acl: OnceLock<Option<Vec<u8>>>,
+}
+
+impl Spot {
+    /// A place to work in.
+    pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<late::LastTouch>) -> Spot {
+        Spot { path, dir, last, new_ids: OnceLock::new(), default_acl: OnceLock::new() }
+    }
+
+    /// Owner and group of files that are made here; found out with the first one, because directories
+    /// and mounts may pass their group on.
+    pub fn new_ids(&self, first: BorrowedFd<'_>) -> Option<(u32, u32)> {
+        *self.new_ids.get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
+    }
+
+    /// What files that are made here inherit, if anything.
+    pub fn default_acl(&self) -> Option<&[u8]> {
+        let read = || sys::fgetxattr(self.dir.as_ref()?.fd(), b"system.posix_acl_default").ok().flatten();
+        self.default_acl.get_or_init(read).as_deref()
+    }
+
+    /// What the directory gives directories that are made in it.
+    pub fn passes_on(&self) -> chmod::Parent {
+        let setgid = self.dir.as_ref().and_then(|dir| sys::fstat(dir.fd()).ok()).is_some_and(|s| s.mode & 0o2000 != 0);
+        chmod::Parent { default_acl_mode: self.default_acl_mode(), setgid }
+    }
+
+    /// The permission bits that the default ACL lets files have.
+    pub fn default_acl_mode(&self) -> Option<u32> {
+        self.default_acl().and_then(acl::default_mode)
+    }
+}
+
+/// Tells events at once if it is their turn, and empties the list then; `false`: it is not.
+pub type Live<'a> = &'a dyn Fn(&mut Vec<Event>) -> bool;
+
+/// What came of a piece of work: told in list order, added up in any.
+#[derive(Default)]
+pub struct Outcome<'a> {
+    /// In order.
+    pub events: Vec<Event>,
+    /// Counts.
+    pub tally: Tally,
+    /// The run cannot go on.
+    pub fatal: Option<crate::error::Error>,
+    /// For what must be seen while it happens.
+    pub live: Option<Live<'a>>,
+}

@@ -1,0 +1,343 @@
+//! Deletes, backs up, makes room.
+
+use super::Context;
+use crate::filter::{Chain, Side, Verdict};
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::root::Dir;
+use crate::fs::sys::{self, Follow};
+use crate::fs::{read, root::Root};
+use crate::path::{self, RelPath};
+use crate::report::event::{Event, Problem, Voice, Weight};
+use std::io;
+
+/// Deletes entries of the destination, one at a time and in order, as far as the limit goes.
+pub struct Remover<'a> {
+    context: &'a Context<'a>,
+    /// How many may still go; `None`: any number.
+    left: Option<u64>,
+    /// How many `--max-delete` kept.
+    pub held_back: u64,
+    /// The file system that deletion stays on (`-x`).
+    pub one_file_system: Option<u64>,
+}
+
+/// What became of something that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone.
+    Gone,
+    /// It, or something in it, stays.
+    Stays,
+}
+
+impl<'a> Remover<'a> {
+    /// With the limit of the options.
+    pub fn new(context: &'a Context<'a>) -> Remover<'a> {
+        Remover { context, left: context.options.delete.max, held_back: 0, one_file_system: None }
+    }
+
+    /// Removes one entry and everything in it that no rule protects.
+    pub fn remove(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+        if is_dir { self.remove_dir(dir, path, chain, events) } else { self.remove_other(dir, path, events) }
+    }
+
+    fn may_go(&mut self) -> bool {
+        match &mut self.left {
+            Some(0) => {
+                self.held_back += 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn went(&mut self, path: &RelPath, kind: Kind, events: &mut Vec<Event>) -> Removed {
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+        }
+        events.push(Event::Deleted { name: path.as_bytes().to_vec(), kind, mode: 0 });
+        Removed::Gone
+    }
+
+    fn remove_other(&mut self, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Removed {
+        if !self.may_go() {
+            return Removed::Stays;
+        }
+        let mut kind = Kind::File;
+        // Only the counts of --stats tell one kind from another.
+        if self.context.options.output.info.stats > 0
+            && let Ok(stat) = sys::stat(dir.fd(), path.name(), false)
+        {
+            kind = Kind::of_mode(stat.mode).unwrap_or(Kind::File);
+        }
+        if self.context.is_dry() {
+            return self.went(path, kind, events);
+        }
+        let gone = if self.context.options.place.backup.is_some() && !self.is_backup(path) {
+            match back_up(self.context, dir, path) {
+                Some(problem) => {
+                    events.push(Event::Problem(problem));
+                    return Removed::Stays;
+                }
+                None => {
+                    // Where the backup was a second name, the first one goes now.
+                    match sys::unlink(dir.fd(), path.name()) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                        _ => Ok(()),
+                    }
+                }
+            }
+        } else {
+            sys::unlink(dir.fd(), path.name())
+        };
+        match gone {
+            Ok(()) => self.went(path, kind, events),
+            Err(error) => {
+                events.push(self.failed("delete_file: unlink", path, &error));
+                Removed::Stays
+            }
+        }
+    }
+
+    /// Whether a file is itself a backup, which is deleted without being backed up again.
+    fn is_backup(&self, path: &RelPath) -> bool {
+        self.context
+            .options
+            .place
+            .backup
+            .as_ref()
+            .is_some_and(|backup| !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix))
+    }
+
+    fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
+        let full = self.context.full(path.as_bytes());
+        let mut line = format!("rsync: [generator] {call}(").into_bytes();
+        line.extend_from_slice(path.as_bytes());
+        line.extend_from_slice(b") failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        let _ = full;
+        Event::Problem(Problem::said(line, Weight::Failed))
+    }
+
+    fn remove_dir(&mut self, parent: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+        let mut emptied = Removed::Gone;
+        match self.open_for_removal(parent, path.name()) {
+            Ok(dir) => {
+                if let Some(dev) = self.one_file_system
+                    && sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev != dev)
+                {
+                    let line = [b"cannot delete mount point: ", path.as_bytes()].concat();
+                    events.push(Event::Note(line));
+                    return Removed::Stays;
+                }
+                emptied = self.empty_dir(&dir, path, chain, events);
+            }
+            Err(error) => {
+                let full = self.context.full(path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+            }
+        }
+        if !self.may_go() {
+            return Removed::Stays;
+        }
+        if emptied == Removed::Stays {
+            if self.left != Some(0) {
+                events.push(Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat()));
+            }
+            return Removed::Stays;
+        }
+        if self.context.is_dry() {
+            return self.went(path, Kind::Dir, events);
+        }
+        match sys::rmdir(parent.fd(), path.name()) {
+            Ok(()) => self.went(path, Kind::Dir, events),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                events.push(Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat()));
+                Removed::Stays
+            }
+            Err(error) => {
+                events.push(self.failed("delete_file: rmdir", path, &error));
+                Removed::Stays
+            }
+        }
+    }
+
+    /// Opens a directory that shall go; one that its owner may not enter is opened up first.
+    fn open_for_removal(&self, parent: &Dir, name: &[u8]) -> io::Result<Dir> {
+        match sys::open_dir(parent.fd(), name, Follow::Never) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !self.context.is_dry() => {
+                sys::chmod(parent.fd(), name, 0o700)?;
+                Ok(Dir::new(sys::open_dir(parent.fd(), name, Follow::Never)?))
+            }
+            other => Ok(Dir::new(other?)),
+        }
+    }
+
+    /// Removes what is in a directory; in the reverse of the list's order, as rsync does.
+    pub fn empty_dir(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+        let mut list = DirList::default();
+        let mut untyped = Vec::new();
+        let listed = read::names(dir, usize::MAX, |entry| match entry.is_dir {
+            Some(is_dir) => list.push_name(entry.name, is_dir),
+            None => untyped.push(entry.name.to_vec()),
+        });
+        if let Err(error) = listed {
+            let full = self.context.full(path.as_bytes());
+            events.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+            return Removed::Stays;
+        }
+        for name in untyped {
+            let is_dir = sys::stat(dir.fd(), &name, false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir));
+            list.push_name(&name, is_dir);
+        }
+        list.sort();
+        let entered = chain.filter(|chain| chain.has_per_dir()).and_then(|chain| {
+            chain.enter(path.as_bytes(), &mut |name| read::text_file(dir, name)).ok()
+        });
+        let chain = entered.as_ref().or(chain);
+        let mut outcome = Removed::Gone;
+        for entry in list.entries.iter().rev() {
+            let below = path.join(list.name(entry));
+            if protected(chain, &below, entry) || self.remove(dir, &below, entry.is_dir(), chain, events) == Removed::Stays {
+                outcome = Removed::Stays;
+            }
+        }
+        outcome
+    }
+
+    /// Makes room where a directory is in the way of something else; `false`: it stays, and why was told.
+    pub fn make_room(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, what: &str, events: &mut Vec<Event>) -> bool {
+        let may_empty = self.context.options.delete.when.is_some() || self.context.options.delete.force;
+        let emptied = match self.open_for_removal(dir, path.name()) {
+            Ok(inside) if may_empty => self.empty_dir(&inside, path, chain, events),
+            _ => Removed::Gone,
+        };
+        let mut error = None;
+        if emptied == Removed::Gone {
+            if self.context.is_dry() && may_empty {
+                self.went(path, Kind::Dir, events);
+                return true;
+            }
+            if self.context.is_dry() {
+                let is_empty = self.open_for_removal(dir, path.name()).and_then(|inside| {
+                    let mut any = false;
+                    read::names(&inside, 1, |_| any = true).map(|_| !any)
+                });
+                if is_empty.unwrap_or(false) {
+                    return true;
+                }
+            } else {
+                match sys::rmdir(dir.fd(), path.name()) {
+                    Ok(()) => {
+                        if may_empty {
+                            self.went(path, Kind::Dir, events);
+                        }
+                        return true;
+                    }
+                    Err(e) => error = Some(e),
+                }
+            }
+        }
+        let _ = error;
+        events.push(Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat()));
+        let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
+        events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+        false
+    }
+}
+
+fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
+    chain.is_some_and(|chain| match chain.doomed_verdict(Side::Receiver, path.as_bytes(), entry.is_dir()) {
+        Verdict::Include => false,
+        Verdict::Exclude { perishable } => !perishable,
+    })
+}
+
+/// Moves what is about to be replaced or deleted to its backup name, by a second name where that can be
+/// so that the first is never missing. A problem if that failed; nothing was lost then.
+pub fn back_up(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Problem> {
+    context.options.place.backup.as_ref()?;
+    let moved = backup_spot(context, dir, path).and_then(|(to, name)| second_name(dir, path.name(), &to, &name));
+    match moved {
+        Ok(()) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            let full = context.full(path.as_bytes());
+            Some(Problem::failed(Voice::Generator, "backup of", &full, &error))
+        }
+    }
+}
+
+/// Where the backup of an entry belongs, and its name there.
+pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Result<(Dir, Vec<u8>)> {
+    let suffix = context.options.place.backup.as_ref().map_or(&b""[..], |backup| &backup.suffix);
+    let name = [path.name(), suffix].concat();
+    Ok(match context.backup_root {
+        None => (dir.clone(), name),
+        Some(root) => (backup_parent(context, root, &path.parent().unwrap_or_default())?, name),
+    })
+}
+
+/// Links an entry under its backup name; where that cannot be, renames it.
+fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Result<()> {
+    match sys::link(dir.fd(), name, to.fd(), backup_name) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // An older backup goes in the same moment as the new one comes.
+            if sys::stat(to.fd(), backup_name, false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir)) {
+                sys::rmdir(to.fd(), backup_name)?;
+                return sys::link(dir.fd(), name, to.fd(), backup_name);
+            }
+            let temp = crate::fs::write::temp_name(backup_name);
+            sys::link(dir.fd(), name, to.fd(), &temp)?;
+            let renamed = sys::rename(to.fd(), &temp, to.fd(), backup_name);
+            // If both were one file, rename leaves both names.
+            let _ = sys::unlink(to.fd(), &temp);
+            renamed
+        }
+        Err(_) => sys::rename(dir.fd(), name, to.fd(), backup_name),
+    }
+}
+
+/// The backup directory's namesake of a directory, made with its parents and their attributes.
+fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Result<Dir> {
+    if let Ok(dir) = root.open_dir(path) {
+        return Ok(dir);
+    }
+    let mut here = root.dir().clone();
+    let mut walked = RelPath::root();
+    for part in path.as_bytes().split(|&b| b == b'/') {
+        let live_parent = context.dest.and_then(|dest| dest.open_dir(&walked).ok());
+        walked = walked.join(part);
+        let made = sys::mkdir(here.fd(), part, 0o700);
+        if let Err(error) = &made
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(made.unwrap_err());
+        }
+        if let (Ok(()), Some(Ok(stat))) = (&made, live_parent.map(|live| sys::stat(live.fd(), part, false))) {
+            let _ = sys::chown(here.fd(), part, Some(stat.uid), Some(stat.gid));
+            let _ = sys::chmod(here.fd(), part, stat.mode);
+            let _ = sys::utimes(here.fd(), part, None, Some(stat.mtime));
+        }
+        here = Dir::new(sys::open_dir(here.fd(), part, Follow::Never)?);
+    }
+    Ok(here)
+}
+
+/// Opens the directory that a `--backup-dir` names, making it with its parents.
+pub fn make_path(path: &[u8], mode: u32) -> io::Result<()> {
+    match sys::mkdir_path(path, mode) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (parent, _) = path::split_parent(path);
+            if parent.is_empty() {
+                return Err(error);
+            }
+            make_path(parent, mode)?;
+            sys::mkdir_path(path, mode)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,701 @@
+//! Goes through the plans in canonical order: deletes, makes directories, hands all else to appliers.
+//!
+//! Everything that depends on order lives here, in one thread: limits on deletion, errors that stop it,
+//! hard-link groups, the turn in which things are told.
+
+use super::apply::attrs::{self, Has, Subject};
+use super::apply::entry::{self, Job};
+use super::apply::late::{self, LastTouch};
+use super::apply::remove::{Removed, Remover};
+use super::apply::{Context, Outcome, Spot, file};
+use super::scan::{DirPlan, NONE, Scanner, Step, SubDir, Ticket};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Chain;
+use crate::flist::{Entry, Kind};
+use crate::fs::root::Dir;
+use crate::fs::sys::{self, Follow};
+use crate::options::When;
+use crate::path::RelPath;
+use crate::plan::{Action, Changes, InTheWay, Reason, chmod, keeps_time};
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::report::tally::Tally;
+use crate::work::queue::Queue;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A piece of work for an applier, with its turn in what is told.
+pub struct Batch {
+    /// Its turn.
+    pub number: u64,
+    /// Told before what comes of the work.
+    pub head: Vec<Event>,
+    /// Counts that belong to `head`.
+    pub tally: Tally,
+    /// In order.
+    pub work: Vec<Work>,
+}
+
+/// What an applier does.
+pub enum Work {
+    /// Steps of one directory.
+    Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
+    /// One more name of a file that was placed before.
+    Follow {
+        /// The directory's plan.
+        plan: Arc<DirPlan>,
+        /// Index of the step in it.
+        step: usize,
+        /// The directory at the destination.
+        spot: Arc<Spot>,
+        /// The file that was placed.
+        leader: Arc<Spot>,
+        /// Its path.
+        leader_path: RelPath,
+    },
+}
+
+impl Batch {
+    /// Does the work.
+    pub fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) {
+        out.events = self.head;
+        out.tally = self.tally;
+        for work in self.work {
+            if out.fatal.is_some() || context.stopped() {
+                return;
+            }
+            match work {
+                Work::Steps(plan, range, spot) => {
+                    for step in &plan.steps[range] {
+                        if out.fatal.is_some() || context.stopped() {
+                            return;
+                        }
+                        entry::perform(context, hands, &Job::new(&plan, *step, &spot), out);
+                    }
+                }
+                Work::Follow { plan, step, spot, leader, leader_path } => {
+                    let job = Job::new(&plan, plan.steps[step], &spot);
+                    entry::follow(context, hands, &job, (&leader.dir, &leader_path), out);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of files that one batch may hold before it is handed over; large files go alone.
+const BATCH_BYTES: u64 = 1 << 20;
+/// Steps in a batch.
+const BATCH_STEPS: usize = 64;
+
+/// How a run ended, as far as the generator knows.
+pub struct Ended {
+    /// Deletions that the limit held back.
+    pub held_back: u64,
+}
+
+/// A name in a hard-link group.
+struct Member {
+    plan: Arc<DirPlan>,
+    step: usize,
+    spot: Arc<Spot>,
+}
+
+/// Goes through the plans in order.
+pub struct Generator<'a> {
+    scanner: &'a Scanner<'a>,
+    context: &'a Context<'a>,
+    queue: &'a Queue<Batch>,
+    /// Called before a batch is handed over: waits where too much is told late.
+    pace: &'a dyn Fn(u64),
+    /// Waits until all batches below a number are done.
+    barrier: &'a dyn Fn(u64),
+    number: u64,
+    head: Vec<Event>,
+    tally: Tally,
+    remover: Remover<'a>,
+    /// The source could not be read somewhere, so nothing more is deleted.
+    io_error: bool,
+    said_io_error: bool,
+    /// `--delete-delay`
+    delayed: Vec<(RelPath, Dir, RelPath, bool, Option<Chain>, Arc<LastTouch>)>,
+    /// `--delete-after`
+    after: Vec<(Arc<DirPlan>, Arc<Spot>)>,
+    links: HashMap<(u64, u64), Vec<Member>>,
+    links_expected: HashMap<(u64, u64), u32>,
+    problems: Arc<Mutex<Vec<Problem>>>,
+    held: HashMap<Ticket, DirPlan>,
+    /// The deadline of `--stop-after` and `--stop-at`.
+    out_of_time: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Generator<'a> {
+    /// A generator at the beginning. Problems of last touches gather in `problems`.
+    pub fn new(
+        scanner: &'a Scanner<'a>,
+        context: &'a Context<'a>,
+        queue: &'a Queue<Batch>,
+        pace: &'a dyn Fn(u64),
+        barrier: &'a dyn Fn(u64),
+        out_of_time: &'a dyn Fn() -> bool,
+        problems: Arc<Mutex<Vec<Problem>>>,
+    ) -> Generator<'a> {
+        Generator {
+            scanner,
+            context,
+            queue,
+            pace,
+            barrier,
+            number: 0,
+            head: Vec::new(),
+            tally: Tally::default(),
+            remover: Remover::new(context),
+            io_error: false,
+            said_io_error: false,
+            delayed: Vec::new(),
+            after: Vec::new(),
+            links: HashMap::new(),
+            links_expected: HashMap::new(),
+            problems,
+            held: HashMap::new(),
+            out_of_time,
+        }
+    }
+
+    /// Deletes on this file system only (`-x`).
+    pub fn stay_on(&mut self, dev: u64) {
+        self.remover.one_file_system = Some(dev);
+    }
+
+    /// Goes through the whole tree. `top`: the source's directory whose content is the transfer's root,
+    /// with what the destination's root is now.
+    pub fn run(
+        &mut self,
+        root: Ticket,
+        top: Option<(Entry, Option<Entry>)>,
+        whole_list_first: bool,
+        missing: &[RelPath],
+    ) -> Result<(), Error> {
+        if whole_list_first {
+            self.hold_all(root);
+        }
+        if self.context.options.delete.when == Some(When::Before) {
+            self.delete_before(root)?;
+        }
+        self.delete_missing(missing);
+        let plan = self.take(root);
+        let last = self.last_touch_of_root(top.as_ref());
+        let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
+        let mut stack = vec![self.enter(plan, spot, top.as_ref().map(|(source, there)| (source, there.as_ref())), None)?];
+        while let Some(frame) = stack.last_mut() {
+            let Some(sub) = frame.plan.subdirs.get(frame.next).copied() else {
+                stack.pop();
+                continue;
+            };
+            frame.next += 1;
+            let (plan, spot) = (frame.plan.clone(), frame.spot.clone());
+            if let Some(frame) = self.directory(&plan, &spot, sub)? {
+                stack.push(frame);
+            }
+        }
+        self.finish_links()?;
+        self.flush(Vec::new())
+    }
+
+    /// What is left to do once all batches are done.
+    pub fn finish(&mut self) -> Result<Ended, Error> {
+        (self.barrier)(self.number);
+        let delayed = std::mem::take(&mut *self.context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
+        let problems = late::place_delayed(self.context, delayed, self.context.staging_name());
+        self.head.extend(problems.into_iter().map(Event::Problem));
+        for (_, dir, path, is_dir, chain, last) in std::mem::take(&mut self.delayed).into_iter() {
+            if !self.may_delete() {
+                break;
+            }
+            last.touch();
+            self.remover.remove(&dir, &path, is_dir, chain.as_ref(), &mut self.head);
+        }
+        for (plan, spot) in std::mem::take(&mut self.after) {
+            self.delete_after(&plan, &spot);
+        }
+        if self.remover.held_back > 0 {
+            let line = format!("Deletions stopped due to --max-delete limit ({} skipped)", self.remover.held_back);
+            self.head.push(Event::Problem(Problem::said(line, Weight::Warning)));
+        }
+        self.flush(Vec::new())?;
+        Ok(Ended { held_back: self.remover.held_back })
+    }
+
+    /// What `--delete-missing-args` removes: the namesakes of arguments that do not exist.
+    fn delete_missing(&mut self, missing: &[RelPath]) {
+        let Some(dest) = self.context.dest else { return };
+        for path in missing {
+            let parent = path.parent().unwrap_or_default();
+            let Ok(dir) = dest.open_dir(&parent) else { continue };
+            if let Ok(stat) = sys::stat(dir.fd(), path.name(), false) {
+                let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+                self.remover.remove(&dir, path, is_dir, None, &mut self.head);
+            }
+        }
+    }
+
+    fn take(&mut self, ticket: Ticket) -> DirPlan {
+        match self.held.remove(&ticket) {
+            Some(plan) => plan,
+            None => self.scanner.take(ticket),
+        }
+    }
+
+    /// Takes every plan before anything is done, for options that need the whole list.
+    fn hold_all(&mut self, root: Ticket) {
+        let mut tickets = vec![root];
+        let mut order = Vec::new();
+        while let Some(ticket) = tickets.pop() {
+            let plan = self.scanner.take(ticket);
+            tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
+            if self.context.policy.preserve.hard_links {
+                for step in &plan.steps {
+                    let entry = &plan.source.entries[step.source as usize];
+                    if let Some(inode) = entry.extra.as_ref().and_then(|extra| extra.dev_ino) {
+                        *self.links_expected.entry(inode).or_default() += 1;
+                    }
+                }
+            }
+            order.push(ticket);
+            self.held.insert(ticket, plan);
+        }
+        if self.context.options.select.prune_empty_dirs {
+            // Children come after their parents in the order, so that backwards each knows of its own.
+            for ticket in order.into_iter().rev() {
+                let mut plan = self.held.remove(&ticket).expect("held above");
+                plan.subdirs.retain(|sub| sub.ticket.is_some_and(|t| self.held.get(&t).is_some_and(|below| !below.is_bare())));
+                self.held.insert(ticket, plan);
+            }
+        }
+    }
+
+    fn last_touch_of_root(&self, top: Option<&(Entry, Option<Entry>)>) -> Arc<LastTouch> {
+        let preserve = &self.context.policy.preserve;
+        match (top, self.context.dest) {
+            (Some((source, there)), Some(dest)) if !self.context.is_dry() => {
+                let mtime = keeps_time(Kind::Dir, preserve).then_some(source.mtime);
+                let always = there.as_ref().is_none_or(|there| self.time_differs(source, there));
+                let mode = self.late_mode(source, there.as_ref(), chmod::Parent::default());
+                LastTouch::of(None, dest.dir().clone(), Vec::new(), dest.path.clone(), mtime, always, mode, self.problems.clone())
+            }
+            _ => LastTouch::none(None, self.problems.clone()),
+        }
+    }
+
+    fn time_differs(&self, source: &Entry, there: &Entry) -> bool {
+        !crate::plan::quick_check::same_time(source.mtime, there.mtime, self.context.policy.check.window_secs)
+    }
+
+    fn dir_mode(&self, source: &Entry, there: Option<&Entry>, parent: chmod::Parent) -> u32 {
+        let existing = there.map(|there| there.mode);
+        let mode = chmod::dest_mode(source.mode, existing, &self.context.mode_rule(), parent);
+        if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
+    }
+
+    /// The mode that must wait because with it nobody but root could work in the directory.
+    fn late_mode(&self, source: &Entry, there: Option<&Entry>, parent: chmod::Parent) -> Option<u32> {
+        let mode = self.dir_mode(source, there, parent);
+        (mode & 0o700 != 0o700 && !self.context.is_super).then_some(mode)
+    }
+
+    fn enter(
+        &mut self,
+        mut plan: DirPlan,
+        spot: Arc<Spot>,
+        itself: Option<(&Entry, Option<&Entry>)>,
+        item: Option<Event>,
+    ) -> Result<Frame, Error> {
+        if self.context.stopped() {
+            return Err(Error::new(Exit::Signal, "").by("sender"));
+        }
+        if (self.out_of_time)() {
+            return Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"));
+        }
+        self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
+        self.head.extend(plan.problems.drain(..).map(Event::Problem));
+        self.head.extend(plan.notes.drain(..).map(Event::Note));
+        self.tally.merge(&plan.tally);
+        self.delete_during(&plan, &spot);
+        if let Some((source, there)) = itself {
+            self.tally.list(Kind::Dir, 0, 1);
+            self.root_itself(source, there, &plan);
+        }
+        self.head.extend(item);
+        self.make_room(&mut plan, &spot);
+        let plan = Arc::new(plan);
+        self.hand_out(&plan, &spot)?;
+        if self.context.options.delete.when == Some(When::After) && plan.may_delete {
+            self.after.push((plan.clone(), spot.clone()));
+        }
+        Ok(Frame { plan, spot, next: 0 })
+    }
+
+    /// The root's own attributes: told as `./`.
+    fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
+        let changes = there.map_or(Changes::NEW, |there| crate::plan::attribute_changes(source, there, self.context.policy));
+        let update = if changes.has(Changes::NEW) { Update::Local } else { Update::Attrs };
+        if changes.has(Changes::NEW) {
+            self.tally.created.add(Kind::Dir);
+        }
+        if self.context.wants.unchanged || (self.context.wants.items && !changes.is_none()) {
+            let place = plan.places.first().and_then(Option::as_ref);
+            self.head.push(Event::Item(entry::item_of(&plan.source, source, b"", place, b"", update, changes)));
+        }
+        if !self.context.is_dry()
+            && let Some(dest) = self.context.dest
+        {
+            self.adjust_dir(dest.dir(), source, there, &RelPath::root(), chmod::Parent::default());
+        }
+    }
+
+    /// Owner, mode and the like of a directory that exists; its time comes last.
+    fn adjust_dir(&mut self, dir: &Dir, source: &Entry, there: Option<&Entry>, path: &RelPath, parent: chmod::Parent) {
+        let has = there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
+        let mut mode = self.dir_mode(source, there, parent);
+        if self.late_mode(source, there, parent).is_some() {
+            mode |= 0o700;
+        }
+        let mut problems = Vec::new();
+        let full = || self.context.full(path.as_bytes());
+        let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };
+        attrs::finish(self.context, subject, source, Has { times_are_right: true, ..has }, mode, &mut problems);
+        self.head.extend(problems.into_iter().map(Event::Problem));
+    }
+
+    /// What is done about a directory in another one; its frame if its content takes part.
+    fn directory(&mut self, parent: &Arc<DirPlan>, spot: &Arc<Spot>, sub: SubDir) -> Result<Option<Frame>, Error> {
+        let source = &parent.source.entries[sub.step.source as usize];
+        let name = parent.source.name(source);
+        let path = spot.path.join(name);
+        let there = (sub.step.dest != NONE).then(|| &parent.dest.entries[sub.step.dest as usize]);
+        let job = Job::new(parent, sub.step, spot);
+        let same = there.filter(|there| there.is_dir());
+        let (changes, update) = match sub.step.decision.action {
+            Action::Refuse(_) => {
+                let mut out = Outcome::default();
+                entry::perform(self.context, &mut file::Hands::default(), &job, &mut out);
+                self.head.append(&mut out.events);
+                return Ok(None);
+            }
+            Action::Create(changes) => (changes, Update::Local),
+            Action::Adjust(changes) => (changes, Update::Attrs),
+            Action::Keep | Action::Transfer(_) | Action::AskDigest => (Changes::NONE, Update::Attrs),
+        };
+        let is_new = changes.has(Changes::NEW);
+        if is_new {
+            self.tally.created.add(Kind::Dir);
+        }
+        let told = self.context.wants.unchanged || (self.context.wants.items && !changes.is_none());
+        let mut item = told.then(|| Event::Item(job.item(update, changes)));
+        if sub.implied && !is_new && self.context.options.select.no_implied_dirs {
+            item = None;
+        }
+        if sub.step.decision.in_the_way == InTheWay::Other && !self.clear_for_dir(spot, &path) {
+            return Ok(None);
+        }
+        let (dir, last) = self.open_or_make(spot, name, source, same, sub, changes, &path)?;
+        let Some((dir, last)) = dir.map(|dir| (dir, last)) else { return Ok(None) };
+        let Some(ticket) = sub.ticket else {
+            self.head.extend(item);
+            return Ok(None);
+        };
+        let below = self.take(ticket);
+        let spot = Arc::new(Spot::new(path, dir, last));
+        self.enter(below, spot, None, item).map(Some)
+    }
+
+    /// Removes what is no directory from where a directory shall be.
+    fn clear_for_dir(&mut self, spot: &Spot, path: &RelPath) -> bool {
+        let Some(dir) = &spot.dir else { return true };
+        spot.last.touch();
+        if self.context.is_dry() {
+            return true;
+        }
+        if let Some(problem) = super::apply::remove::back_up(self.context, dir, path) {
+            self.head.push(Event::Problem(problem));
+            return false;
+        }
+        match sys::unlink(dir.fd(), path.name()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let full = self.context.full(path.as_bytes());
+                self.head.push(Event::Problem(Problem::failed(Voice::Generator, "delete_file: unlink", &full, &error)));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// The directory, made if it is missing; an inner `None`: it could not be had.
+    #[allow(clippy::too_many_arguments, clippy::type_complexity, reason = "one caller")]
+    fn open_or_make(
+        &mut self,
+        spot: &Arc<Spot>,
+        name: &[u8],
+        source: &Entry,
+        there: Option<&Entry>,
+        sub: SubDir,
+        changes: Changes,
+        path: &RelPath,
+    ) -> Result<(Option<Option<Dir>>, Arc<LastTouch>), Error> {
+        let untouched = || LastTouch::none(Some(spot.last.clone()), self.problems.clone());
+        let Some(parent) = spot.dir.as_ref().filter(|_| !self.context.is_dry()) else {
+            let dir = spot.dir.as_ref().filter(|_| there.is_some());
+            let dir = dir.and_then(|_| self.context.dest.and_then(|dest| dest.open_dir(path).ok()));
+            return Ok((Some(dir), untouched()));
+        };
+        let full = self.context.full(path.as_bytes());
+        let is_new = there.is_none();
+        let around = spot.passes_on();
+        if is_new {
+            spot.last.touch();
+            if let Err(error) = sys::mkdir(parent.fd(), name, self.dir_mode(source, None, around) & 0o777 | 0o700)
+                && error.kind() != std::io::ErrorKind::AlreadyExists
+            {
+                self.head.push(Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", &full, &error)));
+                self.head.push(Event::Problem(Problem::said("*** Skipping any contents from this failed directory ***", Weight::Warning)));
+                return Ok((None, untouched()));
+            }
+        }
+        let bare = sub.implied && self.context.options.select.no_implied_dirs;
+        let followed = self.context.policy.preserve.keep_dirlinks && !is_new;
+        let opened = match followed {
+            true => self.context.dest.expect("not dry").open_dir(path),
+            false => sys::open_dir(parent.fd(), name, Follow::Never).map(Dir::new),
+        };
+        let dir = match opened {
+            Ok(dir) => dir,
+            Err(error) if there.is_some() && error.kind() == std::io::ErrorKind::PermissionDenied && !bare => {
+                // One's own directory can be opened up; its mode comes at the end.
+                let mode = there.map_or(0o700, |there| there.mode | 0o700);
+                match sys::chmod(parent.fd(), name, mode).and_then(|()| sys::open_dir(parent.fd(), name, Follow::Never)) {
+                    Ok(fd) => Dir::new(fd),
+                    Err(error) => {
+                        self.head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                        return Ok((None, untouched()));
+                    }
+                }
+            }
+            Err(error) => {
+                self.head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                return Ok((None, untouched()));
+            }
+        };
+        if bare {
+            return Ok((Some(Some(dir)), untouched()));
+        }
+        if is_new {
+            self.finish_new_dir(&dir, source, path, around);
+        } else if changes.without(Changes::TIME) != Changes::NONE {
+            self.adjust_dir(&dir, source, there, path, around);
+        }
+        let preserve = &self.context.policy.preserve;
+        let mtime = keeps_time(Kind::Dir, preserve).then_some(source.mtime);
+        let last = LastTouch::of(
+            Some(spot.last.clone()),
+            dir.clone(),
+            Vec::new(),
+            full,
+            mtime,
+            is_new || changes.has(Changes::TIME),
+            self.late_mode(source, there, around),
+            self.problems.clone(),
+        );
+        Ok((Some(Some(dir)), last))
+    }
+
+    /// The attributes of a directory that was just made.
+    fn finish_new_dir(&mut self, dir: &Dir, source: &Entry, path: &RelPath, parent: chmod::Parent) {
+        let Ok(stat) = sys::fstat(dir.fd()) else { return };
+        let mut mode = self.dir_mode(source, None, parent);
+        if self.late_mode(source, None, parent).is_some() {
+            mode |= 0o700;
+        }
+        let acls = (!self.context.policy.preserve.acls || parent.default_acl_mode.is_none()).then_some((&b""[..], &b""[..]));
+        let has = Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: None, acls };
+        let mut problems = Vec::new();
+        let full = || self.context.full(path.as_bytes());
+        let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };
+        attrs::finish(self.context, subject, source, has, mode, &mut problems);
+        self.head.extend(problems.into_iter().map(Event::Problem));
+    }
+
+    fn may_delete(&mut self) -> bool {
+        if !self.io_error || self.context.options.delete.ignore_errors {
+            return true;
+        }
+        if !self.said_io_error {
+            self.said_io_error = true;
+            self.head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
+        }
+        false
+    }
+
+    fn delete_during(&mut self, plan: &DirPlan, spot: &Arc<Spot>) {
+        let when = self.context.options.delete.when;
+        if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
+            return;
+        }
+        let Some(dir) = plan.dest_dir.as_ref() else { return };
+        if !self.may_delete() {
+            return;
+        }
+        for &extra in plan.extras.iter().rev() {
+            let entry = &plan.dest.entries[extra as usize];
+            let path = spot.path.join(plan.dest.name(entry));
+            if when == Some(When::Delay) {
+                let delayed = (spot.path.clone(), dir.clone(), path, entry.is_dir(), plan.receiver_chain.clone(), spot.last.clone());
+                self.delayed.push(delayed);
+            } else {
+                spot.last.touch();
+                self.remover.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head);
+            }
+        }
+    }
+
+    fn delete_before(&mut self, root: Ticket) -> Result<(), Error> {
+        let mut tickets = vec![root];
+        while let Some(ticket) = tickets.pop() {
+            let Some(plan) = self.held.remove(&ticket) else { continue };
+            tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            if plan.may_delete && plan.dest_dir.is_some() && self.may_delete() {
+                let dir = plan.dest_dir.clone().expect("asked above");
+                for &extra in plan.extras.iter().rev() {
+                    let entry = &plan.dest.entries[extra as usize];
+                    let path = plan.path.join(plan.dest.name(entry));
+                    self.remover.remove(&dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head);
+                }
+            }
+            self.held.insert(ticket, plan);
+        }
+        self.flush(Vec::new())
+    }
+
+    /// Lists the directory anew, with the rules that its own files say now, and deletes.
+    fn delete_after(&mut self, plan: &DirPlan, spot: &Arc<Spot>) {
+        let Some(dir) = &spot.dir else { return };
+        if !self.may_delete() {
+            return;
+        }
+        let extras = self.scanner.walk().extras_now(plan, dir);
+        for (name, is_dir) in extras.iter().rev() {
+            spot.last.touch();
+            let path = spot.path.join(name);
+            self.remover.remove(dir, &path, *is_dir, plan.receiver_chain.as_ref(), &mut self.head);
+        }
+    }
+
+    /// Removes directories that are in the way of other things; what cannot be had is refused.
+    fn make_room(&mut self, plan: &mut DirPlan, spot: &Arc<Spot>) {
+        for at in 0..plan.steps.len() {
+            let step = plan.steps[at];
+            if step.decision.in_the_way != InTheWay::Dir {
+                continue;
+            }
+            let entry = &plan.source.entries[step.source as usize];
+            let what = match entry.kind() {
+                Kind::File => "regular file",
+                Kind::Symlink => "symlink",
+                Kind::Device => "device file",
+                Kind::Special => "special file",
+                Kind::Dir => "directory",
+            };
+            let path = spot.path.join(plan.source.name(entry));
+            let Some(dir) = plan.dest_dir.clone() else { continue };
+            spot.last.touch();
+            if !self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, &mut self.head) {
+                plan.steps[at].decision.action = Action::Refuse(Reason::InTheWay);
+            }
+        }
+    }
+
+    /// Cuts a directory's steps into batches.
+    fn hand_out(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
+        let mut start = 0;
+        let mut bytes = 0;
+        for (at, step) in plan.steps.iter().enumerate() {
+            let entry = &plan.source.entries[step.source as usize];
+            if let Some(inode) = entry.extra.as_ref().and_then(|extra| extra.dev_ino)
+                && self.context.policy.preserve.hard_links
+            {
+                if start < at {
+                    self.flush(vec![Work::Steps(plan.clone(), start..at, spot.clone())])?;
+                }
+                (start, bytes) = (at + 1, 0);
+                self.link_member(inode, Member { plan: plan.clone(), step: at, spot: spot.clone() })?;
+                continue;
+            }
+            bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
+            if bytes >= BATCH_BYTES || at + 1 - start >= BATCH_STEPS {
+                self.flush(vec![Work::Steps(plan.clone(), start..at + 1, spot.clone())])?;
+                (start, bytes) = (at + 1, 0);
+            }
+        }
+        let rest = start..plan.steps.len();
+        if rest.is_empty() {
+            return self.flush_if_any();
+        }
+        self.flush(vec![Work::Steps(plan.clone(), rest, spot.clone())])
+    }
+
+    /// One more name of a group; the last one brings the content, the others follow it.
+    fn link_member(&mut self, inode: (u64, u64), member: Member) -> Result<(), Error> {
+        let expected = self.links_expected.get(&inode).copied().unwrap_or(1);
+        let group = self.links.entry(inode).or_default();
+        group.push(member);
+        if (group.len() as u32) < expected {
+            return Ok(());
+        }
+        let group = self.links.remove(&inode).expect("pushed above");
+        self.place_group(group)
+    }
+
+    fn place_group(&mut self, mut group: Vec<Member>) -> Result<(), Error> {
+        let Some(leader) = group.pop() else { return Ok(()) };
+        let leader_path = {
+            let step = leader.plan.steps[leader.step];
+            leader.spot.path.join(leader.plan.source.name(&leader.plan.source.entries[step.source as usize]))
+        };
+        let mut work = vec![Work::Steps(leader.plan, leader.step..leader.step + 1, leader.spot.clone())];
+        work.extend(group.into_iter().rev().map(|member| Work::Follow {
+            plan: member.plan,
+            step: member.step,
+            spot: member.spot,
+            leader: leader.spot.clone(),
+            leader_path: leader_path.clone(),
+        }));
+        self.flush(work)
+    }
+
+    fn finish_links(&mut self) -> Result<(), Error> {
+        for (_, group) in std::mem::take(&mut self.links) {
+            self.place_group(group)?;
+        }
+        Ok(())
+    }
+
+    fn flush_if_any(&mut self) -> Result<(), Error> {
+        // Counts alone can wait for the next batch.
+        if self.head.is_empty() { Ok(()) } else { self.flush(Vec::new()) }
+    }
+
+    fn flush(&mut self, work: Vec<Work>) -> Result<(), Error> {
+        let batch =
+            Batch { number: self.number, head: std::mem::take(&mut self.head), tally: std::mem::take(&mut self.tally), work };
+        self.number += 1;
+        (self.pace)(self.number);
+        self.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
+    }
+}
+
+/// A directory whose own directories are being gone through.
+struct Frame {
+    plan: Arc<DirPlan>,
+    spot: Arc<Spot>,
+    next: usize,
+}

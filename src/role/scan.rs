@@ -1,0 +1,910 @@
+//! Walks the trees: one directory of the source and its namesake at the destination, listed, joined
+//! and decided in one piece of work, many directories at a time, a bounded way ahead of the generator.
+//!
+//! The generator takes the plans in canonical order with [`Scanner::take`]; a plan that nobody has
+//! begun yet it makes itself, so that waiting is never for something that is not under way.
+
+use crate::filter::{Chain, Side, Verdict};
+use super::alternate::{AltDirs, Alternate, Hit};
+use crate::flist::join::{Join, Pair};
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::read::{self, Incomplete, Wanted};
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys;
+use crate::fs::write::{is_stale, is_temp_name};
+use crate::path::{self, RelPath};
+use crate::plan::{self, Action, Decision, InTheWay, Policy, Reason};
+use crate::report::event::{Problem, Voice, Weight};
+use crate::report::tally::Tally;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// The top of one source argument: where its names begin.
+#[derive(Debug)]
+pub struct Base {
+    /// The directory that the argument's names are relative to.
+    pub root: Root,
+    /// What `%f` puts before a name: the argument as given, without its own last element.
+    pub shown: Vec<u8>,
+    /// Its file system, for `-x`.
+    pub dev: u64,
+}
+
+/// A directory of a source, and which of its entries take part.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Where its path begins.
+    pub base: Arc<Base>,
+    /// Below `base`.
+    pub path: RelPath,
+    /// What of it takes part.
+    pub listing: Listing,
+    /// The rules in force in it.
+    pub chain: Chain,
+}
+
+/// Which entries of a directory take part.
+#[derive(Debug, Clone)]
+pub enum Listing {
+    /// All that the rules let through; `below`: directories in it are walked too.
+    All {
+        /// Whether its directories are walked, or named only (`-d`).
+        below: bool,
+    },
+    /// These, which an argument named.
+    Named(Arc<Vec<Named>>),
+}
+
+/// An entry that an argument named.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// One path element, in the source.
+    pub name: Vec<u8>,
+    /// The name it gets, if another one.
+    pub renamed: Option<Vec<u8>>,
+    /// What of its content takes part, if it is a directory.
+    pub content: Content,
+    /// It is a leading element under `-R`.
+    pub implied: bool,
+}
+
+/// What of a named directory's content takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing of its own.
+    None,
+    /// Its entries, directories among them without theirs.
+    Shallow,
+    /// Everything below.
+    Full,
+}
+
+/// Directories that arguments name below this one.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// By name.
+    pub children: BTreeMap<Vec<u8>, Arc<Node>>,
+    /// What each adds here.
+    pub origins: Vec<(Arc<Base>, RelPath, Listing)>,
+}
+
+/// What the destination has under a directory's name.
+#[derive(Debug, Clone)]
+pub enum There {
+    /// Nothing that can be listed.
+    Absent,
+    /// A directory.
+    Present,
+}
+
+/// One directory to be listed and decided.
+#[derive(Debug)]
+pub struct Task {
+    /// Its path in the transfer and at the destination.
+    pub path: RelPath,
+    /// Where its entries come from.
+    pub origins: Vec<Origin>,
+    /// What arguments name below it.
+    pub node: Option<Arc<Node>>,
+    /// The destination's namesake.
+    pub there: There,
+    /// The receiver's rules in force in its parent.
+    pub receiver_chain: Chain,
+}
+
+/// The name under which a task's plan is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// No entry on that side.
+pub const NONE: u32 = u32::MAX;
+
+/// What shall be done about one entry that is no directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Index in [`DirPlan::source`].
+    pub source: u32,
+    /// Index in [`DirPlan::dest`], or [`NONE`].
+    pub dest: u32,
+    /// What shall be done.
+    pub decision: Decision,
+}
+
+/// A directory in this one.
+#[derive(Debug, Clone, Copy)]
+pub struct SubDir {
+    /// The entry and what shall be done about it.
+    pub step: Step,
+    /// Its own plan; `None`: its content takes no part.
+    pub ticket: Option<Ticket>,
+    /// It was only a leading element under `-R --no-implied-dirs`: made if missing, not touched if not.
+    pub implied: bool,
+}
+
+/// What was found and decided in one directory.
+#[derive(Debug, Default)]
+pub struct DirPlan {
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// The source's entries, sorted.
+    pub source: DirList,
+    /// The destination's entries, sorted; those without a namesake at the source have no more than a name.
+    pub dest: DirList,
+    /// Where the entries of each origin lie; an origin that could not be opened is `None`.
+    pub places: Vec<Option<Place>>,
+    /// The destination's directory, if there was one.
+    pub dest_dir: Option<Dir>,
+    /// Entries that are no directories and need something, or must be told of; in order.
+    pub steps: Vec<Step>,
+    /// Directories, in order.
+    pub subdirs: Vec<SubDir>,
+    /// Indices in `dest` of what only the destination has and no rule protects; in order.
+    pub extras: Vec<u32>,
+    /// The content was listed completely, so that extra entries may go.
+    pub may_delete: bool,
+    /// The receiver's rules in force here.
+    pub receiver_chain: Option<Chain>,
+    /// Trouble met on the way, in order.
+    pub problems: Vec<Problem>,
+    /// Lines for stdout that belong to the listing.
+    pub notes: Vec<Vec<u8>>,
+    /// Entries of the source, counted.
+    pub tally: Tally,
+    /// What alternate trees have for entries of `source`, by index.
+    pub hits: HashMap<u32, Hit>,
+    /// The name at the source of the one entry, if the destination calls it otherwise.
+    pub renamed_from: Option<Vec<u8>>,
+}
+
+impl DirPlan {
+    /// Whether nothing is in it: no entry that is no directory, and no directory that stayed.
+    pub fn is_bare(&self) -> bool {
+        self.subdirs.is_empty() && self.source.entries.iter().all(Entry::is_dir)
+    }
+}
+
+/// An open directory of a source.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The directory.
+    pub dir: Dir,
+    /// Where it lies.
+    pub base: Arc<Base>,
+    /// Its path below `base`.
+    pub path: RelPath,
+}
+
+impl Place {
+    /// The absolute path of an entry, for messages.
+    pub fn full(&self, name: &[u8]) -> Vec<u8> {
+        self.base.root.full(&path::join(self.path.as_bytes(), name))
+    }
+
+    /// The path of an entry as the sender sees it (`%f`).
+    pub fn shown(&self, name: &[u8]) -> Vec<u8> {
+        path::join(&self.base.shown, &path::join(self.path.as_bytes(), name))
+    }
+}
+
+/// What a walk must know besides the directory at hand. Shared by all workers.
+pub struct Walk<'a> {
+    /// What decides.
+    pub policy: Policy,
+    /// What is read of each entry.
+    pub wanted: Wanted<'a>,
+    /// `-L`
+    pub copy_links: bool,
+    /// `--copy-unsafe-links`
+    pub copy_unsafe_links: bool,
+    /// `-k`
+    pub copy_dirlinks: bool,
+    /// `-x`, counted.
+    pub one_file_system: u8,
+    /// The destination's top; `None` when it does not exist (dry run).
+    pub dest: Option<&'a Root>,
+    /// Extra entries may be asked for.
+    pub delete: bool,
+    /// Steps are made for unchanged entries too.
+    pub unchanged: bool,
+    /// The umask the process had.
+    pub is_dry: bool,
+    /// Alternate destinations.
+    pub alternates: &'a [Alternate],
+    /// See there.
+    pub alt_kind: Option<crate::options::AltKind>,
+    /// Directories may stay without content at the destination: `-K`.
+    pub keep_dirlinks: bool,
+    /// Compares contents under `-c`: source directory and name, destination's.
+    pub compare: &'a (dyn Fn((&Dir, &[u8]), (&Dir, &[u8])) -> io::Result<bool> + Sync),
+}
+
+impl Walk<'_> {
+    /// Lists and decides one directory. The tasks of its directories are returned in order.
+    pub fn plan(&self, task: Task) -> (DirPlan, Vec<Task>) {
+        let mut plan = DirPlan { path: task.path.clone(), ..DirPlan::default() };
+        let mut origins = task.origins;
+        plan.may_delete = origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
+        for (index, origin) in origins.iter_mut().enumerate() {
+            self.list_origin(&mut plan, index as u16, origin);
+        }
+        plan.source.sort();
+        if origins.len() > 1 {
+            drop_duplicates(&mut plan.source);
+        }
+        for entry in &plan.source.entries {
+            plan.tally.list(entry.kind(), entry.len_bytes, plan.source.name(entry).len());
+        }
+        let mut chain = task.receiver_chain;
+        if let (There::Present, Some(root)) = (&task.there, self.dest) {
+            match root.open_dir(&task.path) {
+                Ok(dir) => {
+                    if self.delete && chain.has_per_dir() {
+                        chain = enter(&chain, &dir, &mut plan);
+                    }
+                    self.list_dest(&mut plan, &dir, root);
+                    plan.dest_dir = Some(dir);
+                }
+                Err(error) => plan.problems.push(Problem::failed(
+                    Voice::Generator,
+                    "opendir",
+                    &root.full(task.path.as_bytes()),
+                    &error,
+                )),
+            }
+        }
+        self.decide_all(&mut plan, &chain);
+        let tasks = self.tasks_below(&mut plan, &origins, task.node.as_deref(), &chain);
+        plan.receiver_chain = Some(chain);
+        (plan, tasks)
+    }
+
+    fn list_origin(&self, plan: &mut DirPlan, index: u16, origin: &mut Origin) {
+        let dir = match origin.base.root.open_dir(&origin.path) {
+            Ok(dir) => dir,
+            Err(error) => {
+                let full = origin.base.root.full(origin.path.as_bytes());
+                plan.problems.push(match error.kind() {
+                    io::ErrorKind::NotFound => vanished(&full),
+                    _ => Problem::failed(Voice::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
+                });
+                plan.places.push(None);
+                plan.may_delete = false;
+                return;
+            }
+        };
+        let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
+        if origin.chain.has_per_dir() {
+            origin.chain = enter(&origin.chain, &place.dir, plan);
+        }
+        match &origin.listing {
+            Listing::All { .. } => self.list_all(plan, index, &place, &origin.chain),
+            Listing::Named(names) => {
+                let names = names.clone();
+                for named in names.iter() {
+                    let name = named.renamed.as_deref().unwrap_or(&named.name);
+                    if named.renamed.is_some() {
+                        plan.renamed_from = Some(named.name.clone());
+                    }
+                    self.add(plan, index, &place, &named.name, name, true, named.implied);
+                }
+            }
+        }
+        plan.places.push(Some(place));
+    }
+
+    fn list_all(&self, plan: &mut DirPlan, index: u16, place: &Place, chain: &Chain) {
+        let mut names: Vec<u8> = Vec::new();
+        let mut found: Vec<(u32, u16, Option<bool>)> = Vec::new();
+        let listed = sys::list(place.dir.fd(), |entry| {
+            found.push((names.len() as u32, entry.name.len() as u16, entry.is_dir));
+            names.extend_from_slice(entry.name);
+        });
+        if let Err(error) = listed {
+            let full = place.full(b"");
+            let problem = Problem::failed(Voice::Sender, "readdir", &full, &error);
+            plan.problems.push(problem.weighing(Weight::SourceError));
+            plan.may_delete = false;
+        }
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let prefix = full.len();
+        plan.source.reserve(found.len(), names.len());
+        for (at, len, is_dir) in found {
+            let name = &names[at as usize..][..len as usize];
+            // A symlink may stand for a directory, so its own type says nothing yet.
+            let sure = is_dir.filter(|is_dir| *is_dir || !(self.copy_links || self.copy_dirlinks || self.copy_unsafe_links));
+            if let (Some(is_dir), false) = (sure, chain.is_empty()) {
+                full.truncate(prefix);
+                full.extend_from_slice(name);
+                if chain.verdict(Side::Sender, &full, is_dir) != Verdict::Include {
+                    continue;
+                }
+            }
+            if !self.add(plan, index, place, name, name, false, false) {
+                continue;
+            }
+            if sure.is_none() && !chain.is_empty() {
+                full.truncate(prefix);
+                full.extend_from_slice(name);
+                let is_dir = plan.source.entries.last().is_some_and(Entry::is_dir);
+                if chain.verdict(Side::Sender, &full, is_dir) != Verdict::Include {
+                    plan.source.entries.pop();
+                }
+            }
+        }
+    }
+
+    /// Looks at one name and adds it to the list; whether it is there.
+    #[allow(clippy::too_many_arguments, reason = "one caller each for listed and named entries")]
+    fn add(
+        &self,
+        plan: &mut DirPlan,
+        index: u16,
+        place: &Place,
+        name: &[u8],
+        called: &[u8],
+        named: bool,
+        implied: bool,
+    ) -> bool {
+        let looked = self.look(place, name, &plan.path, implied);
+        let (stat, target) = match looked {
+            Ok(found) => found,
+            Err(error) => {
+                plan.problems.push(self.look_problem(place, name, named, &error));
+                return false;
+            }
+        };
+        let is_mount_point = self.one_file_system > 0 && stat.mode & 0o170000 == 0o040000 && stat.dev != place.base.dev;
+        if is_mount_point && self.one_file_system > 1 {
+            return false;
+        }
+        let entry = plan.source.push(called, &stat);
+        entry.origin = index;
+        if is_mount_point {
+            entry.extra_mut().is_mount_point = true;
+        }
+        if let Some(target) = target {
+            entry.len_bytes = target.len() as u64;
+            entry.extra_mut().target = Some(target.into());
+        }
+        let path = plan.path.join(called);
+        let completed = self.wanted.complete_source(
+            entry,
+            &stat,
+            (&place.dir, name),
+            &|| place.full(name),
+            &|| path.as_bytes().to_vec(),
+        );
+        if let Err(incomplete) = completed {
+            plan.problems.push(incomplete_entry(Voice::Sender, incomplete).weighing(Weight::SourceError));
+            plan.source.entries.pop();
+            return false;
+        }
+        true
+    }
+
+    /// Looks at one name, through symlinks where the options say so; with a symlink's value.
+    fn look(
+        &self,
+        place: &Place,
+        name: &[u8],
+        dir: &RelPath,
+        implied: bool,
+    ) -> io::Result<(crate::flist::entry::Stat, Option<Vec<u8>>)> {
+        let stat = sys::stat(place.dir.fd(), name, self.copy_links || implied)?;
+        if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
+            return Ok((stat, None));
+        }
+        let target = sys::read_link(place.dir.fd(), name)?;
+        if self.copy_unsafe_links && plan::safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
+            return Ok((sys::stat(place.dir.fd(), name, true)?, None));
+        }
+        if self.copy_dirlinks
+            && let Ok(there) = sys::stat(place.dir.fd(), name, true)
+            && Kind::of_mode(there.mode) == Some(Kind::Dir)
+        {
+            return Ok((there, None));
+        }
+        Ok((stat, Some(target)))
+    }
+
+    fn look_problem(&self, place: &Place, name: &[u8], named: bool, error: &io::Error) -> Problem {
+        let full = place.full(name);
+        if error.kind() == io::ErrorKind::NotFound {
+            if sys::stat(place.dir.fd(), name, false).is_ok() {
+                let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
+                return Problem::said(line, Weight::SourceError);
+            }
+            if !named {
+                return vanished(&full);
+            }
+            // A missing argument is an error of exit 23, and yet deletions go on.
+            return Problem::failed(Voice::Sender, "link_stat", &full, error);
+        }
+        if named {
+            return Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
+        }
+        let mut line = b"rsync: [sender] readlink_stat(\"".to_vec();
+        line.extend_from_slice(&full);
+        line.extend_from_slice(b"\") failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        Problem::said(line, Weight::SourceError)
+    }
+
+    /// Lists the destination's directory; looks closer only at what has a namesake at the source.
+    fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
+        let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
+        let few = !self.delete && plan.source.len() <= 4;
+        let mut dest = DirList::default();
+        let mut untyped = Vec::new();
+        let listed = if few {
+            Ok(false)
+        } else {
+            read::names(dir, enough, |entry| match entry.is_dir {
+                Some(is_dir) => dest.push_name(entry.name, is_dir),
+                None => untyped.push(entry.name.to_vec()),
+            })
+        };
+        let complete = match listed {
+            Ok(complete) => complete,
+            Err(error) => {
+                let full = root.full(plan.path.as_bytes());
+                plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                false
+            }
+        };
+        if !complete {
+            dest = DirList::default();
+            untyped = plan.source.entries.iter().map(|e| plan.source.name(e).to_vec()).collect();
+        }
+        for name in untyped {
+            if let Ok(stat) = sys::stat(dir.fd(), &name, false) {
+                dest.push_name(&name, Kind::of_mode(stat.mode) == Some(Kind::Dir));
+            }
+        }
+        dest.sort();
+        plan.dest = dest;
+    }
+
+    /// Pairs the two lists and asks the planner about each pair.
+    fn decide_all(&self, plan: &mut DirPlan, chain: &Chain) {
+        let source = std::mem::take(&mut plan.source);
+        let mut dest = std::mem::take(&mut plan.dest);
+        let dest_dir = plan.dest_dir.clone();
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let was_dir: Vec<bool> = dest.entries.iter().map(Entry::is_dir).collect();
+        let mut join = Join::default();
+        let mut alternates = AltDirs::default();
+        while let Some(pair) = join.next(&source, &dest, |at| was_dir[at]) {
+            let (source_at, dest_at) = match pair {
+                Pair::Source(source_at) => (source_at, None),
+                Pair::Both(source_at, dest_at) => (source_at, Some(dest_at)),
+                Pair::Dest(dest_at) => {
+                    self.judge_extra(plan, &dest, dest_at, &mut full, chain);
+                    continue;
+                }
+            };
+            let mut there = None;
+            if let (Some(dest_at), Some(dir)) = (dest_at, &dest_dir) {
+                there = self.look_at_dest(plan, &mut dest, dest_at, dir, source.entries[source_at].is_dir());
+            }
+            let step = self.decide_one(plan, &source, source_at, &dest, there);
+            self.look_elsewhere(plan, &mut alternates, &source, &step);
+            match source.entries[source_at].is_dir() {
+                true => plan.subdirs.push(SubDir { step, ticket: None, implied: false }),
+                false if step.decision.action == Action::Keep && !self.unchanged => {}
+                false => plan.steps.push(step),
+            }
+        }
+        plan.source = source;
+        plan.dest = dest;
+    }
+
+    /// What only the destination has: a temp file of a crashed run goes, the rest may be deleted if no
+    /// rule protects it. `full` is the path of the directory, with a slash, as scratch space.
+    fn judge_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
+        let name = dest.name(&dest.entries[at]);
+        let is_dir = dest.entries[at].is_dir();
+        if let (Some(dir), false, false) = (&plan.dest_dir, is_dir, self.is_dry)
+            && is_temp_name(name)
+            && is_stale(dir, name)
+            && sys::unlink(dir.fd(), name).is_ok()
+        {
+            return;
+        }
+        if !self.delete {
+            return;
+        }
+        let prefix = full.len();
+        full.extend_from_slice(name);
+        if chain.is_empty() || chain.verdict(Side::Receiver, full, is_dir) == Verdict::Include {
+            plan.extras.push(at as u32);
+        }
+        full.truncate(prefix);
+    }
+
+    /// Fills in the stat of a destination's entry; `None` if it is gone.
+    fn look_at_dest(
+        &self,
+        plan: &mut DirPlan,
+        dest: &mut DirList,
+        at: usize,
+        dir: &Dir,
+        source_is_dir: bool,
+    ) -> Option<usize> {
+        let name = dest.name(&dest.entries[at]).to_vec();
+        let mut stat = sys::stat(dir.fd(), &name, false).ok()?;
+        let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
+        if is_link && source_is_dir && self.keep_dirlinks
+            && let Ok(there) = sys::stat(dir.fd(), &name, true)
+            && Kind::of_mode(there.mode) == Some(Kind::Dir)
+        {
+            stat = there;
+        }
+        let entry = &mut dest.entries[at];
+        entry.set_stat(&stat);
+        let path = plan.path.join(&name);
+        let full = || self.dest.map(|root| root.full(path.as_bytes())).unwrap_or_default();
+        let completed = self.wanted.complete_dest(entry, &stat, (dir, &name), &full, &|| path.as_bytes().to_vec());
+        if let Err(incomplete) = completed {
+            plan.problems.push(incomplete_entry(Voice::Generator, incomplete));
+        }
+        Some(at)
+    }
+
+    fn decide_one(
+        &self,
+        plan: &mut DirPlan,
+        source: &DirList,
+        source_at: usize,
+        dest: &DirList,
+        dest_at: Option<usize>,
+    ) -> Step {
+        let entry = &source.entries[source_at];
+        let name = source.name(entry);
+        let there = dest_at.map(|at| &dest.entries[at]);
+        let unsafe_link = self.policy.preserve.safe_links
+            && entry.kind() == Kind::Symlink
+            && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
+        let mut decision = plan::decide(entry, there, None, unsafe_link, &self.policy);
+        if decision.action == Action::AskDigest
+            && let (Some(Some(place)), Some(dir)) = (plan.places.get(entry.origin as usize), &plan.dest_dir)
+        {
+            let same = (self.compare)((&place.dir, name), (dir, name)).unwrap_or(false);
+            decision = plan::decide(entry, there, Some(same), unsafe_link, &self.policy);
+        }
+        Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
+    }
+
+    /// Notes what an alternate tree has for a step that needs something.
+    fn look_elsewhere(&self, plan: &mut DirPlan, dirs: &mut AltDirs, source: &DirList, step: &Step) {
+        let entry = &source.entries[step.source as usize];
+        if entry.is_dir() || !self.may_be_elsewhere(step) {
+            return;
+        }
+        let Some(Some(place)) = plan.places.get(entry.origin as usize) else { return };
+        let compare_with = (&place.dir, source.name(entry));
+        if let Some(hit) = self.look_in_alternates(dirs, &plan.path, source, entry, compare_with) {
+            plan.hits.insert(step.source, hit);
+        }
+    }
+
+    /// What only the destination has now, in order: names, and whether they are directories.
+    pub fn extras_now(&self, plan: &DirPlan, dir: &Dir) -> Vec<(Vec<u8>, bool)> {
+        let mut now = DirPlan { path: plan.path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
+        let mut list = DirList::default();
+        let listed = read::names(dir, usize::MAX, |entry| {
+            if let Some(is_dir) = entry.is_dir {
+                list.push_name(entry.name, is_dir);
+            }
+        });
+        if listed.is_err() {
+            return Vec::new();
+        }
+        list.sort();
+        let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        let chain = if chain.has_per_dir() { enter(&chain, dir, &mut now) } else { chain };
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let mut join = Join::default();
+        while let Some(pair) = join.next(&plan.source, &list, |at| list.entries[at].is_dir()) {
+            if let Pair::Dest(at) = pair {
+                self.judge_extra(&mut now, &list, at, &mut full, &chain);
+            }
+        }
+        now.extras.iter().map(|&at| (list.name(&list.entries[at as usize]).to_vec(), list.entries[at as usize].is_dir())).collect()
+    }
+
+    /// The tasks of the directories in this one; their tickets are given when they are put down.
+    fn tasks_below(&self, plan: &mut DirPlan, origins: &[Origin], node: Option<&Node>, chain: &Chain) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        let mut subdirs = std::mem::take(&mut plan.subdirs);
+        for sub in &mut subdirs {
+            let entry = &plan.source.entries[sub.step.source as usize];
+            let name = plan.source.name(entry);
+            if matches!(sub.step.decision.action, Action::Refuse(Reason::NotExisting | Reason::Exists)) {
+                continue;
+            }
+            let (below, implied) = self.origins_below(plan, origins, node, name, entry);
+            sub.implied = implied;
+            if below.is_empty() {
+                continue;
+            }
+            let there = match (sub.step.dest, sub.step.decision.in_the_way) {
+                (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => There::Absent,
+                _ => There::Present,
+            };
+            sub.ticket = Some(Ticket(0));
+            tasks.push(Task {
+                path: plan.path.join(name),
+                origins: below,
+                node: node.and_then(|node| node.children.get(name).cloned()),
+                there,
+                receiver_chain: chain.clone(),
+            });
+        }
+        plan.subdirs = subdirs;
+        tasks
+    }
+
+    /// Where the entries of a directory in this one come from, and whether only `-R` implies it.
+    fn origins_below(
+        &self,
+        plan: &DirPlan,
+        origins: &[Origin],
+        node: Option<&Node>,
+        name: &[u8],
+        entry: &Entry,
+    ) -> (Vec<Origin>, bool) {
+        let mut below = Vec::new();
+        let mut implied = true;
+        for (index, origin) in origins.iter().enumerate() {
+            if plan.places[index].is_none() {
+                continue;
+            }
+            // With one origin the entry is surely its own; with several each is asked.
+            let here = || {
+                origins.len() == 1
+                    || plan.places[index].as_ref().is_some_and(|place| {
+                        sys::stat(place.dir.fd(), name, true).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir))
+                    })
+            };
+            let (content, source_name) = match &origin.listing {
+                Listing::All { below } => {
+                    implied = false;
+                    (if *below { Content::Full } else { Content::None }, name)
+                }
+                Listing::Named(names) => {
+                    let is_it = |named: &&Named| named.renamed.as_deref().unwrap_or(&named.name) == name;
+                    let mut content = Content::None;
+                    let mut source_name = None;
+                    for named in names.iter().filter(is_it) {
+                        implied &= named.implied;
+                        source_name = Some(named.name.as_slice());
+                        if content != Content::Full && named.content != Content::None {
+                            content = named.content;
+                        }
+                    }
+                    let Some(source_name) = source_name else { continue };
+                    (content, source_name)
+                }
+            };
+            let mount_point = entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point);
+            if content == Content::None || mount_point || !here() {
+                continue;
+            }
+            below.push(Origin {
+                base: origin.base.clone(),
+                path: origin.path.join(source_name),
+                listing: Listing::All { below: content == Content::Full },
+                chain: origin.chain.clone(),
+            });
+        }
+        if let Some(node) = node.and_then(|node| node.children.get(name)) {
+            for (base, path, listing) in &node.origins {
+                let chain = origins
+                    .iter()
+                    .find(|origin| Arc::ptr_eq(&origin.base, base))
+                    .map(|origin| origin.chain.clone())
+                    .unwrap_or_else(|| plan_chain(origins));
+                below.push(Origin { base: base.clone(), path: path.clone(), listing: listing.clone(), chain });
+            }
+        }
+        (below, implied)
+    }
+}
+
+fn plan_chain(origins: &[Origin]) -> Chain {
+    origins.first().map(|origin| origin.chain.clone()).expect("a directory with children has an origin")
+}
+
+/// The line for an entry of which the attributes could not be read.
+fn incomplete_entry(voice: Voice, incomplete: Incomplete) -> Problem {
+    match incomplete {
+        Incomplete::Failed(what, error) => {
+            let mut line = format!("rsync: [{}] ", voice.word()).into_bytes();
+            line.extend_from_slice(&what);
+            line.extend_from_slice(b": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            Problem::said(line, Weight::Failed)
+        }
+        Incomplete::Said(line) => Problem::said(line, Weight::Failed),
+    }
+}
+
+fn vanished(full: &[u8]) -> Problem {
+    Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
+}
+
+/// Reads a directory's own merge files.
+fn enter(chain: &Chain, dir: &Dir, plan: &mut DirPlan) -> Chain {
+    match chain.enter(plan.path.as_bytes(), &mut |name| read::text_file(dir, name)) {
+        Ok(chain) => chain,
+        Err(error) => {
+            plan.problems.push(Problem::said(error.message(), Weight::SourceError));
+            chain.clone()
+        }
+    }
+}
+
+/// Of entries with one name the first source's stays; a directory stays before anything else, because
+/// it may have content.
+fn drop_duplicates(list: &mut DirList) {
+    let dirs: std::collections::HashSet<Vec<u8>> =
+        list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();
+    let mut keep = Vec::with_capacity(list.len());
+    let mut last: Option<(&[u8], bool)> = None;
+    for entry in &list.entries {
+        let this = (list.name(entry), entry.is_dir());
+        keep.push(last != Some(this) && (this.1 || !dirs.contains(this.0)));
+        last = Some(this);
+    }
+    let mut keep = keep.into_iter();
+    list.entries.retain(|_| keep.next().unwrap_or(true));
+}
+
+/// How many directories may be planned and not yet taken; each may hold two descriptors.
+const DIRS_AHEAD_MAX: usize = 128;
+/// How many entries they may have between them, so that memory does not grow with the tree.
+const ENTRIES_AHEAD_MAX: usize = 40_000;
+
+/// Plans directories ahead of the generator.
+pub struct Scanner<'a> {
+    walk: Walk<'a>,
+    state: Mutex<State>,
+    changed: Condvar,
+    unbounded: bool,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// Not begun; the one that is needed first is on top.
+    waiting: Vec<(Ticket, Task)>,
+    ready: HashMap<Ticket, DirPlan>,
+    ready_entries: usize,
+    closed: bool,
+}
+
+impl<'a> Scanner<'a> {
+    /// A scanner without tasks. `unbounded`: all plans are made at once and held, for options that need
+    /// the whole list first.
+    pub fn new(walk: Walk<'a>, unbounded: bool) -> Scanner<'a> {
+        Scanner { walk, state: Mutex::default(), changed: Condvar::new(), unbounded }
+    }
+
+    /// What the plans are made from.
+    pub fn walk(&self) -> &Walk<'a> {
+        &self.walk
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the first task down.
+    pub fn start(&self, task: Task) -> Ticket {
+        let mut state = self.lock();
+        let ticket = Ticket(state.next);
+        state.next += 1;
+        state.waiting.push((ticket, task));
+        drop(state);
+        self.changed.notify_all();
+        ticket
+    }
+
+    /// Works until [`Scanner::close`].
+    pub fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return;
+            }
+            let full = !self.unbounded
+                && (state.ready.len() >= DIRS_AHEAD_MAX || state.ready_entries >= ENTRIES_AHEAD_MAX);
+            let task = if full { None } else { state.waiting.pop() };
+            let Some((ticket, task)) = task else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let (plan, tasks) = self.walk.plan(task);
+            state = self.lock();
+            let plan = put_down(&mut state, plan, tasks);
+            state.ready_entries += plan.source.len() + plan.dest.len();
+            state.ready.insert(ticket, plan);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes a plan, making it here and now if nobody has begun it.
+    pub fn take(&self, ticket: Ticket) -> DirPlan {
+        let mut state = self.lock();
+        loop {
+            if let Some(plan) = state.ready.remove(&ticket) {
+                state.ready_entries -= plan.source.len() + plan.dest.len();
+                drop(state);
+                self.changed.notify_all();
+                return plan;
+            }
+            if let Some(at) = state.waiting.iter().rposition(|(waiting, _)| *waiting == ticket) {
+                let (_, task) = state.waiting.remove(at);
+                drop(state);
+                let (plan, tasks) = self.walk.plan(task);
+                let plan = put_down(&mut self.lock(), plan, tasks);
+                self.changed.notify_all();
+                return plan;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets the workers go.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Puts the tasks of a plan's directories down, the first on top, and gives the plan their tickets.
+fn put_down(state: &mut State, mut plan: DirPlan, tasks: Vec<Task>) -> DirPlan {
+    let first = state.next;
+    let mut next = first;
+    for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
+        sub.ticket = Some(Ticket(next));
+        next += 1;
+    }
+    state.next = next;
+    debug_assert_eq!(next - first, tasks.len() as u64);
+    let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
+    state.waiting.extend(numbered);
+    plan
+}

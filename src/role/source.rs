@@ -1,0 +1,463 @@
+//! From source arguments to the first task of the walk.
+//!
+//! Arguments name entries of one tree: the transfer. Those that end in a slash give the content of a
+//! directory, others an entry; under `-R` the whole path counts from its beginning or from `/./`.
+
+use super::scan::{Base, Content, Listing, Named, Node, Origin, Task, There};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Chain;
+use crate::flist::entry::Stat;
+use crate::flist::{Kind, entry};
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::options::select::MissingArgs;
+use crate::options::{Recurse, Select};
+use crate::path::{self, RelPath};
+use crate::report::event::{Problem, Voice, Weight};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+/// What the arguments came to.
+pub struct Gathered {
+    /// What they name, from the transfer's root.
+    pub node: Arc<Node>,
+    /// The directory whose content is the root, as stat sees it.
+    pub top: Option<(Stat, Arc<Base>)>,
+    /// Told before anything else.
+    pub problems: Vec<Problem>,
+    /// Lines for stdout.
+    pub notes: Vec<Vec<u8>>,
+    /// The one entry that the list consists of, if it is one and no directory: a destination that
+    /// does not exist is then its new name.
+    pub single: Option<Vec<u8>>,
+    /// Names that the destination shall lose (`--delete-missing-args`).
+    pub missing: Vec<RelPath>,
+    /// How many arguments were found.
+    pub found: usize,
+}
+
+impl Gathered {
+    /// The task of the root.
+    pub fn task(&self, there: There, sender: &Chain, receiver: &Chain, renamed: Option<&[u8]>) -> Task {
+        let origins = self
+            .node
+            .origins
+            .iter()
+            .map(|(base, path, listing)| Origin {
+                base: base.clone(),
+                path: path.clone(),
+                listing: match (renamed, listing) {
+                    (Some(new), Listing::Named(names)) => Listing::Named(Arc::new(
+                        names.iter().map(|named| Named { renamed: Some(new.to_vec()), ..named.clone() }).collect(),
+                    )),
+                    _ => listing.clone(),
+                },
+                chain: sender.clone(),
+            })
+            .collect();
+        Task { path: RelPath::root(), origins, node: Some(self.node.clone()), there, receiver_chain: receiver.clone() }
+    }
+}
+
+/// Gathers arguments.
+pub struct Gatherer<'a> {
+    select: &'a Select,
+    cwd: &'a [u8],
+    bases: HashMap<Vec<u8>, Arc<Base>>,
+    tree: Builder,
+    out: Gathered,
+    entries: usize,
+}
+
+#[derive(Default)]
+struct Builder {
+    children: BTreeMap<Vec<u8>, Builder>,
+    all: Vec<(Arc<Base>, RelPath, bool)>,
+    named: Vec<(Arc<Base>, RelPath, Vec<Named>)>,
+}
+
+impl Builder {
+    fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: Named) {
+        let same = |(b, d, _): &&mut (Arc<Base>, RelPath, Vec<Named>)| Arc::ptr_eq(b, base) && d == dir;
+        match self.named.iter_mut().rev().find(same) {
+            Some((_, _, names)) => names.push(named),
+            None => self.named.push((base.clone(), dir.clone(), vec![named])),
+        }
+    }
+
+    fn build(self) -> Node {
+        let all = self.all.into_iter().map(|(base, dir, below)| (base, dir, Listing::All { below }));
+        let named = self.named.into_iter().map(|(base, dir, mut names)| {
+            // One entry each, whatever was said of it more than once.
+            names.sort_by(|a, b| a.name.cmp(&b.name).then((a.content as u8).cmp(&(b.content as u8)).reverse()).then(a.implied.cmp(&b.implied)));
+            names.dedup_by(|b, a| {
+                let same = a.name == b.name;
+                a.implied &= b.implied || !same;
+                same
+            });
+            (base, dir, Listing::Named(Arc::new(names)))
+        });
+        Node {
+            origins: all.chain(named).collect(),
+            children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
+        }
+    }
+}
+
+impl<'a> Gatherer<'a> {
+    /// With nothing gathered yet. `cwd` is absolute.
+    pub fn new(select: &'a Select, cwd: &'a [u8]) -> Gatherer<'a> {
+        let out = Gathered {
+            node: Arc::new(Node::default()),
+            top: None,
+            problems: Vec::new(),
+            notes: Vec::new(),
+            single: None,
+            missing: Vec::new(),
+            found: 0,
+        };
+        Gatherer { select, cwd, bases: HashMap::new(), tree: Builder::default(), out, entries: 0 }
+    }
+
+    /// One argument of the command line.
+    pub fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
+        if self.select.relative { self.relative(arg) } else { self.plain(arg) }
+    }
+
+    /// Names that `--files-from` lists, relative to `base_arg`.
+    pub fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
+        let shown = trim_slashes(base_arg).to_vec();
+        let base = self.base(base_arg, &shown)?;
+        for name in names {
+            let (cleaned, content) = clean(name);
+            if self.select.relative {
+                let (inner, rest) = match find_marker(name) {
+                    Some(at) => (&name[..at], &name[at + 3..]),
+                    None => (&b""[..], name.as_slice()),
+                };
+                if inner.is_empty() {
+                    self.insert(&base, &cleaned, content);
+                } else {
+                    let shown = path::join(&shown, inner);
+                    let inner_base = self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown)?;
+                    let (cleaned, content) = clean(rest);
+                    self.insert(&inner_base, &cleaned, content);
+                }
+                continue;
+            }
+            // Without -R only the last element of the name is kept.
+            let joined = path::join(base_arg, &cleaned.join(&b'/'));
+            let arg = if content && !cleaned.is_empty() { path::join(&joined, b".") } else { joined };
+            self.plain(&arg)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the gathering.
+    pub fn finish(mut self) -> Gathered {
+        if self.entries != 1 {
+            self.out.single = None;
+        }
+        self.out.node = Arc::new(self.tree.build());
+        self.out
+    }
+
+    /// The open directory of a path, opened once.
+    fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>, Error> {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        if let Some(base) = self.bases.get(dir) {
+            return Ok(base.clone());
+        }
+        let full = absolute(self.cwd, dir);
+        let opened = sys::open_dir_path(dir).and_then(|fd| {
+            let dir = Dir::new(fd);
+            let dev = sys::fstat(dir.fd())?.dev;
+            Ok((dir, dev))
+        });
+        let (open, dev) = opened.map_err(|error| {
+            let mut line = b"rsync: [sender] change_dir \"".to_vec();
+            line.extend_from_slice(&full);
+            line.extend_from_slice(b"\" failed: ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            Error::new(Exit::Partial, line).by("sender")
+        })?;
+        let follow = if self.select.copy_links || self.select.copy_dirlinks || self.select.copy_unsafe_links || self.select.relative {
+            Follow::Anywhere
+        } else {
+            Follow::Never
+        };
+        let base = Arc::new(Base { root: Root::new(open, full, follow), shown: shown.to_vec(), dev });
+        self.bases.insert(dir.to_vec(), base.clone());
+        Ok(base)
+    }
+
+    /// An argument without `-R`.
+    fn plain(&mut self, arg: &[u8]) -> Result<(), Error> {
+        let (parent, name) = path::split_parent(arg);
+        if matches!(name, b"" | b"." | b"..") {
+            let dir = if name == b"" && !parent.is_empty() { parent } else { arg };
+            return self.content_of(if arg == b"/" { b"/" } else { dir });
+        }
+        let parent: &[u8] = if parent.is_empty() && arg.starts_with(b"/") { b"/" } else { parent };
+        let followed = self.select.copy_links;
+        let stat = match sys::stat_path(arg, followed) {
+            Ok(stat) => stat,
+            Err(error) => return self.missing_argument(arg, name, &error),
+        };
+        let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+        if is_dir && self.select.recurse == Recurse::No {
+            self.out.notes.push([b"skipping directory ", arg].concat());
+            return Ok(());
+        }
+        let shown = trim_slashes(parent).to_vec();
+        let base = match self.base(parent, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
+        self.tree.name(&base, &RelPath::root(), Named { name: name.to_vec(), renamed: None, content, implied: false });
+        self.found(if is_dir { None } else { Some(name) });
+        Ok(())
+    }
+
+    fn found(&mut self, single: Option<&[u8]>) {
+        self.out.found += 1;
+        self.entries += if single.is_some() { 1 } else { 2 };
+        self.out.single = single.map(<[u8]>::to_vec);
+    }
+
+    /// A directory of which the content is meant.
+    fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
+        let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
+        let stat = match sys::stat_path(dir, true) {
+            Ok(stat) => stat,
+            Err(error) => {
+                if self.select.missing_args != MissingArgs::Fail && error.kind() == io::ErrorKind::NotFound {
+                    return Ok(());
+                }
+                let full = absolute(self.cwd, trimmed);
+                self.out.problems.push(Problem::failed(Voice::Sender, "change_dir", &full, &error));
+                return Ok(());
+            }
+        };
+        if Kind::of_mode(stat.mode) != Some(Kind::Dir) {
+            let error = io::Error::from_raw_os_error(libc::ENOTDIR);
+            let full = absolute(self.cwd, trimmed);
+            self.out.problems.push(Problem::failed(Voice::Sender, "change_dir", &full, &error));
+            return Ok(());
+        }
+        if self.select.recurse == Recurse::No {
+            self.out.notes.push(b"skipping directory .".to_vec());
+            return Ok(());
+        }
+        let shown = trim_slashes(dir).to_vec();
+        let base = match self.base(dir, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+        self.out.top.get_or_insert((stat, base));
+        self.found(None);
+        Ok(())
+    }
+
+    fn missing_argument(&mut self, arg: &[u8], name: &[u8], error: &io::Error) -> Result<(), Error> {
+        if error.kind() == io::ErrorKind::NotFound {
+            if sys::stat_path(arg, false).is_ok() {
+                let full = absolute(self.cwd, arg);
+                let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
+                self.out.problems.push(Problem::said(line, Weight::SourceError));
+                return Ok(());
+            }
+            match self.select.missing_args {
+                MissingArgs::Ignore => return Ok(()),
+                MissingArgs::Delete => {
+                    if let Ok(path) = RelPath::parse(name) {
+                        self.out.missing.push(path);
+                    }
+                    self.entries += 2;
+                    return Ok(());
+                }
+                MissingArgs::Fail => {}
+            }
+        }
+        let full = absolute(self.cwd, arg);
+        // A missing argument alone does not stop deletions.
+        let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
+        self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(weight));
+        Ok(())
+    }
+
+    /// An argument under `-R`: kept from its beginning, or from the last `/./`.
+    fn relative(&mut self, arg: &[u8]) -> Result<(), Error> {
+        let (base_arg, rest): (&[u8], &[u8]) = match find_marker(arg) {
+            Some(0) => (b"/", &arg[3..]),
+            Some(at) => (&arg[..at], &arg[at + 3..]),
+            None if arg.starts_with(b"/") => (b"/", &arg[1..]),
+            None => (b"", arg),
+        };
+        let (parts, content) = clean(rest);
+        let shown = trim_slashes(base_arg).to_vec();
+        let base = match self.base(base_arg, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        self.insert(&base, &parts, content);
+        Ok(())
+    }
+
+    /// Puts a path of elements below a base into the tree.
+    fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) {
+        let Some((last, leading)) = parts.split_last() else {
+            if self.select.recurse != Recurse::No {
+                self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+                if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
+                    self.out.top.get_or_insert((stat, base.clone()));
+                }
+            }
+            return self.found(None);
+        };
+        let whole = parts.join(&b'/');
+        let parent = leading.join(&b'/');
+        let follow = self.select.copy_links || content;
+        let looked = match RelPath::parse(&parent) {
+            Ok(dir) => base.root.open_dir(&dir).and_then(|dir| sys::stat(dir.fd(), last, follow)),
+            Err(_) => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let stat = match looked {
+            Ok(stat) => stat,
+            Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    match self.select.missing_args {
+                        MissingArgs::Ignore => return,
+                        MissingArgs::Delete => {
+                            self.out.missing.extend(RelPath::parse(&whole).ok());
+                            self.entries += 2;
+                            return;
+                        }
+                        MissingArgs::Fail => {}
+                    }
+                }
+                let full = base.root.full(&whole);
+                let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
+                self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, &error).weighing(weight));
+                return;
+            }
+        };
+        let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+        if is_dir && self.select.recurse == Recurse::No {
+            self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
+            return;
+        }
+        let mut here = &mut self.tree;
+        let mut dir = RelPath::root();
+        for part in leading {
+            here.name(base, &dir, Named { name: part.clone(), renamed: None, content: Content::None, implied: true });
+            here = here.children.entry(part.clone()).or_default();
+            dir = dir.join(part);
+        }
+        let what = match self.select.recurse {
+            Recurse::Full => Content::Full,
+            _ if content => Content::Shallow,
+            _ => Content::None,
+        };
+        here.name(base, &dir, Named { name: last.clone(), renamed: None, content: what, implied: false });
+        self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
+    }
+}
+
+/// Where the last `/./` (or a leading `./`, or a final `/.`) marks the beginning of what `-R` keeps.
+fn find_marker(arg: &[u8]) -> Option<usize> {
+    arg.windows(3).rposition(|window| window == b"/./")
+}
+
+/// The elements of a path, without empty ones and dots, `..` resolved and clamped; and whether its
+/// end asks for the content.
+fn clean(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            part => parts.push(part.to_vec()),
+        }
+    }
+    let content = matches!(path::file_name(path), b"" | b"." | b"..");
+    (parts, content)
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    &path[..end]
+}
+
+/// The absolute form of a path of the command line, for messages.
+pub fn absolute(cwd: &[u8], path: &[u8]) -> Vec<u8> {
+    let joined = if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) };
+    let (parts, _) = clean_dots(&joined);
+    [b"/", parts.join(&b'/').as_slice()].concat()
+}
+
+/// As [`clean`], but `..` stays: for messages nothing is resolved.
+fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
+    let parts = path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    (parts.map(<[u8]>::to_vec).collect(), false)
+}
+
+/// The names in the text of a `--files-from` list.
+pub fn listed_names(text: &[u8], from0: bool) -> Vec<Vec<u8>> {
+    let separator = |&b: &u8| if from0 { b == 0 } else { matches!(b, b'\n' | b'\r' | 0) };
+    text.split(separator)
+        .filter(|name| !name.is_empty() && (from0 || !matches!(name[0], b'#' | b';')))
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// A directory's entry, made of what stat says.
+pub fn entry_of(stat: &Stat) -> entry::Entry {
+    let mut list = entry::DirList::default();
+    list.push(b".", stat);
+    list.entries.pop().expect("pushed above")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_and_cannot_climb() {
+        let cleaned = |p: &[u8]| {
+            let (parts, content) = clean(p);
+            (parts.join(&b'/'), content)
+        };
+        assert_eq!(cleaned(b"a//b/./c"), (b"a/b/c".to_vec(), false));
+        assert_eq!(cleaned(b"../../a/../b/"), (b"b".to_vec(), true));
+        assert_eq!(cleaned(b"a/."), (b"a".to_vec(), true));
+        assert_eq!(cleaned(b""), (b"".to_vec(), true));
+    }
+
+    #[test]
+    fn the_last_marker_counts() {
+        assert_eq!(find_marker(b"/a/./b/./c"), Some(6));
+        assert_eq!(find_marker(b"a/b"), None);
+    }
+
+    #[test]
+    fn lists_have_comments_unless_they_are_nul_separated() {
+        assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false), [b"a".to_vec(), b"d".to_vec()]);
+        assert_eq!(listed_names(b"a\0#b\0", true), [b"a".to_vec(), b"#b".to_vec()]);
+    }
+}

@@ -1,0 +1,5 @@
+//! Threads and queues; knows nothing of files or syncing.
+
+pub mod clock;
+pub mod order;
+pub mod queue;

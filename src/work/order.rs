@@ -1,0 +1,92 @@
+//! Results put back into the order of their questions.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Hands values to a consumer in the order of their numbers, whatever finished first.
+pub struct InOrder<T, C> {
+    state: Mutex<State<T, C>>,
+    moved: Condvar,
+}
+
+struct State<T, C> {
+    next: u64,
+    early: BTreeMap<u64, T>,
+    consumer: C,
+}
+
+impl<T, C: FnMut(T)> InOrder<T, C> {
+    /// Starts at number 0.
+    pub fn new(consumer: C) -> InOrder<T, C> {
+        InOrder { state: Mutex::new(State { next: 0, early: BTreeMap::new(), consumer }), moved: Condvar::new() }
+    }
+
+    /// Hands in the value of a number; it and those that waited for it are consumed if it is their turn.
+    pub fn put(&self, number: u64, value: T) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if number != state.next {
+            state.early.insert(number, value);
+            return;
+        }
+        (state.consumer)(value);
+        state.next += 1;
+        loop {
+            let next = state.next;
+            let Some(value) = state.early.remove(&next) else {
+                break;
+            };
+            (state.consumer)(value);
+            state.next += 1;
+        }
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    /// Consumes a value at once if it is this number's turn, without ending its turn; else gives it back.
+    pub fn put_early(&self, number: u64, value: T) -> Option<T> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if number != state.next {
+            return Some(value);
+        }
+        (state.consumer)(value);
+        None
+    }
+
+    /// Waits until at most `behind` numbers before `number` are missing; bounds what is kept early.
+    pub fn wait_for(&self, number: u64, behind: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.next + behind < number {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the order and gives the consumer back.
+    pub fn into_consumer(self) -> C {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).consumer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn the_order_is_that_of_the_numbers(mut numbers in proptest::collection::vec(0u64..1, 0..60), seed: u64) {
+            for (at, n) in numbers.iter_mut().enumerate() {
+                *n = at as u64;
+            }
+            let mut random = seed;
+            for at in (1..numbers.len()).rev() {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                numbers.swap(at, (random >> 33) as usize % (at + 1));
+            }
+            let seen = std::cell::RefCell::new(Vec::new());
+            let order = InOrder::new(|n| seen.borrow_mut().push(n));
+            for &n in &numbers {
+                order.put(n, n);
+            }
+            proptest::prop_assert_eq!(seen.into_inner(), (0..numbers.len() as u64).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A bounded queue between threads.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A queue whose senders wait while it is full and whose receivers wait while it is empty.
+pub struct Queue<T> {
+    state: Mutex<State<T>>,
+    room: Condvar,
+    work: Condvar,
+    bound: usize,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    /// An empty queue for at most `bound` items.
+    pub fn new(bound: usize) -> Queue<T> {
+        let state = State { items: VecDeque::with_capacity(bound), closed: false };
+        Queue { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new(), bound }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // A panicking thread ends the run where it is joined; until then the data is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an item, waiting for room; gives it back if the queue was closed.
+    pub fn push(&self, item: T) -> Result<(), T> {
+        let mut state = self.lock();
+        while state.items.len() >= self.bound && !state.closed {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed {
+            return Err(item);
+        }
+        state.items.push_back(item);
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Takes the oldest item, waiting for one; `None` once the queue is closed and empty.
+    pub fn pop(&self) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(item) = state.items.pop_front() {
+                drop(state);
+                self.room.notify_one();
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes the oldest item if there is one.
+    pub fn try_pop(&self) -> Option<T> {
+        let item = self.lock().items.pop_front();
+        if item.is_some() {
+            self.room.notify_one();
+        }
+        item
+    }
+
+    /// No more items: what is in it is still handed out.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.room.notify_all();
+        self.work.notify_all();
+    }
+}
+
+/// Closes a queue when it goes out of scope, so that a thread that panics does not leave others waiting.
+pub struct CloseOnDrop<'a, T>(pub &'a Queue<T>);
+
+impl<T> Drop for CloseOnDrop<'_, T> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_pushed_is_popped_once_and_never_more_than_the_bound_waits() {
+        let queue = Queue::new(3);
+        let sum = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while let Some(n) = queue.pop() {
+                        sum.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+                    }
+                });
+            }
+            let _close = CloseOnDrop(&queue);
+            for n in 1..=1000 {
+                queue.push(n).unwrap();
+                assert!(queue.lock().items.len() <= 3);
+            }
+        });
+        assert_eq!(sum.into_inner(), 500_500);
+        assert_eq!(queue.push(1), Err(1));
+    }
+}

@@ -1,0 +1,126 @@
+//! Alternate destinations: what is not copied because it is somewhere already.
+
+use crate::kit::{World, synctest};
+
+/// An earlier copy in `alt` with equal, changed and missing things; `dst` is empty or has a little.
+fn earlier(w: &World) {
+    w.source("same changed=now@9 mode%600 time@50 new d/same d/new l->same m->new e/ x/y");
+    w.tree("alt", "same changed=before mode time d/same gone l->same m->old e/ x/y");
+}
+
+macro_rules! compares {
+    ($name:ident, $dest:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            earlier(&w);
+            w.dest($dest);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+compares!(link_dest_links_what_is_equal, "", ["-ai", "--link-dest=../alt"]);
+compares!(link_dest_told_with_ii, "", ["-aii", "--link-dest=../alt"]);
+compares!(link_dest_by_an_absolute_path, "", ["-ai", "--link-dest={W}/alt"]);
+compares!(link_dest_with_a_trailing_slash, "", ["-ai", "--link-dest=../alt/"]);
+compares!(link_dest_over_a_destination_that_has_some, "same changed=older d/same=other", ["-ai", "--link-dest=../alt"]);
+compares!(link_dest_with_delete, "old d/old", ["-ai", "--delete", "--link-dest=../alt"]);
+compares!(link_dest_with_checksums, "", ["-aic", "--link-dest=../alt"]);
+compares!(link_dest_without_times, "", ["-rlpi", "--link-dest=../alt"]);
+compares!(link_dest_without_perms, "", ["-rlti", "--link-dest=../alt"]);
+compares!(link_dest_with_size_only, "", ["-ai", "--size-only", "--link-dest=../alt"]);
+compares!(link_dest_with_ignored_times, "", ["-aiI", "--link-dest=../alt"]);
+compares!(link_dest_told_verbosely, "", ["-av", "--link-dest=../alt"]);
+compares!(link_dest_told_very_verbosely, "", ["-avv", "--link-dest=../alt"]);
+compares!(link_dest_with_statistics, "", ["-a", "--stats", "--link-dest=../alt"]);
+compares!(link_dest_with_chmod, "", ["-ai", "--chmod=F640", "--link-dest=../alt"]);
+compares!(copy_dest_copies_what_is_equal, "", ["-ai", "--copy-dest=../alt"]);
+compares!(copy_dest_told_with_ii, "", ["-aii", "--copy-dest=../alt"]);
+compares!(copy_dest_with_statistics, "", ["-a", "--stats", "--copy-dest=../alt"]);
+compares!(copy_dest_over_a_destination_that_has_some, "same changed=older", ["-ai", "--copy-dest=../alt"]);
+compares!(compare_dest_leaves_out_what_is_equal, "", ["-ai", "--compare-dest=../alt"]);
+compares!(compare_dest_told_with_ii, "", ["-aii", "--compare-dest=../alt"]);
+compares!(
+    compare_dest_over_a_destination_that_has_some,
+    "same changed=older d/same=other",
+    ["-ai", "--compare-dest=../alt"]
+);
+compares!(compare_dest_with_delete, "same old", ["-ai", "--delete", "--compare-dest=../alt"]);
+compares!(compare_dest_with_checksums, "", ["-aic", "--compare-dest=../alt"]);
+compares!(compare_dest_and_pruned_directories, "", ["-aim", "--compare-dest=../alt"]);
+
+synctest!(link_dest_that_does_not_exist_is_only_told, |w: World| {
+    earlier(&w);
+    w.dest("").agree(&["-ai", "--link-dest=../nowhere"]).exits(0);
+});
+
+synctest!(link_dest_that_is_a_file, |w: World| {
+    earlier(&w);
+    w.dest("").agree(&["-ai", "--link-dest=../alt/same"]);
+});
+
+synctest!(several_alternates_are_tried_in_order, |w: World| {
+    earlier(&w);
+    w.tree("older", "changed=now@9 new same=stale x/z").dest("");
+    w.agree(&["-ai", "--link-dest=../alt", "--link-dest=../older"]).exits(0);
+});
+
+synctest!(several_alternates_with_attributes_of_differing_worth, |w: World| {
+    w.source("a%600").tree("one", "a%644").tree("two", "a%600").dest("");
+    w.agree(&["-ai", "--link-dest=../one", "--link-dest=../two"]).exits(0);
+});
+
+synctest!(several_copies_to_compare_with, |w: World| {
+    earlier(&w);
+    w.tree("older", "changed=now@9 new same=stale x/z").dest("");
+    w.agree(&["-ai", "--compare-dest=../alt", "--compare-dest=../older"]).exits(0);
+});
+
+synctest!(link_dest_with_hard_links, |w: World| {
+    w.source("a b==a d/c==a z y==z").tree("alt", "a b==a d/c==a z=old y==z").dest("");
+    w.agree(&["-aiH", "--link-dest=../alt"]).exits(0);
+});
+
+synctest!(link_dest_of_devices_and_fifos, as root, |w: World| {
+    for tree in ["src", "alt"] {
+        w.build(tree, |t| {
+            t.char_device("null", 1, 3);
+            t.fifo("p");
+            t.socket("s");
+        });
+    }
+    w.dest("").agree(&["-ai", "--link-dest=../alt"]).exits(0);
+});
+
+synctest!(link_dest_for_a_single_file, |w: World| {
+    earlier(&w);
+    w.dest("").agree_paths(&["-ai", "--link-dest=../alt"], &["src/same", "src/changed", "dst/"]).exits(0);
+});
+
+synctest!(link_dest_in_a_backup_chain, |w: World| {
+    w.source("a b=1 d/c").no_dry_run();
+    w.agree_paths(&["-a"], &["src/", "day1"]).exits(0);
+    w.source("b=22@9 e");
+    w.agree_paths(&["-ai", "--link-dest=../day1"], &["src/", "day2"]).exits(0);
+    w.source("a=3333@11");
+    w.agree_paths(&["-ai", "--delete", "--link-dest=../day2"], &["src/", "day3"]).exits(0);
+});
+
+synctest!(link_dest_with_owners, as root, |w: World| {
+    w.build("src", |t| {
+        t.file("a", "a").owner(7, 7);
+        t.file("b", "b");
+    });
+    w.tree("alt", "a=a b=b").dest("");
+    w.agree(&["-ai", "--link-dest=../alt"]).exits(0);
+});
+
+synctest!(kinds_of_alternates_do_not_mix, |w: World| {
+    w.source("a").dest("");
+    w.once().agree(&["-ai", "--link-dest=x", "--compare-dest=y"]).exits(1).warns("conflicts with");
+});
+
+synctest!(too_many_alternates, |w: World| {
+    w.source("a").dest("");
+    let options: Vec<_> = (0..21).map(|n| format!("--link-dest=../d{n}")).collect();
+    w.once().agree(&options).exits(1);
+});

@@ -1,0 +1,403 @@
+//! Attributes: permissions, owners, times, ACLs, extended attributes.
+
+use crate::kit::{Acl, World, synctest};
+
+/// Files with many modes on the source, and what is there already with others.
+fn modes(w: &World) {
+    w.source("a%600 b%755 c%4755 d%2711 e%444 sub/%2775 sub/f%640 tmp/%1777 run%711");
+    w.dest("a%644 b%600 e%600 sub/%700 sub/f%644 run%644");
+}
+
+macro_rules! keeps_modes {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            modes(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+keeps_modes!(perms_are_copied, ["-rtpi"]);
+keeps_modes!(without_perms_existing_files_keep_theirs, ["-rti"]);
+keeps_modes!(executability_alone_copies_only_x, ["-rtiE"]);
+keeps_modes!(executability_with_perms_is_idle, ["-rtipE"]);
+keeps_modes!(chmod_with_perms_changes_existing_files, ["-rtpi", "--chmod=go-rwx"]);
+keeps_modes!(chmod_without_perms_changes_only_new_files, ["-rti", "--chmod=go-rwx"]);
+keeps_modes!(chmod_of_directories_and_files, ["-rtpi", "--chmod=D2755,F644"]);
+keeps_modes!(chmod_of_directories_and_files_symbolically, ["-rtpi", "--chmod=Du=rwx,Dgo=rx,Fu=rw,Fgo=r"]);
+keeps_modes!(chmod_with_an_upper_x, ["-rtpi", "--chmod=a-x,a+X"]);
+keeps_modes!(chmod_that_copies_bits, ["-rtpi", "--chmod=g=u,o=g"]);
+keeps_modes!(chmod_with_s_and_t, ["-rtpi", "--chmod=u+s,g+s,D+t"]);
+keeps_modes!(chmod_a_plus_s_sets_both, ["-rtpi", "--chmod=a+s"]);
+keeps_modes!(chmod_said_twice_is_joined, ["-rtpi", "--chmod=F600", "--chmod=g+r"]);
+keeps_modes!(chmod_without_who_obeys_the_umask, ["-rtpi", "--chmod=+w"]);
+keeps_modes!(chmod_ugo_equals, ["-rtpi", "--chmod=ugo=rwX"]);
+keeps_modes!(chmod_octal, ["-rtpi", "--chmod=0755"]);
+
+synctest!(a_file_closed_to_all_is_copied_by_root, as root, |w: World| {
+    w.source("shut%000 d/%000 d/f").dest("shut=old%000");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(perms_of_an_ordinary_user, as user, |w: World| {
+    w.source("a%600 b%755 c%4755 d%2711 e%444 sub/%2775 sub/f%640 tmp/%1777").dest("a%644 b%600 e%444=old sub/%700");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(new_files_obey_the_umask_without_perms, as both, |w: World| {
+    w.source("a%666 b%777 c%4755 d/%2777 d/e%600").dest("");
+    w.umask(0o027).agree(&["-rti"]).exits(0);
+});
+
+synctest!(with_perms_the_umask_is_nothing, |w: World| {
+    w.source("a%666 b%777 d/%777 d/e%600").dest("");
+    w.umask(0o077).agree(&["-rtpi"]).exits(0);
+});
+
+synctest!(the_destination_itself_obeys_the_umask, |w: World| {
+    w.source("a d/e");
+    w.umask(0o077).agree(&["-rti"]).exits(0);
+});
+
+synctest!(a_setgid_directory_hands_down_its_group, as root, |w: World| {
+    w.source("a d/b").build("dst", |t| drop(t.dir(".").mode(0o2775).owner(0, 77)));
+    w.agree(&["-rti"]).exits(0);
+});
+
+synctest!(a_directory_without_write_permission_is_filled, as user, |w: World| {
+    w.source("shut/%555 shut/a shut/b/c").dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_directory_without_write_permission_is_updated, as user, |w: World| {
+    w.source("shut/%555 shut/a=new").dest("shut/a=old! shut/%555");
+    w.agree(&["-ai"]);
+});
+
+// ── owners ──────────────────────────────────────────────────────────────────────────────────────
+fn owners(w: &World) {
+    w.build("src", |t| {
+        t.file("a", "a").owner(1, 1);
+        t.file("b", "b").owner(4321, 8765);
+        t.file("suid", "s").mode(0o6755).owner(4321, 0);
+        t.dir("d").owner(2, 2);
+        t.file("d/c", "c").owner(3, 0);
+        t.symlink("l", "a").owner(4321, 1);
+    });
+    w.dest("a=a d/");
+}
+
+macro_rules! keeps_owners {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, as root, |w: World| {
+            owners(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+keeps_owners!(owner_and_group_are_copied, ["-ai"]);
+keeps_owners!(owner_alone, ["-rlpti", "-o"]);
+keeps_owners!(group_alone, ["-rlpti", "-g"]);
+keeps_owners!(numeric_ids, ["-ai", "--numeric-ids"]);
+keeps_owners!(chown_to_names, ["-ai", "--chown=daemon:bin"]);
+keeps_owners!(chown_to_numbers, ["-ai", "--chown=1001:1002"]);
+keeps_owners!(chown_of_the_user_alone, ["-ai", "--chown=1001"]);
+keeps_owners!(chown_of_the_group_alone, ["-ai", "--chown=:1002"]);
+keeps_owners!(usermap_of_numbers_and_ranges, ["-ai", "--usermap=1:50,2-3:60,4000-5000:70"]);
+keeps_owners!(usermap_of_names, ["-ai", "--usermap=daemon:sys,*:nobody"]);
+keeps_owners!(usermap_of_wildcards, ["-ai", "--usermap=d*:60"]);
+keeps_owners!(usermap_of_the_nameless, ["-ai", "--usermap=:99"]);
+keeps_owners!(groupmap_of_numbers, ["-ai", "--groupmap=0:10,1:11,8765:12"]);
+keeps_owners!(groupmap_with_numeric_ids, ["-ai", "--numeric-ids", "--groupmap=0:10,*:13"]);
+keeps_owners!(no_super_gives_nothing_away, ["-ai", "--no-super"]);
+keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
+keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
+
+synctest!(an_ordinary_user_keeps_what_he_gets, as user, |w: World| {
+    w.build("src", |t| {
+        t.file("a", "a").owner(1, 1);
+        t.file("b", "b");
+    });
+    w.dest("a=a");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(super_for_an_ordinary_user_fails_loudly, as user, |w: World| {
+    w.build("src", |t| drop(t.file("a", "a").owner(1, 1)));
+    w.dest("").stderr_unordered();
+    w.agree(&["-ai", "--super"]).exits(23);
+});
+
+synctest!(a_changed_owner_takes_the_setid_bits_along, as root, |w: World| {
+    w.build("src", |t| drop(t.file("s", "s").mode(0o6755).owner(4321, 4321)));
+    w.build("dst", |t| drop(t.file("s", "s").mode(0o6755).owner(1, 1)));
+    // The dry run says `.f....og...`; the real one looks again after chown and then sees only the mode differ.
+    w.agree(&["-ai"]).says(".f...p.....");
+});
+
+// ── times ───────────────────────────────────────────────────────────────────────────────────────
+synctest!(times_to_the_nanosecond, |w: World| {
+    w.build("src", |t| {
+        t.file("a", "a").mtime_ns(0, 1);
+        t.file("b", "b").mtime_ns(-3, 999_999_999);
+        t.symlink("l", "a").mtime_ns(7, 5);
+        t.dir("d").mtime_ns(9, 123);
+    });
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(nanoseconds_alone_are_not_compared, |w: World| {
+    w.build("src", |t| drop(t.file("a", "a").mtime_ns(0, 1)));
+    w.build("dst", |t| drop(t.file("a", "a").mtime_ns(0, 2)));
+    w.agree(&["-aii"]).says(".f          a");
+});
+
+synctest!(times_before_1970_and_after_2038, |w: World| {
+    w.source("old@-1700000000 far@2000000000 d/@-1700000001 zero@-1600000000").dest("old");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(without_times_everything_is_new, |w: World| {
+    w.source("a b=text d/c l->a").dest("a=other d/");
+    w.agree(&["-rlpi"]).says("T");
+});
+
+synctest!(directories_get_their_time_after_their_content, |w: World| {
+    w.source("d/e/f/g d/@-9 d/e/@-8 d/e/f/@-7").dest("d/e/old");
+    w.agree(&["-ai", "--delete"]).exits(0);
+});
+
+synctest!(omit_dir_times_leaves_directories, |w: World| {
+    w.source("d/a d/@-9 e/@-9").dest("d/");
+    w.agree(&["-aiO"]).exits(0);
+});
+
+synctest!(omit_link_times_leaves_symlinks, |w: World| {
+    w.source("l->a@-9 a m->a@-9").dest("l->a");
+    w.agree(&["-aiJ"]).exits(0);
+});
+
+synctest!(a_time_alone_is_mended, |w: World| {
+    w.source("a@50 d/@60").dest("a d/");
+    w.agree(&["-aic"]).says(".f..t...... a");
+});
+
+synctest!(a_different_time_means_a_transfer_without_c, |w: World| {
+    w.source("a@50").dest("a");
+    w.agree(&["-ai"]).says(">f..t...... a");
+});
+
+synctest!(atimes_are_copied, |w: World| {
+    w.compare_atimes().build("src", |t| {
+        t.file("a", "a").atime(-500);
+        t.file("b", "b").atime(-600);
+    });
+    w.build("dst", |t| drop(t.file("a", "a").atime(-100)));
+    w.once().no_dry_run().agree(&["-aiU", "--open-noatime"]).exits(0);
+});
+
+synctest!(crtimes_are_refused, |w: World| {
+    w.source("a").dest("");
+    w.once().agree(&["-aiN"]).exits(1);
+});
+
+// ── devices and specials ────────────────────────────────────────────────────────────────────────
+fn nodes(w: &World) {
+    w.source("p| f");
+    w.build("src", |t| {
+        t.socket("s");
+        t.char_device("null", 1, 3).mode(0o666);
+        t.block_device("loop", 7, 1).mode(0o660);
+    });
+    w.build("dst", |t| {
+        t.char_device("loop", 7, 1);
+        t.file("p", "a file");
+    });
+}
+
+macro_rules! makes_nodes {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, as root, |w: World| {
+            nodes(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+makes_nodes!(devices_and_specials, ["-ai"]);
+makes_nodes!(devices_alone, ["-rpti", "--devices"]);
+makes_nodes!(specials_alone, ["-rpti", "--specials"]);
+makes_nodes!(neither_is_told, ["-rpti"]);
+makes_nodes!(no_devices_out_of_archive, ["-ai", "--no-devices"]);
+makes_nodes!(no_specials_out_of_archive, ["-ai", "--no-specials"]);
+makes_nodes!(no_upper_d, ["-ai", "--no-D"]);
+
+synctest!(a_device_with_another_number_is_replaced, as root, |w: World| {
+    w.build("src", |t| drop(t.char_device("n", 1, 3)));
+    w.build("dst", |t| drop(t.char_device("n", 1, 5)));
+    w.agree(&["-ai"]).says("cD");
+});
+
+synctest!(an_ordinary_user_cannot_make_devices, as user, |w: World| {
+    w.source("p| f").dest("");
+    if rustix::process::geteuid().is_root() {
+        w.build("src", |t| drop(t.char_device("null", 1, 3).mode(0o666)));
+    }
+    w.agree(&["-ai"]);
+});
+
+// ── extended attributes ─────────────────────────────────────────────────────────────────────────
+fn labels(w: &World) {
+    w.needs_xattrs();
+    w.build("src", |t| {
+        t.file("a", "a").xattr("user.one", "1").xattr("user.two", "22");
+        t.file("b", "b").xattr("user.long", "x".repeat(900));
+        t.file("none", "n");
+        t.dir("d").xattr("user.dir", "yes");
+        t.file("bin", "b").xattr("user.bytes", b"\0\xff\n").xattr("user.empty", "");
+    });
+    w.build("dst", |t| {
+        t.file("a", "a").xattr("user.one", "old").xattr("user.gone", "3");
+        t.file("none", "n").xattr("user.gone", "3");
+        t.dir("d");
+    });
+}
+
+synctest!(extended_attributes_are_copied_and_removed, as both, |w: World| {
+    labels(&w);
+    w.agree(&["-aiX"]).says("x a");
+});
+
+synctest!(extended_attributes_stay_out_without_upper_x, |w: World| {
+    labels(&w);
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(extended_attributes_with_delete_and_checksums, |w: World| {
+    labels(&w);
+    w.agree(&["-aicX", "--delete"]).exits(0);
+});
+
+synctest!(attributes_of_the_super_user, as root, |w: World| {
+    w.needs_xattrs().build("src", |t| {
+        t.file("a", "a").xattr("trusted.t", "1").xattr("user.u", "2");
+        t.symlink("l", "a").xattr("trusted.link", "3");
+    });
+    w.agree(&["-aiX"]).exits(0);
+});
+
+synctest!(attributes_of_rsync_itself_are_hidden, |w: World| {
+    w.needs_xattrs().build("src", |t| drop(t.file("a", "a").xattr("user.rsync.%note", "1").xattr("user.u", "2")));
+    w.agree(&["-aiX"]).exits(0);
+});
+
+synctest!(attributes_of_rsync_itself_with_upper_x_twice, |w: World| {
+    w.needs_xattrs().build("src", |t| drop(t.file("a", "a").xattr("user.rsync.%note", "1").xattr("user.u", "2")));
+    w.agree(&["-aiXX"]).exits(0);
+});
+
+synctest!(attributes_of_a_hard_link_group, |w: World| {
+    w.needs_xattrs().build("src", |t| {
+        t.file("a", "a").xattr("user.u", "2");
+        t.hardlink("b", "a");
+    });
+    w.agree(&["-aiHX"]).exits(0);
+});
+
+// ── ACLs ────────────────────────────────────────────────────────────────────────────────────────
+const READ_FOR_99: &[Acl] = &[Acl::Owner(6), Acl::User(99, 4), Acl::OwnGroup(4), Acl::Mask(4), Acl::Other(4)];
+const GROUPS: &[Acl] = &[
+    Acl::Owner(7),
+    Acl::User(5, 6),
+    Acl::OwnGroup(5),
+    Acl::Group(50, 7),
+    Acl::Group(60, 1),
+    Acl::Mask(7),
+    Acl::Other(0),
+];
+
+fn lists(w: &World) {
+    w.needs_acls();
+    w.build("src", |t| {
+        t.file("a", "a").acl(READ_FOR_99);
+        t.file("b", "b").mode(0o640);
+        t.file("c", "c").acl(GROUPS);
+        t.dir("d").acl(GROUPS).default_acl(READ_FOR_99);
+        t.file("plain", "p");
+    });
+    w.build("dst", |t| {
+        t.file("a", "a");
+        t.file("b", "b").acl(READ_FOR_99);
+        t.file("plain", "p").acl(GROUPS);
+    });
+}
+
+synctest!(acls_are_copied_and_removed, as both, |w: World| {
+    lists(&w);
+    w.agree(&["-aiA"]).says(".f.......a. a");
+});
+
+synctest!(acls_stay_out_without_upper_a, |w: World| {
+    lists(&w);
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(acls_imply_perms, |w: World| {
+    lists(&w);
+    w.agree(&["-rtiA"]).exits(0);
+});
+
+synctest!(acls_and_attributes_together, |w: World| {
+    lists(&w);
+    w.build("src", |t| drop(t.file("e", "e").acl(GROUPS).xattr("user.u", "1")));
+    w.agree(&["-aiAX"]).exits(0);
+});
+
+synctest!(acls_with_numeric_ids, as root, |w: World| {
+    lists(&w);
+    w.agree(&["-aiA", "--numeric-ids"]).exits(0);
+});
+
+synctest!(a_default_acl_decides_about_new_files, |w: World| {
+    w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
+    w.agree(&["-rti"]).exits(0);
+});
+
+synctest!(a_default_acl_with_perms, |w: World| {
+    w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_default_acl_is_removed_with_upper_a, |w: World| {
+    w.needs_acls().source("a d/e").build("dst", |t| drop(t.dir("d").default_acl(GROUPS)));
+    w.agree(&["-aiA"]).exits(0);
+});
+
+// ── --fake-super ────────────────────────────────────────────────────────────────────────────────
+synctest!(fake_super_notes_what_it_may_not_do, as both, |w: World| {
+    w.needs_xattrs().source("a%4755 d/%700 d/b%600 l->a p|");
+    if rustix::process::geteuid().is_root() {
+        w.build("src", |t| {
+            t.file("other", "o").owner(4321, 8765);
+            t.char_device("null", 1, 3).mode(0o666);
+        });
+    }
+    w.agree(&["-ai", "--fake-super"]).exits(0);
+});
+
+synctest!(fake_super_over_what_is_there, as user, |w: World| {
+    w.needs_xattrs().source("a%640 b%755 d/c").dest("a%600 b=old d/%700");
+    w.agree(&["-ai", "--fake-super"]).exits(0);
+});
+
+synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
+    lists(&w);
+    w.build("src", |t| drop(t.file("e", "e").owner(77, 88).acl(GROUPS).xattr("user.u", "1")));
+    w.agree(&["-aiAX", "--fake-super"]).exits(0);
+});
+
+synctest!(fake_super_conflicts_with_upper_x_twice, |w: World| {
+    w.source("a").dest("");
+    w.once().agree(&["-aiXX", "--fake-super"]);
+});

@@ -1,0 +1,400 @@
+//! Copying: which names arrive where.
+
+use crate::kit::{World, synctest};
+
+const TREE: &str = "a b=text d/x d/y/z empty/ l->a dangling->nowhere p|";
+
+synctest!(a_first_copy_brings_everything, as both, |w: World| {
+    w.source(TREE).dest("");
+    w.agree(&["-ai"]).exits(0).says(">f+++++++++ d/y/z");
+});
+
+synctest!(a_destination_that_is_missing_is_made, |w: World| {
+    w.source(TREE);
+    w.agree(&["-ai"]).says("created directory dst");
+});
+
+synctest!(a_destination_is_made_silently_without_v, |w: World| {
+    w.source(TREE);
+    w.agree(&["-a"]).exits(0).never_says("created");
+});
+
+synctest!(an_empty_source, |w: World| {
+    w.source("").dest("kept");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(an_empty_file_and_an_empty_directory, |w: World| {
+    w.source("e= d/").dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_changed_file_is_updated, |w: World| {
+    w.source("a=longer b=same@5 c").dest("a=old b=same c");
+    w.agree(&["-ai"]).says(">f.s....... a");
+});
+
+synctest!(without_recursion_a_directory_is_skipped, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-i"], &["src/a", "src/d", "dst/"]).exits(0).says("skipping directory d");
+});
+
+synctest!(without_recursion_a_source_with_a_slash_is_skipped, |w: World| {
+    w.source(TREE).dest("");
+    w.agree(&["-lpti"]).says("skipping directory .");
+});
+
+synctest!(a_source_without_a_slash_brings_its_name, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["src", "dst"]).says("cd+++++++++ src/");
+});
+
+synctest!(a_source_that_ends_in_a_dot_is_its_content, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["src/.", "dst"]).says(">f+++++++++ a");
+});
+
+synctest!(a_source_that_ends_in_dot_slash_is_its_content, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["src/d/./", "dst"]).says(">f+++++++++ x");
+});
+
+synctest!(a_source_that_ends_in_two_dots, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["src/d/y/..", "dst"]).says("y/z");
+});
+
+synctest!(many_slashes_are_one, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["src//d///", "dst//"]).says(">f+++++++++ x");
+});
+
+synctest!(absolute_operands, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["{W}/src/", "{W}/dst"]).exits(0);
+});
+
+synctest!(a_single_file_is_renamed, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-ai"], &["src/a", "renamed"]).says(">f+++++++++ a");
+});
+
+synctest!(a_single_file_into_a_directory, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&["-ai"], &["src/a", "dst"]).says(">f+++++++++ a");
+});
+
+synctest!(a_single_file_into_a_directory_to_be, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-ai"], &["src/a", "new/"]).says("created directory new");
+});
+
+synctest!(a_single_file_over_another_name, |w: World| {
+    w.source("a=new").dest("b=old");
+    w.agree_paths(&["-ai"], &["src/a", "dst/b"]).exits(0);
+});
+
+synctest!(a_single_symlink_is_renamed, |w: World| {
+    w.source("l->target");
+    w.agree_paths(&["-ai"], &["src/l", "renamed"]).exits(0);
+});
+
+synctest!(a_single_empty_directory_without_a_slash, |w: World| {
+    w.source("e/");
+    w.agree_paths(&["-ai"], &["src/e", "renamed"]).exits(0);
+});
+
+synctest!(a_single_full_directory_is_not_renamed, |w: World| {
+    w.source("d/x");
+    w.agree_paths(&["-ai"], &["src/d", "new"]).says("d/x");
+});
+
+synctest!(two_files_make_the_destination_a_directory, |w: World| {
+    w.source("a b");
+    w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).says("created directory new");
+});
+
+synctest!(two_files_onto_a_file_are_refused, |w: World| {
+    w.source("a b").dest("f");
+    w.agree_paths(&["-ai"], &["src/a", "src/b", "dst/f"]).exits(3).warns("destination must be a directory");
+});
+
+synctest!(a_directory_onto_a_file_is_refused, |w: World| {
+    w.source("a b").dest("f");
+    w.agree_paths(&["-ai"], &["src/", "dst/f"]).exits(3);
+});
+
+synctest!(a_file_onto_a_name_with_a_slash_that_is_a_file, |w: World| {
+    w.source("a").dest("f");
+    w.agree_paths(&["-ai"], &["src/a", "dst/f/"]);
+});
+
+synctest!(a_missing_parent_of_the_destination, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-ai"], &["src/", "no/such/place"]).exits(11).warns("mkdir");
+});
+
+synctest!(mkpath_makes_all_parents, |w: World| {
+    w.source("a b");
+    w.agree_paths(&["-ai", "--mkpath"], &["src/", "no/such/place"]).exits(0);
+});
+
+synctest!(mkpath_for_a_single_file, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-ai", "--mkpath"], &["src/a", "no/such/name"]).exits(0);
+});
+
+synctest!(mkpath_for_a_single_file_with_a_slash, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-ai", "--mkpath"], &["src/a", "no/such/name/"]).exits(0);
+});
+
+synctest!(several_sources_are_merged_and_the_first_wins, |w: World| {
+    w.source("a=first d/x").tree("two", "a=second! b d/x=other d/y").dest("");
+    w.agree_paths(&["-ai"], &["src/", "two/", "dst/"]).says("d/y");
+});
+
+synctest!(several_sources_in_the_other_order, |w: World| {
+    w.source("a=first d/x").tree("two", "a=second! b d/x=other d/y").dest("");
+    w.agree_paths(&["-ai"], &["two/", "src/", "dst/"]).says("d/y");
+});
+
+synctest!(the_same_source_twice, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-ai"], &["src/", "src/", "dst/"]).exits(0);
+});
+
+synctest!(several_sources_are_listed_in_the_order_of_names, |w: World| {
+    w.source("b a d/x c/y").dest("");
+    w.agree_paths(&["-ai"], &["src/d", "src/b", "src/c", "src/a", "dst/"]).exits(0);
+});
+
+synctest!(a_file_and_a_directory_of_one_name_from_two_sources, |w: World| {
+    w.source("n").tree("two", "n/x").dest("");
+    w.stderr_unordered().agree_paths(&["-ai"], &["src/", "two/", "dst/"]);
+});
+
+// ── --relative ──────────────────────────────────────────────────────────────────────────────────
+synctest!(relative_keeps_the_path, |w: World| {
+    w.source("d/y/z d/x").dest("");
+    w.agree_paths(&["-aiR"], &["src/d/y", "dst"]).says("src/d/y/z");
+});
+
+synctest!(relative_cuts_at_slash_dot_slash, |w: World| {
+    w.source("d/y/z d/x").dest("");
+    w.agree_paths(&["-aiR"], &["src/./d/y", "dst"]).says("d/y/z").never_says("src");
+});
+
+synctest!(relative_cuts_at_the_last_slash_dot_slash, |w: World| {
+    w.source("d/y/z").dest("");
+    w.agree_paths(&["-aiR"], &["./src/./d/./y/z", "dst"]).exits(0);
+});
+
+synctest!(relative_with_an_absolute_source, |w: World| {
+    w.source("d/y/z").dest("");
+    w.agree_paths(&["-aiR"], &["{W}/src/./d/y/z", "dst"]).says("d/y/z");
+});
+
+synctest!(relative_gives_implied_directories_their_attributes, |w: World| {
+    w.build("src", |t| {
+        t.dir("d").mode(0o750).mtime(-50);
+        t.dir("d/y").mode(0o711).mtime(-40);
+        t.file("d/y/z", "z");
+    });
+    w.dest("d/kept");
+    w.agree_paths(&["-aiR"], &["src/./d/y/z", "dst"]).says("d/y/z");
+});
+
+synctest!(relative_without_implied_directories, |w: World| {
+    w.build("src", |t| {
+        t.dir("d").mode(0o750).mtime(-50);
+        t.dir("d/y").mode(0o711).mtime(-40);
+        t.file("d/y/z", "z");
+    });
+    w.dest("d/kept");
+    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./d/y/z", "dst"]).says("d/y/z");
+});
+
+synctest!(relative_with_several_sources_of_one_parent, |w: World| {
+    w.source("d/y/z d/x e/f").dest("");
+    w.agree_paths(&["-aiR"], &["src/./d/y", "src/./d/x", "src/./e/f", "dst"]).exits(0);
+});
+
+synctest!(relative_with_a_symlink_among_the_parents, |w: World| {
+    w.source("real/f link->real").dest("");
+    w.agree_paths(&["-aiR"], &["src/./link/f", "dst"]);
+});
+
+// ── --dirs ──────────────────────────────────────────────────────────────────────────────────────
+synctest!(dirs_brings_only_the_top, |w: World| {
+    w.source(TREE).dest("");
+    w.agree(&["-dlpti"]).says("cd+++++++++ d/").never_says("d/x");
+});
+
+synctest!(dirs_without_a_slash_brings_the_empty_directory, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-di"], &["src/d", "dst"]).says("d/").never_says("d/x");
+});
+
+synctest!(old_dirs, |w: World| {
+    w.source(TREE).dest("");
+    w.agree(&["--old-dirs", "-lpti"]).never_says("d/x");
+});
+
+synctest!(archive_without_recursion, |w: World| {
+    w.source(TREE).dest("");
+    w.agree(&["-a", "--no-r", "-i"]);
+});
+
+// ── order ───────────────────────────────────────────────────────────────────────────────────────
+synctest!(files_come_before_directories_and_names_sort_as_bytes, |w: World| {
+    w.source("foo/x foo-bar/x foo.x foo-a foo0 Foo _foo b/c/d b/a b.c b-c/x a~ a B/y").dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(directories_sort_as_if_they_ended_in_a_slash, |w: World| {
+    w.source("foo/x foo-bar/x foo.d/x foo0/x foo!/x").dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(high_bytes_sort_after_ascii, |w: World| {
+    w.build("src", |t| {
+        for name in [&b"z"[..], b"\x80", b"\xff", b"\xc3\xa9", b"a\x01", b"a", b"a b"] {
+            t.file(name, "x");
+        }
+        t.file(b"\xff\xfe/f", "x");
+        t.file(b"y/f\x7f", "x");
+    });
+    w.dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(order_without_incremental_recursion, |w: World| {
+    w.source("b/c/d b/a a/z c foo/x foo-bar/x").dest("");
+    w.agree(&["-ai", "--no-inc-recursive"]).exits(0);
+});
+
+// ── names ───────────────────────────────────────────────────────────────────────────────────────
+synctest!(names_that_are_not_utf_8, |w: World| {
+    w.build("src", |t| {
+        t.file(b"caf\xe9", "latin");
+        t.file(b"\xf0\x28\x8c\x28/\xff", "garbage");
+        t.symlink(b"link\xfe", b"caf\xe9");
+    });
+    w.agree(&["-ai"]).says("caf\\#351");
+});
+
+synctest!(names_with_newlines_and_controls, |w: World| {
+    w.build("src", |t| {
+        for name in [
+            "new\nline",
+            "tab\tname",
+            "cr\rname",
+            "esc\x1b[1m",
+            "bell\x07",
+            "back\\slash",
+            "back\\#012",
+            "-dash",
+            " lead",
+            "trail ",
+        ] {
+            t.file(name, name);
+        }
+        t.dir("dir\nline");
+    });
+    w.agree(&["-ai"]).says("new\\#012line");
+});
+
+synctest!(names_of_options_and_shells, |w: World| {
+    w.source("--delete -n $HOME `id` a;b a&b *?[] 'q' ~ #h a:b").dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_name_of_255_bytes, |w: World| {
+    let (file, dir) = ("f".repeat(255), "d".repeat(255));
+    w.source(&format!("{file} {dir}/{file} {dir}/x"));
+    w.agree(&["-ai"]).exits(0);
+    w.source(&format!("{dir}/{file}=changed@9"));
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_path_near_the_limit_of_the_kernel, |w: World| {
+    let deep = ["component".repeat(20).as_str(); 20].join("/");
+    w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_path_beyond_the_limit_of_the_kernel, |w: World| {
+    let deep = ["component".repeat(20).as_str(); 25].join("/");
+    w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
+    w.stderr_unordered().once().no_dry_run().agree(&["-a"]).exits(23);
+});
+
+synctest!(a_path_with_a_colon_behind_a_slash_is_local, |w: World| {
+    w.source("a:b").dest("");
+    w.agree_paths(&["-ai"], &["./src/a:b", "dst/"]).says("a:b");
+});
+
+synctest!(a_source_after_two_dashes, |w: World| {
+    w.tree("-x", "a").dest("");
+    w.agree_paths(&["-ai"], &["--", "-x", "dst/"]).exits(0);
+});
+
+// ── trees in trees ──────────────────────────────────────────────────────────────────────────────
+synctest!(a_destination_inside_the_source, |w: World| {
+    w.source("a d/x").tree("src/backup", "");
+    w.once().no_dry_run().agree_paths(&["-ai", "--exclude=/backup"], &["src/", "src/backup/"]).exits(0);
+});
+
+synctest!(a_source_inside_the_destination, |w: World| {
+    w.source("a d/x in/b");
+    w.agree_paths(&["-ai"], &["src/in/", "src/"]).exits(0);
+});
+
+synctest!(a_tree_onto_itself, |w: World| {
+    w.source(TREE);
+    w.agree_paths(&["-ai", "--delete"], &["src/", "src/"]).exits(0);
+});
+
+synctest!(a_tree_onto_itself_with_all_times_ignored, |w: World| {
+    w.source("a b=text");
+    w.agree_paths(&["-aiI"], &["src/", "src/"]).exits(0);
+});
+
+synctest!(a_destination_that_is_a_symlink_to_a_directory, |w: World| {
+    w.source("a d/x").tree("real", "old").tree(".", "dst->real");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "dst/"]).exits(0);
+});
+
+synctest!(a_destination_that_is_a_symlink_without_a_slash, |w: World| {
+    w.source("a d/x").tree("real", "old").tree(".", "dst->real");
+    w.agree_paths(&["-ai"], &["src/", "dst"]).exits(0);
+});
+
+synctest!(a_source_that_is_a_symlink_to_a_directory, |w: World| {
+    w.source("d/x l->d").dest("");
+    w.agree_paths(&["-ai"], &["src/l", "dst"]).says("cL");
+    w.agree_paths(&["-ai"], &["src/l/", "dst"]).says("x");
+});
+
+synctest!(a_large_file_arrives_whole, |w: World| {
+    w.source("big*3000000 block*131072 odd*131073");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(many_files_arrive_in_order, |w: World| {
+    let names: Vec<_> = (0..300).map(|n| format!("d{}/f{n}", n % 17)).collect();
+    w.source(&names.join(" "));
+    w.once().agree(&["-ai"]).exits(0);
+});
+
+synctest!(options_may_follow_the_operands, |w: World| {
+    w.source("a d/x").dest("");
+    w.agree_paths(&["-a"], &["src/", "dst/", "-i"]).says(">f+++++++++ a");
+});
+
+synctest!(a_few_hundred_empty_directories, |w: World| {
+    let names: Vec<_> = (0..100).map(|n| format!("d{n}/e{n}/")).collect();
+    w.source(&names.join(" ")).dest("d5/old d7=file");
+    w.once().agree(&["-ai", "--delete"]).exits(0);
+});

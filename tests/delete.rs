@@ -1,0 +1,260 @@
+//! Deleting: what goes, when, in which order, and what is spared.
+
+use crate::kit::{World, synctest};
+
+/// A destination with strangers at every depth.
+fn strangers(w: &World) {
+    w.source("a m/b m/n/c z/d").dest("a old m/b m/old m/n/old m/p/q/r m/p/s z/d x/y/z x/w b~ A");
+}
+
+/// Declares a case that mirrors onto [`strangers`].
+macro_rules! mirrors {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            strangers(&w);
+            w.agree(&["-ai", $($option),+]).exits(0).says("*deleting   old");
+        });
+    };
+}
+
+synctest!(delete_spares_what_the_sender_excludes, |w: World| {
+    w.source("keep a.o").dest("keep old b.o");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"]).says("*deleting   old").never_says("b.o");
+});
+
+mirrors!(delete_takes_children_before_their_directory, ["--delete"]);
+mirrors!(del_is_delete_during, ["--del"]);
+mirrors!(delete_during_said_in_full, ["--delete-during"]);
+mirrors!(delete_before_deletes_all_first, ["--delete-before"]);
+mirrors!(delete_delay_deletes_at_the_end, ["--delete-delay"]);
+mirrors!(delete_after_deletes_at_the_end, ["--delete-after"]);
+mirrors!(delete_excluded_alone_means_delete, ["--delete-excluded"]);
+mirrors!(delete_without_incremental_recursion, ["--delete", "--no-inc-recursive"]);
+mirrors!(delete_with_prune_empty_dirs, ["--delete", "-m"]);
+mirrors!(delete_with_delay_updates, ["--delete", "--delay-updates"]);
+mirrors!(delete_told_verbosely, ["--delete", "-v"]);
+
+synctest!(delete_in_either_identity, as both, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete"]).exits(0);
+});
+
+synctest!(delete_told_with_names_only, |w: World| {
+    strangers(&w);
+    w.agree(&["-av", "--delete"]).says("deleting x/y/z\n");
+});
+
+synctest!(delete_is_silent_without_v, |w: World| {
+    strangers(&w);
+    w.agree(&["-a", "--delete"]).never_says("x");
+});
+
+synctest!(delete_of_every_kind, as root, |w: World| {
+    w.source("a").build("dst", |t| {
+        t.text("f l->f p| d/ d/e h==f dangling->nowhere");
+        t.char_device("null", 1, 3);
+        t.block_device("loop", 7, 0);
+        t.socket("sock");
+    });
+    w.agree(&["-ai", "--delete", "--stats"]).says("Number of deleted files: 10 (reg: 3, dir: 1, link: 2, dev: 2, special: 2)");
+});
+
+synctest!(delete_does_not_follow_symlinks, |w: World| {
+    w.source("a").dest("l->../outside d/m->../../outside").tree("outside", "precious");
+    w.agree(&["-ai", "--delete"]).says("*deleting   l");
+});
+
+synctest!(delete_without_recursion_is_refused, |w: World| {
+    strangers(&w);
+    w.once()
+        .agree(&["-lpti", "--delete"])
+        .exits(1)
+        .warns("--delete does not work without --recursive (-r) or --dirs (-d).");
+});
+
+synctest!(delete_with_dirs_looks_only_at_the_top, |w: World| {
+    strangers(&w);
+    w.agree(&["-dti", "--delete"]).says("*deleting   old").never_says("m/old");
+});
+
+synctest!(delete_spares_directories_outside_the_sources, |w: World| {
+    strangers(&w);
+    w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"]).says("*deleting   m/old").never_says("   old");
+});
+
+synctest!(a_single_file_deletes_nothing, |w: World| {
+    strangers(&w);
+    w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"]).never_says("deleting");
+});
+
+synctest!(several_sources_delete_what_none_of_them_has, |w: World| {
+    w.source("a d/x").tree("more", "b d/y").dest("a b c d/x d/y d/z");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "more/", "dst/"]).says("*deleting   d/z");
+});
+
+synctest!(relative_deletes_only_below_what_is_named, |w: World| {
+    w.source("m/n/c").dest("src/old src/m/old src/m/n/old src/m/n/c");
+    w.agree_paths(&["-aiR", "--delete"], &["src/m/n", "dst"]).says("*deleting   src/m/n/old").never_says("m/old\n*");
+});
+
+synctest!(max_delete_stops_and_exits_25, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete", "--max-delete=3"]).exits(25).warns("Deletions stopped due to --max-delete limit");
+});
+
+synctest!(max_delete_0_deletes_nothing_and_tells, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete", "--max-delete=0"]).exits(25);
+});
+
+synctest!(max_delete_that_suffices, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete", "--max-delete=100"]).exits(0);
+});
+
+synctest!(max_delete_minus_1_is_no_limit_but_zero, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete", "--max-delete=-1"]);
+});
+
+synctest!(max_delete_with_each_timing_before, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete-before", "--max-delete=2"]).exits(25);
+});
+
+synctest!(max_delete_with_each_timing_after, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete-after", "--max-delete=2"]).exits(25);
+});
+
+synctest!(max_delete_with_each_timing_delay, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete-delay", "--max-delete=2"]).exits(25);
+});
+
+synctest!(max_delete_without_delete_is_idle, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--max-delete=0"]).exits(0);
+});
+
+synctest!(a_directory_with_protected_content_stays, |w: World| {
+    w.source("a").dest("a gone/x gone/y.o gone/in/z.o");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
+});
+
+synctest!(a_directory_with_protected_content_stays_when_quiet, |w: World| {
+    w.source("a").dest("a gone/x gone/y.o");
+    w.agree(&["-a", "--delete", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
+});
+
+synctest!(protected_content_with_delete_delay, |w: World| {
+    w.source("a").dest("a gone/x gone/y.o gone/in/z.o");
+    w.agree(&["-ai", "--delete-delay", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
+});
+
+synctest!(an_unreadable_source_directory_switches_deletion_off, as user, |w: World| {
+    w.source("a closed/x open/y").dest("a old open/old closed/x closed/old");
+    w.build("src", |t| drop(t.dir("closed").mode(0o000)));
+    w.agree(&["-ai", "--delete"]).exits(23).says("IO error encountered -- skipping file deletion");
+});
+
+synctest!(ignore_errors_deletes_all_the_same, as user, |w: World| {
+    w.source("a closed/x open/y").dest("a old open/old closed/x closed/old");
+    w.build("src", |t| drop(t.dir("closed").mode(0o000)));
+    w.agree(&["-ai", "--delete", "--ignore-errors"]).exits(23).says("*deleting   old");
+});
+
+synctest!(an_unreadable_source_file_does_not_stop_deletion, as user, |w: World| {
+    w.source("a b").dest("old").build("src", |t| drop(t.file("shut", "x").mode(0)));
+    w.agree(&["-ai", "--delete"]).exits(23).says("*deleting   old");
+});
+
+synctest!(a_missing_argument_does_not_stop_deletion, |w: World| {
+    w.source("a").dest("a old");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"]).exits(23).says("*deleting   old");
+});
+
+synctest!(ignore_missing_args_is_no_error, |w: World| {
+    w.source("a").dest("a old");
+    w.agree_paths(&["-ai", "--ignore-missing-args"], &["src/a", "src/nowhere", "dst/"]).exits(0);
+});
+
+synctest!(delete_missing_args_deletes_them, |w: World| {
+    w.source("a").dest("a gone old");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "dst/"]).exits(0).says("*deleting   gone");
+});
+
+synctest!(delete_missing_args_keeps_a_full_directory, |w: World| {
+    w.source("a").dest("a gone/x empty/");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "src/empty", "dst/"]);
+});
+
+synctest!(delete_missing_args_with_force_takes_a_full_directory, |w: World| {
+    w.source("a").dest("a gone/x");
+    w.agree_paths(&["-ai", "--delete-missing-args", "--force"], &["src/a", "src/gone", "dst/"]).says("deleting   gone");
+});
+
+synctest!(a_directory_is_not_replaced_by_a_file_unasked, |w: World| {
+    w.source("a b").dest("a/x");
+    w.agree(&["-ai"]).exits(23).warns("could not make way for");
+});
+
+synctest!(an_empty_directory_is_replaced_by_a_file, |w: World| {
+    w.source("a b").dest("a/");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(force_replaces_a_full_directory_by_a_file, |w: World| {
+    w.source("a b").dest("a/x a/y/z");
+    w.agree(&["-ai", "--force"]).exits(0).says("a/y/z");
+});
+
+synctest!(delete_replaces_a_full_directory_by_a_file, |w: World| {
+    w.source("a b").dest("a/x a/y/z");
+    w.agree(&["-ai", "--delete"]).exits(0);
+});
+
+synctest!(a_full_directory_is_replaced_by_a_symlink, |w: World| {
+    w.source("a->b b").dest("a/x a/y/z");
+    w.agree(&["-ai", "--delete"]).exits(0);
+});
+
+synctest!(a_full_directory_of_protected_things_is_not_replaced, |w: World| {
+    w.source("a b").dest("a/x a/y.o");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(23);
+});
+
+synctest!(a_file_is_replaced_by_a_directory, |w: World| {
+    w.source("a/x a/y/z").dest("a");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_symlink_is_replaced_by_a_directory, |w: World| {
+    w.source("a/x").dest("a->../outside").tree("outside", "x=precious");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(kinds_change_places, |w: World| {
+    w.source("f l->f p| d/ s->d").dest("f->l l p->x d|  s/");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(existing_does_not_stop_deletion, |w: World| {
+    strangers(&w);
+    w.agree(&["-ai", "--delete", "--existing"]).says("*deleting   old");
+});
+
+synctest!(deletions_are_counted_by_kind, |w: World| {
+    strangers(&w);
+    w.agree(&["-a", "--delete", "--stats"]).says("Number of deleted files: 13 (reg: 9, dir: 4)");
+});
+
+synctest!(deletions_follow_the_order_of_names_not_of_kinds, |w: World| {
+    w.source("k").dest("k b a/x c/y d e/ foo foo-bar/f foo.x foo0");
+    w.agree(&["-ai", "--delete-before"]).says("deleting");
+});
+
+synctest!(a_delete_told_by_info_only, |w: World| {
+    strangers(&w);
+    w.agree(&["-a", "--delete", "--info=del"]).says("deleting x/w");
+});

@@ -1,0 +1,202 @@
+//! Bad input and bad luck: what is said, what is done all the same, and the code.
+
+use crate::kit::{World, synctest};
+
+/// A command line that is refused before anything is touched.
+macro_rules! refuses {
+    ($name:ident, $code:expr, $text:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("a d/b").dest("old");
+            w.once().no_dry_run().agree(&[$($option),+]).exits($code).warns($text);
+        });
+    };
+}
+
+refuses!(an_unknown_option, 1, "rsync: --bogus: unknown option", ["-a", "--bogus"]);
+refuses!(an_unknown_letter, 1, "unknown option", ["-aG"]);
+refuses!(an_abbreviated_option, 1, "rsync: --arch: unknown option", ["--arch"]);
+refuses!(an_option_with_an_argument_it_has_not, 1, "--archive", ["--archive=yes"]);
+refuses!(a_bad_max_size, 1, "--max-size=foo is invalid", ["-a", "--max-size=foo"]);
+refuses!(a_bad_min_size, 1, "--min-size=1X is invalid", ["-a", "--min-size=1X"]);
+refuses!(a_bad_modify_window, 1, "--modify-window=x: invalid numeric value", ["-a", "--modify-window=x"]);
+refuses!(a_bad_max_delete, 1, "--max-delete=x: invalid numeric value", ["-a", "--delete", "--max-delete=x"]);
+refuses!(a_bad_timeout, 1, "--timeout=x: invalid numeric value", ["-a", "--timeout=x"]);
+refuses!(a_bad_bwlimit, 1, "--bwlimit=foo is invalid", ["-a", "--bwlimit=foo"]);
+refuses!(a_bwlimit_below_its_least, 1, "--bwlimit=100b is too small", ["-a", "--bwlimit=100b"]);
+refuses!(a_bad_chmod, 1, "Invalid argument passed to --chmod (zz)", ["-a", "--chmod=zz"]);
+refuses!(a_bad_octal_chmod, 1, "--chmod (999)", ["-a", "--chmod=999"]);
+refuses!(a_bad_time_to_stop, 1, "invalid --stop-at format: foo", ["-a", "--stop-at=foo"]);
+refuses!(a_bad_while_to_stop, 1, "invalid --stop-after value: x", ["-a", "--stop-after=x"]);
+refuses!(a_suffix_with_a_slash, 1, "--suffix cannot contain slashes: a/b", ["-ab", "--suffix=a/b"]);
+refuses!(an_empty_suffix, 1, "--suffix cannot be empty without a --backup-dir", ["-ab", "--suffix="]);
+refuses!(a_bad_outbuf, 1, "Invalid --outbuf setting", ["-a", "--outbuf=z"]);
+refuses!(
+    inplace_with_a_partial_dir,
+    1,
+    "--inplace cannot be used with --partial-dir",
+    ["-a", "--inplace", "--partial-dir=x"]
+);
+refuses!(inplace_with_delayed_updates, 1, "cannot be used with", ["-a", "--inplace", "--delay-updates"]);
+refuses!(append_of_whole_files, 1, "--append cannot be used with --whole-file", ["-a", "--append", "-W"]);
+refuses!(
+    two_times_of_deletion,
+    1,
+    "You may not combine multiple --delete-WHEN options.",
+    ["-a", "--delete-before", "--delete-after"]
+);
+refuses!(a_usermap_without_a_colon, 1, "No colon found in --usermap: foo", ["-a", "--usermap=foo"]);
+refuses!(two_usermaps, 1, "usermap", ["-a", "--usermap=1:2", "--chown=3"]);
+refuses!(an_unknown_checksum, 4, "unknown checksum name", ["-ac", "--checksum-choice=crc"]);
+refuses!(an_unknown_stderr_mode, 1, "stderr", ["-a", "--stderr=nowhere"]);
+refuses!(an_unknown_debug_word, 1, "nonsense", ["-a", "--debug=nonsense"]);
+
+synctest!(an_option_without_its_argument, |w: World| {
+    w.once().no_dry_run().agree_paths(&["-e"], &[""; 0]).exits(1).warns("-e: missing argument");
+});
+
+synctest!(a_chown_to_nobody_known_is_only_told, |w: World| {
+    w.source("a").dest("");
+    w.stderr_unordered()
+        .agree(&["-ai", "--chown=nosuch:nosuch"])
+        .exits(0)
+        .warns("Unknown --usermap name on receiver: nosuch");
+});
+
+// ── operands ────────────────────────────────────────────────────────────────────────────────────
+synctest!(a_missing_source_is_told_and_the_rest_is_done, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&["-ai"], &["nowhere", "src/", "dst/"])
+        .exits(23)
+        .says(">f+++++++++ a")
+        .warns("link_stat \"{W}/nowhere\" failed");
+});
+
+synctest!(a_missing_source_alone, |w: World| {
+    w.dest("old");
+    w.agree_paths(&["-ai", "--delete"], &["nowhere/", "dst/"]).exits(23);
+});
+
+synctest!(several_missing_sources, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&["-ai"], &["one", "src/two", "src/d/three", "dst/"]).exits(23);
+});
+
+synctest!(a_file_with_a_slash_is_no_directory, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&["-ai"], &["src/a/", "dst/"]).exits(23);
+});
+
+synctest!(a_destination_below_a_file, |w: World| {
+    w.source("a").tree(".", "f");
+    w.agree_paths(&["-ai"], &["src/", "f/dst"]).warns("rsync");
+});
+
+synctest!(a_destination_below_nothing, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-ai"], &["src/", "no/such"])
+        .exits(11)
+        .warns("mkdir \"{W}/no/such\" failed: No such file or directory (2)");
+});
+
+synctest!(a_destination_that_may_not_be_made, as user, |w: World| {
+    w.source("a").build("shut", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
+    w.agree_paths(&["-ai"], &["src/", "shut/dst"]).exits(11).warns("Permission denied (13)");
+});
+
+synctest!(a_destination_that_is_a_dangling_symlink, |w: World| {
+    w.source("a").tree(".", "dst->nowhere");
+    w.stderr_unordered().agree(&["-ai"]);
+});
+
+synctest!(a_destination_that_is_a_symlink_to_itself, |w: World| {
+    w.source("a").tree(".", "dst->dst");
+    w.stderr_unordered().agree(&["-ai"]);
+});
+
+// ── things that cannot be read ──────────────────────────────────────────────────────────────────
+synctest!(an_unreadable_file, as user, |w: World| {
+    w.source("a z d/b").build("src", |t| drop(t.file("shut", "x").mode(0)));
+    w.dest("").agree(&["-ai"]).exits(23).warns("send_files failed to open \"{W}/src/shut\": Permission denied (13)");
+});
+
+synctest!(an_unreadable_file_that_is_up_to_date, as user, |w: World| {
+    w.source("a").build("src", |t| drop(t.file("shut", "x").mode(0)));
+    w.build("dst", |t| drop(t.file("shut", "x").mode(0)));
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(an_unreadable_file_under_checksums, as user, |w: World| {
+    w.source("a").build("src", |t| drop(t.file("shut", "x").mode(0)));
+    w.build("dst", |t| drop(t.file("shut", "x").mode(0)));
+    w.stderr_unordered().agree(&["-aic"]);
+});
+
+synctest!(an_unreadable_directory, as user, |w: World| {
+    w.source("a z d/b").build("src", |t| drop(t.dir("shut").mode(0)));
+    w.dest("").agree(&["-ai"]).exits(23).warns("opendir \"{W}/src/shut\" failed: Permission denied (13)");
+});
+
+synctest!(a_directory_that_can_be_listed_but_not_entered, as user, |w: World| {
+    w.build("src", |t| {
+        t.file("half/x", "x");
+        t.file("half/y", "y");
+        t.dir("half").mode(0o644);
+    });
+    w.dest("").stderr_unordered().agree(&["-ai"]).exits(23);
+});
+
+synctest!(an_unreadable_directory_in_the_destination, as user, |w: World| {
+    w.source("a d/b").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0)));
+    w.stderr_unordered().agree(&["-rti"]).exits(23);
+});
+
+synctest!(an_unreadable_directory_of_ours_in_the_destination, as user, |w: World| {
+    w.source("a d/b").build("dst", |t| drop(t.dir("d").mode(0)));
+    w.stderr_unordered().agree(&["-ai"]);
+});
+
+// ── a disk that is full ─────────────────────────────────────────────────────────────────────────
+synctest!(a_full_disk_keeps_what_was_whole, as root, |w: World| {
+    w.source("a b big*3000000").dest("");
+    w.mount_tmpfs("dst", 1 << 20);
+    w.dest("old");
+    w.stderr_unordered().once().no_dry_run().agree(&["-ai"]).exits(11).warns("No space left on device (28)");
+});
+
+synctest!(a_full_disk_keeps_the_old_file, as root, |w: World| {
+    w.source("big*3000000").dest("");
+    w.mount_tmpfs("dst", 1 << 20);
+    w.dest("big=old");
+    w.stderr_unordered().once().no_dry_run().agree(&["-ai"]).exits(11);
+});
+
+synctest!(a_read_only_file_system, as root, |w: World| {
+    w.source("a=new d/b l->a").dest("");
+    w.mount_tmpfs("dst", 1 << 20);
+    w.dest("a=older gone");
+    w.remount_read_only("dst");
+    w.stderr_unordered().agree(&["-ai", "--delete"]).exits(23).warns("Read-only file system (30)");
+});
+
+// ── attributes that cannot be set ───────────────────────────────────────────────────────────────
+synctest!(a_file_of_another_cannot_be_changed, as user, |w: World| {
+    w.source("a%600@9").build("dst", |t| drop(t.file("a", "a\n").owner(1, 1).mode(0o644)));
+    w.stderr_unordered().agree(&["-ai", "--size-only"]).exits(23).warns("Operation not permitted (1)");
+});
+
+synctest!(a_directory_of_another_cannot_be_touched, as user, |w: World| {
+    w.source("d/@9").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0o777)));
+    w.stderr_unordered().agree(&["-ai"]).exits(23);
+});
+
+synctest!(a_name_that_is_too_long_for_a_temporary_file_still_fits, |w: World| {
+    let name = "n".repeat(250);
+    w.source(&format!("{name}=new {}=new", "m".repeat(248))).dest(&format!("{name}=old!"));
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_backup_name_that_is_too_long, |w: World| {
+    let name = "n".repeat(255);
+    w.source(&format!("{name}=new a")).dest(&format!("{name}=old!"));
+    w.stderr_unordered().agree(&["-aib"]);
+});

@@ -1,0 +1,89 @@
+//! Lists of names: `--files-from` and what it implies.
+
+use crate::kit::{World, synctest};
+
+const TREE: &str = "a b d/x d/y/z d/y/w e/f top/in/deep l->a #h ;s";
+
+/// Runs with the list in a file.
+macro_rules! lists {
+    ($name:ident, $list:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source(TREE).dest("old d/old").file("list", $list);
+            w.agree(&["--files-from=list", $($option),+]);
+        });
+    };
+}
+
+lists!(the_names_in_a_list, "a\nd/x\n", ["-ai"]);
+lists!(names_in_any_order_are_sorted, "e/f\nb\nd/x\na\n", ["-ai"]);
+lists!(names_said_twice_count_once, "a\na\nd/x\n./a\n", ["-ai"]);
+lists!(a_directory_alone_is_made_empty, "d\n", ["-ai"]);
+lists!(a_directory_with_a_slash_brings_its_content, "d/\n", ["-ai"]);
+lists!(a_directory_with_recursion, "d\n", ["-air"]);
+lists!(the_top_itself, ".\n", ["-ai"]);
+lists!(the_top_with_a_slash, "./\n", ["-ai"]);
+lists!(the_top_with_recursion, "/\n", ["-air"]);
+lists!(comments_and_blank_lines, "# comment\n; comment\n\na\n#h\n", ["-ai"]);
+lists!(leading_slashes_are_dropped, "/a\n//d/x\n", ["-ai"]);
+lists!(two_dots_stay_inside, "../a\nd/../b\nd/y/../x\n", ["-ai"]);
+lists!(a_dot_in_the_middle_is_a_cut, "top/./in/deep\n", ["-ai"]);
+lists!(carriage_returns_end_lines_too, "a\r\nd/x\r\n", ["-ai"]);
+lists!(no_last_newline, "a\nd/x", ["-ai"]);
+lists!(an_empty_list, "", ["-ai"]);
+lists!(missing_names_are_told, "a\nnowhere\nd/gone\n", ["-ai"]);
+lists!(missing_names_ignored, "a\nnowhere\n", ["-ai", "--ignore-missing-args"]);
+lists!(missing_names_deleted, "a\nold\n", ["-ai", "--delete-missing-args"]);
+lists!(separated_by_nul, "a\0d/x\0#h\0", ["-ai", "--from0"]);
+lists!(without_relative_names_are_flat, "d/x\nd/y/z\na\n", ["-ai", "--no-R"]);
+lists!(without_implied_directories, "d/x\ne/f\n", ["-ai", "--no-implied-dirs"]);
+lists!(with_rules, "a\nb\nd/x\nd/y/z\n", ["-ai", "--exclude=b", "--exclude=z"]);
+lists!(with_an_excluded_parent, "d/x\nd/y/z\n", ["-ai", "--exclude=d"]);
+lists!(with_deletion_and_recursion, "d\n", ["-air", "--delete"]);
+lists!(with_deletion_of_a_slash_directory, "d/\n", ["-ai", "--delete"]);
+lists!(symlinks_in_a_list, "l\n", ["-ai"]);
+lists!(told_verbosely, "a\nd/x\n", ["-av"]);
+lists!(blanks_belong_to_names, " a\nb \n", ["-ai"]);
+lists!(listed_only, "a\nd/x\n", ["-a", "--list-only"]);
+
+synctest!(a_list_from_stdin, |w: World| {
+    w.source(TREE).dest("").stdin("a\nd/x\n");
+    w.agree(&["-ai", "--files-from=-"]).says("d/x");
+});
+
+synctest!(a_list_with_names_outside_ascii, |w: World| {
+    w.build("src", |t| drop(t.file(b"caf\xe9", "1")));
+    w.dest("").file("list", b"caf\xe9\n");
+    w.agree(&["-ai", "--files-from=list"]).exits(0);
+});
+
+synctest!(a_list_with_newlines_in_names, |w: World| {
+    w.build("src", |t| drop(t.file("new\nline", "1")));
+    w.dest("").file("list", "new\nline\0");
+    w.agree(&["-ai0", "--files-from=list"]).says("new\\#012line");
+});
+
+synctest!(a_list_below_a_source_without_a_slash, |w: World| {
+    w.source(TREE).dest("").file("list", "a\nd/x\n");
+    w.agree_paths(&["-ai", "--files-from=list"], &["src", "dst"]).exits(0);
+});
+
+synctest!(a_list_with_a_new_destination, |w: World| {
+    w.source(TREE).file("list", "d/x\n");
+    w.agree(&["-ai", "--files-from=list"]).says("created directory dst");
+});
+
+synctest!(a_list_that_cannot_be_read, |w: World| {
+    w.source(TREE).dest("");
+    w.once().agree(&["-ai", "--files-from=nowhere"]).exits(1).warns("failed to open files-from file");
+});
+
+synctest!(a_list_allows_one_source, |w: World| {
+    w.source(TREE).dest("").file("list", "a\n");
+    w.once().agree_paths(&["-ai", "--files-from=list"], &["src/", "src/d", "dst/"]).exits(1);
+});
+
+synctest!(a_long_list, |w: World| {
+    let names: Vec<_> = (0..200).map(|n| format!("d{}/f{n}", n % 13)).collect();
+    w.source(&names.join(" ")).dest("").file("list", names.join("\n"));
+    w.once().agree(&["-ai", "--files-from=list"]).exits(0);
+});

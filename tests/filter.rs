@@ -1,0 +1,430 @@
+//! Filter rules: what they match, on which side, and where they come from.
+
+use crate::kit::{World, synctest};
+
+/// A tree with something for most patterns: names that repeat at several depths, and near misses.
+const TREE: &str = "a.c a.h a.o b.o build/x.o build/x.c foo foo.x foo-bar/f lib/foo lib/a.c lib/deep/a.c lib/deep/a.o \
+     lib/deep/build/y lib/deep/foo/z empty/ x1 x2 xa [q] t/x?/u";
+
+/// The same tree on one side, and a destination with things that the source lacks.
+fn grown(w: &World) {
+    w.source(TREE)
+        .dest("a.c old.c old.o build/old.o build/old.c lib/old.o lib/deep/old.c gone/a.c gone/b.o gone/in/c.o");
+}
+
+/// Declares a case that copies [`TREE`] to an empty place under some rules.
+macro_rules! picks {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source(TREE);
+            w.agree(&["-ai", $($option),+]).exits(0);
+        });
+    };
+}
+
+/// Declares a case that mirrors [`TREE`] onto an older tree under some rules.
+macro_rules! mirrors {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            grown(&w);
+            w.agree(&["-ai", "--delete", $($option),+]).exits(0);
+        });
+    };
+}
+
+// ── patterns ────────────────────────────────────────────────────────────────────────────────────
+picks!(a_plain_name_matches_at_every_depth, ["--exclude=foo"]);
+picks!(a_leading_slash_anchors_at_the_top, ["--exclude=/foo"]);
+picks!(a_trailing_slash_matches_only_directories, ["--exclude=foo/"]);
+picks!(an_anchored_directory_goes_with_all_below, ["--exclude=/lib/"]);
+picks!(an_inner_slash_matches_the_tail_of_the_path, ["--exclude=deep/a.c"]);
+picks!(an_inner_slash_does_not_match_half_a_component, ["--exclude=eep/a.c"]);
+picks!(a_star_stays_in_its_component, ["--exclude=lib/*.c"]);
+picks!(a_star_in_the_middle_of_a_path, ["--exclude=/*/deep"]);
+picks!(two_stars_cross_slashes, ["--exclude=lib/**.c"]);
+picks!(two_stars_at_the_front, ["--exclude=**/a.o"]);
+picks!(two_stars_alone_match_everything, ["--exclude=**"]);
+picks!(two_stars_after_a_directory_keep_the_directory, ["--exclude=lib/**"]);
+picks!(three_stars_take_the_directory_too, ["--exclude=lib/***"]);
+picks!(three_stars_included_then_all_else_excluded, ["--include=/lib/***", "--exclude=*"]);
+picks!(a_question_mark_is_one_character, ["--exclude=x?"]);
+picks!(a_question_mark_never_matches_a_slash, ["--exclude=lib?foo"]);
+picks!(a_class_matches_one_of_a_range, ["--exclude=x[0-9]"]);
+picks!(a_negated_class_with_a_caret, ["--exclude=x[^0-9]"]);
+picks!(a_negated_class_with_an_exclamation_mark, ["--exclude=x[!0-9]"]);
+picks!(a_named_class, ["--exclude=x[[:alpha:]]"]);
+picks!(a_named_class_among_others, ["--exclude=[[:digit:]x]?"]);
+picks!(an_unclosed_class_matches_nothing, ["--exclude=x[0-9"]);
+picks!(a_bracket_escaped_beside_a_wildcard, ["--exclude=\\[q*"]);
+picks!(a_backslash_without_a_wildcard_is_itself, ["--exclude=\\[q]"]);
+picks!(a_bracket_as_class_of_a_bracket, ["--exclude=[[]q]"]);
+picks!(an_escaped_question_mark, ["--exclude=x\\?"]);
+picks!(a_wildcard_directory_pattern, ["--exclude=*/"]);
+picks!(files_of_one_kind_in_all_directories, ["--include=*/", "--include=*.c", "--exclude=*"]);
+picks!(
+    an_include_below_an_excluded_directory_is_never_seen,
+    ["--include=/lib/deep/a.c", "--exclude=/lib", "--exclude=*.o"]
+);
+picks!(
+    parents_must_be_included_one_by_one,
+    ["--include=/lib/", "--include=/lib/deep/", "--include=/lib/deep/a.c", "--exclude=*"]
+);
+picks!(the_first_match_wins, ["--include=a.o", "--exclude=*.o", "--include=b.o"]);
+picks!(names_starting_with_a_prefix_at_the_top, ["--exclude=/foo*"]);
+picks!(empty_directories_stay_without_m, ["--include=*/", "--exclude=*"]);
+picks!(m_prunes_what_the_rules_emptied, ["-m", "--include=*/", "--include=*.o", "--exclude=*"]);
+picks!(m_keeps_an_empty_directory_on_no_condition, ["-m"]);
+
+// ── the text of a rule ──────────────────────────────────────────────────────────────────────────
+picks!(a_filter_with_a_minus_excludes, ["-f", "- *.o"]);
+picks!(a_filter_with_an_underscore_for_the_blank, ["-f-_*.o"]);
+picks!(long_names_of_rules, ["--filter=include a.o", "--filter=exclude *.o"]);
+picks!(a_long_name_with_modifiers, ["--filter=exclude,! *.c", "-f+ */"]);
+picks!(a_rule_with_a_comma_before_its_modifiers, ["-f-,s *.o"]);
+picks!(an_exclude_may_say_include, ["--exclude=+ a.o", "--exclude=*.o"]);
+picks!(an_include_may_say_exclude, ["--include=- *.o"]);
+picks!(an_exclamation_mark_clears_what_was_said, ["--exclude=*.c", "-f!", "--exclude=*.o"]);
+picks!(an_exclude_that_is_an_exclamation_mark_clears, ["--exclude=*.c", "--exclude=!", "--exclude=*.o"]);
+picks!(a_negated_rule_matches_all_else, ["-f-! */", "-f+ */"]);
+picks!(a_negated_rule_on_files, ["-f+ */", "-f-! *.c"]);
+picks!(an_absolute_rule_sees_the_whole_path, ["-f-/ {W}/src/lib/foo"]);
+picks!(an_absolute_rule_does_not_see_the_transfer_path, ["-f-/ /lib/foo"]);
+
+synctest!(two_blanks_make_the_second_part_of_the_name, |w: World| {
+    w.build("src", |t| {
+        t.file(" lead", "1");
+        t.file("trail ", "2");
+        t.file("lead", "3");
+        t.file("trail", "4");
+    });
+    w.agree(&["-ai", "-f-  lead", "--exclude=trail "]).never_says("trail \n");
+});
+
+synctest!(names_outside_ascii_match_as_bytes, |w: World| {
+    w.build("src", |t| {
+        t.file(b"caf\xe9", "latin");
+        t.file("caf\u{e9}", "utf-8");
+        t.file("caf", "plain");
+    });
+    w.agree(&["-ai", "--exclude=caf?"]).says("caf\\#303\\#251");
+});
+
+synctest!(a_pattern_of_raw_bytes_matches_a_name_of_raw_bytes, |w: World| {
+    w.build("src", |t| {
+        t.file(b"caf\xe9", "latin");
+        t.file(b"caf\xe8", "latin");
+    });
+    w.agree(&[&b"-ai"[..], b"--exclude=caf\xe9"]).says("caf\\#350").never_says("351");
+});
+
+synctest!(upper_and_lower_case_are_different, |w: World| {
+    w.source("README readme Makefile");
+    w.agree(&["-ai", "--exclude=readme", "--exclude=[M]*"]).says("README");
+});
+
+synctest!(an_anchor_is_the_parent_when_the_source_has_no_slash, |w: World| {
+    w.source(TREE);
+    w.agree_paths(&["-ai", "--exclude=/foo", "--exclude=/src/a.c", "--exclude=src/b.o"], &["src", "dst"])
+        .says("src/foo");
+});
+
+synctest!(with_relative_the_anchor_is_the_whole_kept_path, |w: World| {
+    w.source(TREE);
+    w.agree_paths(&["-aiR", "--exclude=/lib/a.c", "--exclude=/src/lib/foo"], &["src/lib", "dst"]).says("src/lib/a.c");
+});
+
+synctest!(a_source_named_by_the_user_is_filtered_too, |w: World| {
+    w.source("a.o b.c").dest("");
+    w.agree_paths(&["-ai", "--exclude=*.o"], &["src/a.o", "src/b.c", "dst/"]).says("b.c");
+});
+
+// ── sides ───────────────────────────────────────────────────────────────────────────────────────
+mirrors!(an_exclude_hides_and_protects, ["--exclude=*.o"]);
+mirrors!(a_sender_rule_hides_but_does_not_protect, ["-f-s *.o"]);
+mirrors!(a_receiver_rule_protects_but_does_not_hide, ["-f-r *.o"]);
+mirrors!(hide_is_an_exclude_of_the_sender, ["-fH *.o"]);
+mirrors!(protect_is_an_exclude_of_the_receiver, ["-fP *.o"]);
+mirrors!(show_before_hide, ["-fS a.o", "-fH *.o"]);
+mirrors!(risk_before_protect, ["-fR /old.o", "-fP *.o"]);
+mirrors!(
+    long_names_of_the_sides,
+    ["--filter=hide *.h", "--filter=protect old.c", "--filter=show b.o", "--filter=risk old.o", "--exclude=*.o"]
+);
+mirrors!(a_rule_for_both_sides_said_twice, ["-f-sr *.o"]);
+mirrors!(delete_excluded_deletes_what_is_hidden, ["--delete-excluded", "--exclude=*.o"]);
+mirrors!(delete_excluded_spares_what_is_protected, ["--delete-excluded", "--exclude=*.o", "-fP old.o"]);
+mirrors!(delete_excluded_spares_receiver_rules, ["--delete-excluded", "-f-r *.o", "--exclude=*.c"]);
+mirrors!(an_excluded_file_keeps_a_directory_that_should_go, ["--exclude=b.o"]);
+mirrors!(a_perishable_rule_does_not_keep_a_directory, ["-f-p *.o"]);
+mirrors!(an_excluded_directory_is_spared_whole, ["--exclude=gone/"]);
+mirrors!(protection_below_a_directory_that_goes, ["-fP gone/in/c.o"]);
+
+// ── rules from files ────────────────────────────────────────────────────────────────────────────
+synctest!(a_list_of_excludes_with_comments_and_prefixes, |w: World| {
+    w.source(TREE).file("rules", "# comment\n; comment\n\n+ a.o\n*.o\n- /foo\n/lib/deep/\n");
+    w.agree(&["-ai", "--exclude-from=rules"]).says("a.o").never_says("b.o");
+});
+
+synctest!(a_list_of_includes, |w: World| {
+    w.source(TREE).file("rules", "*/\n*.c\n- x*\n");
+    w.agree(&["-ai", "--include-from=rules", "--exclude=*"]).never_says("a.h");
+});
+
+synctest!(a_list_without_a_last_newline_and_with_carriage_returns, |w: World| {
+    w.source(TREE).file("rules", "*.o\r\n*.c");
+    w.agree(&["-ai", "--exclude-from=rules"]).never_says("a.h.");
+});
+
+synctest!(a_list_clears_with_an_exclamation_mark, |w: World| {
+    w.source(TREE).file("rules", "*.o\n!\n*.c\n");
+    w.agree(&["-ai", "--exclude=*.h", "--exclude-from=rules"]).says("a.h");
+});
+
+synctest!(excludes_from_stdin, |w: World| {
+    w.source(TREE).stdin("*.o\n/lib\n");
+    w.agree(&["-ai", "--exclude-from=-"]).never_says("lib/");
+});
+
+synctest!(excludes_separated_by_nul, |w: World| {
+    w.source(TREE).file("rules", "*.o\0# no comment\0/lib\0");
+    w.agree(&["-ai", "--from0", "--exclude-from=rules"]).never_says("lib/");
+});
+
+synctest!(a_list_may_hold_blank_ends, |w: World| {
+    w.source("foo lib/foo").file("rules", "foo \n");
+    w.agree(&["-ai", "--exclude-from=rules"]).says("foo");
+});
+
+synctest!(a_merge_file_holds_full_rules, |w: World| {
+    w.source(TREE).file("rules", "# comment\nH *.o\nP old.c\n\n+ /lib/\n").dest("old.c old.o");
+    w.agree(&["-ai", "--delete", "-f. rules"]).says("deleting   old.o").never_says("old.c");
+});
+
+synctest!(a_merge_file_of_excludes_only, |w: World| {
+    w.source(TREE).file("rules", "*.o\n/foo\n");
+    w.agree(&["-ai", "-f.- rules"]).never_says("b.o");
+});
+
+synctest!(a_merge_file_of_includes_only, |w: World| {
+    w.source(TREE).file("rules", "a.o\n*/\n");
+    w.agree(&["-ai", "--filter=merge,+ rules", "--exclude=*"]).says("a.o");
+});
+
+synctest!(a_merge_file_split_at_blanks, |w: World| {
+    w.source(TREE).file("rules", "*.o *.c\n/foo");
+    w.agree(&["-ai", "-f.-w rules"]).never_says("b.o");
+});
+
+synctest!(a_merge_file_merges_another, |w: World| {
+    w.source(TREE).file("rules", ". more\n- *.h\n").file("more", "- *.o\n");
+    w.agree(&["-ai", "-f. rules"]).never_says("a.h");
+});
+
+synctest!(a_merge_file_from_stdin, |w: World| {
+    w.source(TREE).stdin("- *.o\n+ foo\n");
+    w.agree(&["-ai", "-f. -"]).never_says("a.o");
+});
+
+synctest!(a_merge_file_with_the_side_given_outside, |w: World| {
+    grown(&w);
+    w.file("rules", "*.o\n");
+    w.agree(&["-ai", "--delete", "-f.-s rules"]).says("deleting   old.o");
+});
+
+// ── rules per directory ─────────────────────────────────────────────────────────────────────────
+/// A tree with rule files on both sides at several depths.
+fn ruled(w: &World, top: &str, below: &str) {
+    grown(w);
+    w.build("src", |t| {
+        t.file(".rules", top);
+        t.file("lib/.rules", below);
+    });
+    w.build("dst", |t| {
+        t.file(".rules", top);
+        t.file("lib/.rules", below);
+    });
+}
+
+synctest!(per_directory_rules_reach_downward, |w: World| {
+    ruled(&w, "- *.o\n", "- *.c\n");
+    w.agree(&["-ai", "--delete", "-f: .rules"]).says("deleting   old.c");
+});
+
+synctest!(deeper_rules_come_before_inherited_ones, |w: World| {
+    ruled(&w, "- *.o\n", "+ a.o\n");
+    w.agree(&["-ai", "-f: .rules"]).says("lib/deep/a.o");
+});
+
+synctest!(anchors_in_a_rule_file_are_relative_to_its_directory, |w: World| {
+    ruled(&w, "- /foo\n", "- /deep/a.c\n");
+    w.agree(&["-ai", "-f: .rules"]).says("lib/foo").never_says("lib/deep/a.c");
+});
+
+synctest!(a_clear_in_a_rule_file_drops_the_inherited, |w: World| {
+    ruled(&w, "- *.o\n", "!\n- foo\n");
+    w.agree(&["-ai", "-f: .rules"]).says("lib/deep/a.o");
+});
+
+synctest!(rules_that_are_not_inherited, |w: World| {
+    ruled(&w, "- *.o\n", "- foo\n");
+    w.agree(&["-ai", "-f:n .rules"]).says("build/x.o");
+});
+
+synctest!(a_rule_file_that_excludes_itself, |w: World| {
+    ruled(&w, "- *.o\n", "- foo\n");
+    w.agree(&["-ai", "--delete", "-f:e .rules"]).never_says("+ .rules");
+});
+
+synctest!(rule_files_of_excludes_only, |w: World| {
+    ruled(&w, "*.o\n", "foo\n");
+    w.agree(&["-ai", "--delete", "-f:- .rules"]).never_says("a.o");
+});
+
+synctest!(rule_files_of_includes_only, |w: World| {
+    ruled(&w, "*.o\n*/\n", "foo\n");
+    w.agree(&["-ai", "-f:+ .rules", "--exclude=*"]).says("a.o");
+});
+
+synctest!(rule_files_split_at_blanks, |w: World| {
+    ruled(&w, "*.o /foo", "a.c deep/");
+    w.agree(&["-ai", "-f:w- .rules"]).never_says("a.o");
+});
+
+synctest!(rule_files_in_the_manner_of_cvs, |w: World| {
+    ruled(&w, "*.o /foo", "a.c deep");
+    w.agree(&["-ai", "-f:C .rules"]).never_says("a.o");
+});
+
+synctest!(rule_files_of_the_sender, |w: World| {
+    ruled(&w, "*.o\n", "foo\n");
+    w.agree(&["-ai", "--delete", "-f:s- .rules"]).says("deleting   old.o");
+});
+
+synctest!(rule_files_of_the_receiver, |w: World| {
+    ruled(&w, "*.o\n", "foo\n");
+    w.agree(&["-ai", "--delete", "-f:r- .rules"]).says("b.o").never_says("old.o");
+});
+
+synctest!(perishable_rule_files, |w: World| {
+    ruled(&w, "*.o\n", "foo\n");
+    w.agree(&["-ai", "--delete", "-f:p- .rules"]).never_says("deleting   old.o");
+});
+
+synctest!(rule_files_seen_only_after_they_arrived, |w: World| {
+    w.source("a.c build/x.o").dest("a.c old.o build/old.o");
+    w.build("src", |t| drop(t.file(".rules", "- *.o\n")));
+    w.agree(&["-ai", "--delete-after", "-f: .rules"]).never_says("old.o");
+});
+
+synctest!(rule_files_that_have_not_arrived_protect_nothing, |w: World| {
+    w.source("a.c build/x.o").dest("a.c old.o build/old.o");
+    w.build("src", |t| drop(t.file(".rules", "- *.o\n")));
+    w.agree(&["-ai", "--delete-before", "-f: .rules"]).says("deleting   old.o");
+});
+
+synctest!(a_rule_file_names_another_for_its_depths, |w: World| {
+    grown(&w);
+    w.build("src", |t| {
+        t.file(".rules", ": .local\n- *.h\n");
+        t.file("lib/.local", "- foo\n");
+        t.file("lib/deep/.local", "- a.c\n");
+    });
+    w.agree(&["-ai", "-f: .rules"]).never_says("lib/foo");
+});
+
+synctest!(rule_files_above_the_source_are_read_with_a_leading_slash, |w: World| {
+    w.source(TREE).file(".rules", "- *.o\n- /src/foo\n");
+    w.agree(&["-ai", "-f: /.rules"]).never_says("a.o");
+});
+
+synctest!(where_a_per_directory_rule_stands_matters, |w: World| {
+    ruled(&w, "+ b.o\n", "- a.c\n");
+    w.agree(&["-ai", "-f- a.o", "-f: .rules", "-f- *.o"]).says("b.o").never_says("a.o");
+});
+
+synctest!(upper_f_reads_rsync_filter_files, |w: World| {
+    grown(&w);
+    w.build("src", |t| {
+        t.file(".rsync-filter", "- *.o\n");
+        t.file("lib/.rsync-filter", "+ a.o\n- foo\n");
+    });
+    w.agree(&["-aiF"]).says(".rsync-filter");
+});
+
+synctest!(upper_f_twice_leaves_the_files_behind, |w: World| {
+    grown(&w);
+    w.build("src", |t| drop(t.file(".rsync-filter", "- *.o\n")));
+    w.agree(&["-aiFF", "--delete"]).never_says(".rsync-filter");
+});
+
+// ── the manner of CVS ───────────────────────────────────────────────────────────────────────────
+const JUNK: &str = "a.c a.o a.bak tags core .git/config CVS/Root RCS/x .svn/e #x .#y x~ old.orig .nse_1 a.elc cvslog.1 sub/b.o sub/c.ln \
+     ,e _$z lib.a x.so x.exe .make.state";
+
+synctest!(upper_c_leaves_junk_behind, |w: World| {
+    w.source(JUNK);
+    w.agree(&["-aiC"]).never_says("a.o");
+});
+
+synctest!(upper_c_does_not_delete_junk, |w: World| {
+    w.source("a.c").dest("a.c b.o gone/x.o keep/CVS/Root");
+    w.agree(&["-aiC", "--delete"]).says("deleting   gone/");
+});
+
+synctest!(upper_c_reads_cvsignore_files, |w: World| {
+    w.source("a.c a.tmp sub/b.tmp sub/c.tmp sub/c.keep");
+    w.build("src", |t| {
+        t.file(".cvsignore", "a.tmp *.c");
+        t.file("sub/.cvsignore", "c.*\n! b.tmp");
+    });
+    w.agree(&["-aiC"]).says("sub/");
+});
+
+synctest!(upper_c_reads_home_and_environment, |w: World| {
+    w.source(JUNK).home_file(".cvsignore", "*.c\n").env("CVSIGNORE", "tags2 sub");
+    w.agree(&["-aiC"]).never_says("sub/");
+});
+
+synctest!(upper_c_comes_after_all_other_rules, |w: World| {
+    w.source(JUNK);
+    w.agree(&["-aiC", "--include=a.o", "--include=/.git/"]).says("a.o");
+});
+
+synctest!(a_rule_may_take_the_list_of_cvs, |w: World| {
+    w.source(JUNK);
+    w.agree(&["-ai", "-f-C"]).never_says("a.o");
+});
+
+synctest!(a_rule_may_take_cvsignore_files_alone, |w: World| {
+    w.source(JUNK);
+    w.build("src", |t| drop(t.file(".cvsignore", "tags")));
+    w.agree(&["-ai", "-f:C"]).says("a.o").never_says("tags");
+});
+
+// ── rules for attribute names ───────────────────────────────────────────────────────────────────
+synctest!(rules_for_attribute_names, |w: World| {
+    w.needs_xattrs();
+    w.build("src", |t| drop(t.file("a", "1").xattr("user.keep", "1").xattr("user.drop", "2")));
+    w.agree(&["-aiX", "-f-x user.drop"]).exits(0);
+});
+
+// ── errors ──────────────────────────────────────────────────────────────────────────────────────
+/// Declares a case in which a rule is refused.
+macro_rules! refuses {
+    ($name:ident, $code:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("a.c").dest("").file("rules", "- *.o\nnonsense here\n");
+            w.once().no_dry_run().agree(&["-ai", $($option),+]).exits($code).warns("rsync error: ");
+        });
+    };
+}
+
+refuses!(an_unknown_rule, 1, ["-f", "foo bar"]);
+refuses!(an_unknown_modifier, 1, ["-f-q *.o"]);
+refuses!(a_rule_without_a_pattern, 1, ["-f-"]);
+refuses!(a_clear_with_more_behind_it, 1, ["-f! x"]);
+refuses!(an_unknown_rule_in_a_file, 1, ["-f. rules"]);
+refuses!(an_exclude_file_that_is_missing, 11, ["--exclude-from=nowhere"]);
+refuses!(an_include_file_that_is_missing, 11, ["--include-from=nowhere"]);
+refuses!(a_merge_file_that_is_missing, 11, ["-f. nowhere"]);
+refuses!(a_merge_rule_with_both_kinds, 1, ["-f.+- rules"]);

@@ -1,0 +1,267 @@
+//! What is told about a run: itemized lines, verbosity, formats, statistics, lists, logs.
+
+use crate::kit::{World, synctest};
+
+const TREE: &str = "a b=changed@5 d/x d/y/z=new! empty/ l->a m->b p| big*1234567";
+
+/// A source with something for each kind of line, and a destination that has part of it.
+fn partly(w: &World) {
+    w.source(TREE).dest("a b=change d/%700 d/y/z=old d/old l->b gone/in m->b p|");
+}
+
+macro_rules! tells {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            partly(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+// ── itemized ────────────────────────────────────────────────────────────────────────────────────
+tells!(itemized_once, ["-ai"]);
+tells!(itemized_twice_tells_the_unchanged_too, ["-aii"]);
+tells!(itemized_with_deletions, ["-ai", "--delete"]);
+tells!(itemized_and_verbose, ["-aiv"]);
+tells!(itemized_and_very_verbose, ["-aivv"]);
+tells!(itemized_without_times, ["-rlpi"]);
+tells!(itemized_with_checksums, ["-aic"]);
+tells!(itemized_with_ignored_times, ["-aiI"]);
+tells!(itemized_taken_back, ["-ai", "--no-i"]);
+tells!(itemized_and_quiet, ["-aiq"]);
+
+synctest!(itemized_letters_for_every_attribute, as root, |w: World| {
+    w.build("src", |t| {
+        t.file("mode", "1").mode(0o600);
+        t.file("user", "1").owner(7, 0);
+        t.file("group", "1").owner(0, 7);
+        t.file("time", "1").mtime(9);
+        t.file("size", "111");
+        t.file("all", "111").mode(0o600).owner(7, 7).mtime(9);
+        t.dir("dir").mode(0o700).owner(7, 7).mtime(9);
+        t.symlink("link", "mode").owner(7, 7).mtime(9);
+        t.fifo("fifo").mode(0o600).mtime(9);
+    });
+    w.dest("mode=1 user=1 group=1 time=1 size=1 all=1 dir/ link->mode fifo|");
+    w.agree(&["-ai"]).says(".f...p..... mode").says(">f.stpog... all");
+});
+
+// ── verbose ─────────────────────────────────────────────────────────────────────────────────────
+tells!(verbose_once, ["-av"]);
+tells!(verbose_twice, ["-avv"]);
+tells!(verbose_with_deletions, ["-av", "--delete"]);
+tells!(verbose_without_incremental_recursion, ["-av", "--no-inc-recursive"]);
+tells!(verbose_and_quiet, ["-avq"]);
+tells!(verbose_taken_back, ["-av", "--no-v"]);
+tells!(info_name, ["-a", "--info=name"]);
+tells!(info_name_twice, ["-a", "--info=name2"]);
+tells!(info_copy_del_and_misc, ["-a", "--delete", "--info=copy,del,misc"]);
+tells!(info_skip, ["-av", "--info=skip", "--existing"]);
+tells!(info_skip_twice, ["-a", "--info=skip2", "--ignore-existing"]);
+tells!(info_flist, ["-a", "--info=flist"]);
+tells!(info_flist_off, ["-av", "--info=flist0"]);
+tells!(info_name_off_under_v, ["-av", "--info=name0"]);
+tells!(info_nonreg_off, ["-rt", "--info=nonreg0"]);
+tells!(info_stats, ["-a", "--info=stats"]);
+tells!(info_stats_twice, ["-a", "--info=stats2"]);
+tells!(info_none, ["-av", "--info=none"]);
+tells!(info_symsafe, ["-a", "--safe-links", "--info=symsafe"]);
+tells!(info_remove, ["-a", "--remove-source-files", "--info=remove"]);
+tells!(info_backup, ["-ab", "--info=backup"]);
+tells!(info_mount_is_quiet_without_mounts, ["-ax", "--info=mount2"]);
+
+synctest!(verbose_with_a_new_destination, |w: World| {
+    w.source("a d/x");
+    w.agree(&["-av"]).says("created directory dst");
+});
+
+synctest!(verbose_with_several_sources, |w: World| {
+    w.source("a d/x").tree("two", "b").dest("");
+    w.agree_paths(&["-av"], &["src", "two/", "dst"]).exits(0);
+});
+
+synctest!(verbose_when_nothing_is_to_do, |w: World| {
+    w.source("a d/x").dest("a d/x");
+    w.agree(&["-av"]).says("sending incremental file list\n\nsent");
+});
+
+synctest!(info_help_is_a_list, |w: World| {
+    w.once().no_dry_run().agree_paths(&["--info=help"], &[""; 0]).exits(0).says("PROGRESS");
+});
+
+synctest!(an_unknown_info_word, |w: World| {
+    w.source("a").dest("");
+    w.once().agree(&["-a", "--info=nonsense"]).exits(1).warns("nonsense");
+});
+
+// ── formats ─────────────────────────────────────────────────────────────────────────────────────
+tells!(format_name_and_link, ["-a", "--out-format=%n%L"]);
+tells!(format_itemize_and_more, ["-a", "--delete", "--out-format=%i|%o|%n|%L"]);
+tells!(format_without_itemize_has_plain_deletions, ["-a", "--delete", "--out-format=<%n>"]);
+tells!(format_length_and_permissions, ["-a", "--out-format=%l %B %n"]);
+tells!(format_with_widths, ["-a", "--out-format=[%10l][%-10l][%'l][%20n][%-20n]"]);
+tells!(format_with_digit_groups, ["-a", "--out-format=%'l %''l %'''l"]);
+tells!(format_times_of_files, ["-a", "--out-format=%M %n"]);
+tells!(format_owner, ["-a", "--out-format=%U:%G %n"]);
+tells!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
+tells!(format_percent, ["-a", "--out-format=100%% %n"]);
+tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
+tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
+tells!(format_bytes_moves_the_line, ["-a", "--out-format=%b %n"]);
+tells!(format_checksum_of_nothing_but_width, ["-a", "--no-p", "--out-format=%n"]);
+tells!(format_old_name, ["-a", "--log-format=%n"]);
+tells!(format_empty, ["-a", "--out-format="]);
+tells!(format_now, ["-a", "--out-format=%t %n"]);
+tells!(format_with_v, ["-av", "--out-format=%n"]);
+tells!(format_with_i_after_it, ["-a", "--out-format=%n!", "-i"]);
+
+// ── statistics ──────────────────────────────────────────────────────────────────────────────────
+tells!(statistics, ["-a", "--stats"]);
+tells!(statistics_with_deletions, ["-a", "--stats", "--delete"]);
+tells!(statistics_in_plain_digits, ["-a", "--stats", "--no-h"]);
+tells!(statistics_in_units, ["-a", "--stats", "-h"]);
+tells!(statistics_in_binary_units, ["-a", "--stats", "-hh"]);
+tells!(statistics_with_v, ["-av", "--stats"]);
+tells!(statistics_with_upper_h, ["-aH", "--stats", "-i"]);
+
+synctest!(statistics_of_nothing, |w: World| {
+    w.source("").dest("");
+    w.agree(&["-a", "--stats"]).says("Number of files: 1 (dir: 1)");
+});
+
+synctest!(sizes_at_the_edges_of_units, |w: World| {
+    w.source("a*999 b*1000 c*1001 d*1023 e*1024 f*9999 g*10000 h*99999 i*100000 j*999999 k*1000000").dest("");
+    w.agree(&["-a", "--out-format=%l|%'l|%''l|%'''l|%n"]).exits(0);
+});
+
+// ── progress ────────────────────────────────────────────────────────────────────────────────────
+synctest!(progress_of_files, |w: World| {
+    w.source("a b=text d/x big*300000").dest("a");
+    w.agree(&["-a", "--progress", "--no-inc-recursive"]).says("to-chk=");
+});
+
+synctest!(progress_with_upper_p, |w: World| {
+    w.source("a b=text").dest("");
+    w.agree(&["-aP", "--no-inc-recursive"]).says("to-chk=");
+});
+
+synctest!(progress_of_the_whole, |w: World| {
+    w.source("a b=text d/x").dest("");
+    w.agree(&["-a", "--info=progress2", "--no-inc-recursive"]).exits(0);
+});
+
+synctest!(progress_and_itemize, |w: World| {
+    w.source("a= b=text").dest("");
+    w.agree(&["-ai", "--progress", "--no-inc-recursive"]).exits(0);
+});
+
+// ── lists ───────────────────────────────────────────────────────────────────────────────────────
+macro_rules! lists {
+    ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+]) => {
+        synctest!($name, |w: World| {
+            w.source(TREE).dest("kept");
+            w.agree_paths(&[$($option),+], &[$($operand),+]).exits(0);
+        });
+    };
+}
+
+lists!(a_source_alone_is_listed, ["-a"], ["src/"]);
+lists!(a_source_alone_is_listed_without_recursion, ["--no-r"], ["src/"]);
+lists!(a_directory_alone_is_one_line, ["-t"], ["src"]);
+lists!(a_file_alone_is_listed, ["-t"], ["src/big"]);
+lists!(list_only_with_a_destination, ["-a", "--list-only"], ["src/", "dst/"]);
+lists!(list_only_in_plain_digits, ["-a", "--list-only", "--no-h"], ["src/"]);
+lists!(list_only_in_units, ["-a", "--list-only", "-h"], ["src/"]);
+lists!(list_only_without_links_has_no_targets, ["-r", "--list-only"], ["src/"]);
+lists!(list_only_obeys_rules, ["-a", "--list-only", "--exclude=d"], ["src/"]);
+lists!(list_only_verbose, ["-av", "--list-only"], ["src/"]);
+lists!(list_only_with_itemize, ["-ai", "--list-only"], ["src/"]);
+
+synctest!(list_only_of_all_kinds, as root, |w: World| {
+    w.build("src", |t| {
+        t.char_device("null", 1, 3).mode(0o6666);
+        t.block_device("loop", 7, 200);
+        t.file("sticky", "").mode(0o1777);
+        t.file("set", "").mode(0o6644);
+        t.socket("s");
+    });
+    w.agree_paths(&["-a", "--list-only"], &["src/"]).exits(0);
+});
+
+synctest!(list_only_of_a_missing_argument, |w: World| {
+    w.source("a");
+    w.agree_paths(&["-a", "--list-only", "--delete-missing-args"], &["src/a", "src/gone"]).exits(0);
+});
+
+// ── names with odd bytes ────────────────────────────────────────────────────────────────────────
+fn odd(w: &World) {
+    w.build("src", |t| {
+        t.file(b"caf\xe9", "1");
+        t.file("caf\u{e9}", "2");
+        t.file("new\nline", "3");
+        t.file("tab\there", "4");
+        t.file("back\\#012", "5");
+        t.symlink("l", b"to\n\xe9");
+    });
+    w.build("dst", |t| drop(t.file(b"gone\xff\n", "6")));
+}
+
+macro_rules! escapes {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            odd(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+escapes!(escaped_in_itemized_lines, ["-ai", "--delete"]);
+escapes!(escaped_in_verbose_lines, ["-av", "--delete"]);
+escapes!(eight_bit_output_keeps_high_bytes, ["-ai8", "--delete"]);
+escapes!(escaped_in_formats, ["-a", "--out-format=%n|%f|%L"]);
+escapes!(escaped_in_lists, ["-a", "--list-only"]);
+escapes!(eight_bit_output_in_lists, ["-a8", "--list-only"]);
+
+// ── logs ────────────────────────────────────────────────────────────────────────────────────────
+macro_rules! logs {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("a b=changed@5 d/x l->a").dest("a b=change");
+            w.once().no_dry_run().agree(&["--log-file=run.log", $($option),+]).exits(0);
+        });
+    };
+}
+
+logs!(a_log_tells_what_v_would, ["-a"]);
+logs!(a_log_beside_itemized_lines, ["-ai"]);
+logs!(a_log_with_a_format, ["-a", "--log-file-format=%o %n %l"]);
+logs!(a_log_of_a_dry_run, ["-an"]);
+logs!(a_log_when_quiet, ["-aq"]);
+logs!(a_log_with_statistics, ["-a", "--stats"]);
+
+synctest!(a_log_of_deletions, |w: World| {
+    w.source("a").dest("a old");
+    w.once().no_dry_run().agree(&["-a", "--delete", "--log-file=run.log"]).exits(0);
+});
+
+synctest!(a_log_of_errors, |w: World| {
+    w.source("a").dest("");
+    w.once().no_dry_run().agree_paths(&["-a", "--log-file=run.log"], &["src/", "nowhere", "dst/"]).exits(23);
+});
+
+synctest!(buffering_modes_change_nothing, |w: World| {
+    partly(&w);
+    for mode in ["--outbuf=N", "--outbuf=L", "--outbuf=B"] {
+        w.agree(&["-ai", mode]).exits(0);
+    }
+});
+
+synctest!(all_messages_to_stderr, |w: World| {
+    w.source("a d/x").dest("");
+    w.agree(&["-ai", "--stderr=all"]).exits(0);
+});
+
+synctest!(errors_through_the_client, |w: World| {
+    w.source("a d/x").dest("");
+    w.agree_paths(&["-ai", "--stderr=client"], &["src/", "nowhere", "dst/"]).exits(23);
+});

@@ -1,0 +1,159 @@
+//! Shows where two texts or two trees differ.
+
+use super::tree::Snapshot;
+
+/// Lines of context around a difference.
+const CONTEXT: usize = 3;
+
+/// Compares line by line: `-` is what rsync has, `+` what the program under test has. `None` if equal.
+pub fn lines(wanted: &str, got: &str) -> Option<String> {
+    if wanted == got {
+        return None;
+    }
+    let (wanted, got): (Vec<&str>, Vec<&str>) = (wanted.split('\n').collect(), got.split('\n').collect());
+    let common = common_lengths(&wanted, &got);
+    let (mut i, mut j) = (0, 0);
+    let mut marked = Vec::new();
+    while i < wanted.len() || j < got.len() {
+        if i < wanted.len() && j < got.len() && wanted[i] == got[j] {
+            marked.push((' ', wanted[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if j == got.len() || (i < wanted.len() && common[i + 1][j] >= common[i][j + 1]) {
+            marked.push(('-', wanted[i]));
+            i += 1;
+        } else {
+            marked.push(('+', got[j]));
+            j += 1;
+        }
+    }
+    Some(near_changes(&marked))
+}
+
+/// One of rsync's voices on stdout.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Voice {
+    /// The sender: banners, items, summaries.
+    Items,
+    /// The generator, about entries that it does not ask for or deletes.
+    Remarks,
+    /// Several processes, each about the files that it has dealt with: a set without an order.
+    Confirmations,
+}
+
+/// Compares two outputs in which several of rsync's processes speak.
+///
+/// How their voices mix is chance. So each voice must have its order, and, where `deletions_float`, a deletion must
+/// come before the first item of its directory. Deletions at the beginning or the end have their fixed place.
+pub fn stdout(wanted: &str, got: &str, deletions_float: bool) -> Option<String> {
+    let said_by = |text: &str, voice: Voice| {
+        let lines = text.split('\n').filter(|line| voice_of(line, deletions_float) == voice);
+        let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+        if voice == Voice::Confirmations {
+            lines.sort();
+        }
+        lines
+    };
+    let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations];
+    let each_agrees = voices.iter().all(|&voice| said_by(wanted, voice) == said_by(got, voice));
+    if each_agrees && (!deletions_float || deletions_come_first(got)) { None } else { lines(wanted, got) }
+}
+
+fn voice_of(line: &str, deletions_float: bool) -> Voice {
+    if line.starts_with("sender removed ") || line.starts_with("backed up ") {
+        Voice::Confirmations
+    } else if is_remark(line) || deletions_float && is_deletion(line) {
+        Voice::Remarks
+    } else {
+        Voice::Items
+    }
+}
+
+fn is_deletion(line: &str) -> bool {
+    const BEGIN: [&str; 4] = [
+        "*deleting",
+        "deleting ",
+        "cannot delete non-empty directory: ",
+        "IO error encountered -- skipping file deletion",
+    ];
+    BEGIN.iter().any(|word| line.starts_with(word))
+}
+
+/// Tells whether the generator says this about an entry that it does not ask for.
+fn is_remark(line: &str) -> bool {
+    const BEGIN: [&str; 3] = ["skipping non-regular file ", "ignoring unsafe symlink ", "not creating new "];
+    const END: [&str; 5] = [" is uptodate", " exists", " is newer", " is over max-size", " is under min-size"];
+    BEGIN.iter().any(|word| line.starts_with(word)) || END.iter().any(|word| line.ends_with(word))
+}
+
+/// Tells whether no deletion in a directory comes after an item of that directory.
+fn deletions_come_first(text: &str) -> bool {
+    let mut begun = std::collections::BTreeSet::new();
+    text.split('\n').all(|line| {
+        match line.strip_prefix("*deleting   ").or_else(|| line.strip_prefix("deleting ")) {
+            Some(gone) => !begun.contains(parent(gone)),
+            None if is_deletion(line) || voice_of(line, true) != Voice::Items => true,
+            None => {
+                let itemized = line.get(11..12) == Some(" ") && line.starts_with(['<', '>', 'c', 'h', '.']);
+                let told = if itemized { &line[12..] } else { line };
+                let name = told.split(" -> ").next().unwrap_or(told);
+                // A directory's own line comes before its deletions. Without itemizing, a blank tells a banner.
+                if !name.ends_with('/') && (itemized || !name.contains(' ')) {
+                    begun.insert(parent(name));
+                }
+                true
+            }
+        }
+    })
+}
+
+fn parent(name: &str) -> &str {
+    let name = name.trim_end_matches('/');
+    name.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+/// Compares two trees, path by path. `None` if equal.
+pub fn trees(wanted: &Snapshot, got: &Snapshot) -> Option<String> {
+    let mut told = String::new();
+    let mut paths: Vec<_> = wanted.keys().chain(got.keys()).collect();
+    paths.sort();
+    paths.dedup();
+    for path in paths {
+        match (wanted.get(path), got.get(path)) {
+            (Some(a), Some(b)) if a == b => {}
+            (a, b) => {
+                a.into_iter().for_each(|line| told += &format!("    - {line}\n"));
+                b.into_iter().for_each(|line| told += &format!("    + {line}\n"));
+            }
+        }
+    }
+    (!told.is_empty()).then_some(told)
+}
+
+/// `table[i][j]` is the length of the longest common subsequence of `a[i..]` and `b[j..]`.
+fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
+    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            table[i][j] = if a[i] == b[j] { table[i + 1][j + 1] + 1 } else { table[i + 1][j].max(table[i][j + 1]) };
+        }
+    }
+    table
+}
+
+/// Keeps the changed lines and a few around each.
+fn near_changes(marked: &[(char, &str)]) -> String {
+    let mut told = String::new();
+    let mut gap = false;
+    for (at, (mark, line)) in marked.iter().enumerate() {
+        let around = &marked[at.saturating_sub(CONTEXT)..marked.len().min(at + CONTEXT + 1)];
+        if around.iter().all(|(mark, _)| *mark == ' ') {
+            gap = true;
+            continue;
+        }
+        if std::mem::take(&mut gap) {
+            told += "      …\n";
+        }
+        told += &format!("    {mark} {line}\n");
+    }
+    told
+}

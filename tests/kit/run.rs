@@ -1,0 +1,90 @@
+//! Runs a program the way a case wants it and collects what it said.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::Who;
+
+/// The ordinary user, a number that no account has.
+pub const USER: u32 = 12345;
+/// No run takes this long; one that does hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How both programs are run.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// On whose behalf.
+    pub who: Who,
+    /// The home directory.
+    pub home: PathBuf,
+    /// The file creation mask.
+    pub umask: u32,
+    /// What the program reads from its standard input.
+    pub stdin: Vec<u8>,
+    /// Variables beyond the usual ones.
+    pub env: Vec<(String, String)>,
+}
+
+/// What a program did, as far as its parent sees it.
+pub struct Output {
+    /// What it wrote to its standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to its standard error.
+    pub stderr: Vec<u8>,
+    /// Its exit code; 1000 more than the signal if one ended it.
+    pub exit: i32,
+}
+
+/// Runs `program` in `cwd` and waits for its end.
+pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Output {
+    // The mask belongs to the process: a shell sets it for us where it is not the common one.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{:o}", surroundings.umask)]).arg(program);
+    command.args(argv.iter().cloned().map(OsString::from_vec)).current_dir(cwd).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.envs([("LC_ALL", "C"), ("TZ", "UTC")]).env("HOME", &surroundings.home);
+    command.envs(surroundings.env.iter().map(|(key, value)| (key, value)));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    if surroundings.who == Who::User && rustix::process::geteuid().is_root() {
+        // As root, `uid` drops the supplementary groups too.
+        command.uid(USER).gid(USER);
+    }
+    let mut child = command.spawn().expect("a shell can be started");
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    // A program that ends without reading breaks the pipe; that is its right.
+    let _ = stdin.write_all(&surroundings.stdin);
+    drop(stdin);
+    collect(child, program)
+}
+
+fn collect(child: Child, program: &Path) -> Output {
+    let group = Pid::from_child(&child);
+    let (done, ended) = channel();
+    let waiter = std::thread::spawn(move || {
+        let output = child.wait_with_output();
+        let _ = done.send(());
+        output
+    });
+    let hangs = ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+    if hangs {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let output = waiter.join().expect("waiting does not panic").expect("a child can be waited for");
+    assert!(
+        !hangs,
+        "{} hangs: killed after {PATIENCE:?}\nstdout: {}\nstderr: {}",
+        program.display(),
+        output.stdout.escape_ascii(),
+        output.stderr.escape_ascii()
+    );
+    let exit = output.status.code().or(output.status.signal().map(|n| 1000 + n)).expect("a child that ended has one");
+    Output { stdout: output.stdout, stderr: output.stderr, exit }
+}

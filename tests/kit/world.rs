@@ -1,0 +1,453 @@
+//! Two twin worlds: rsync works in one, the program under test in the other, and then they must be equal.
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid};
+
+use super::build::Tree;
+use super::mask::{Mask, OwnMask};
+use super::run::{Output, Surroundings, USER, run};
+use super::tree::{Lens, Snapshot, snapshot};
+use super::{Route, Who, diff, oracle, skip};
+
+/// Coarse file times lag behind the clock; nothing a case builds is this young.
+const CLOCK_SLACK_SECS: i64 = 5;
+
+/// A scratch directory with two twins of the same length of name, each with `src`, `dst` and whatever a case adds.
+///
+/// All methods that describe the case return the world, so that they chain. Settings stay until changed.
+pub struct World {
+    name: String,
+    route: Route,
+    scratch: Option<tempfile::TempDir>,
+    twins: [PathBuf; 2],
+    surroundings: RefCell<Surroundings>,
+    lens: Cell<Lens>,
+    dry_run: Cell<bool>,
+    again: Cell<bool>,
+    stderr_ordered: Cell<bool>,
+    own_mask: Cell<Option<OwnMask>>,
+    /// File systems mounted for this case.
+    mounts: RefCell<Vec<PathBuf>>,
+}
+
+/// What both programs did in the real run, masked; lets a case show that it tests what it says.
+pub struct Agreed {
+    stdout: String,
+    stderr: String,
+    exit: i32,
+}
+
+/// One program's run and the world it left.
+struct Seen {
+    stdout: String,
+    stderr: String,
+    exit: i32,
+    tree: Snapshot,
+    logs: String,
+}
+
+impl World {
+    /// Makes an empty world. Cases get theirs from `synctest!`.
+    pub fn new(name: &str, route: Route, who: Who) -> World {
+        if who == Who::Root && !rustix::process::geteuid().is_root() {
+            skip("needs the super-user");
+        }
+        // What the kit itself makes gets the modes it asks for.
+        rustix::process::umask(Mode::from(0o022));
+        let scratch = tempfile::Builder::new().prefix("sparsync-").tempdir_in(oracle::scratch());
+        let scratch = scratch.expect("scratch can be written");
+        let (home, twins) = (scratch.path().join("home"), ["oracle", "tested"].map(|n| scratch.path().join(n)));
+        for dir in twins.iter().chain([&home]) {
+            std::fs::create_dir(dir).expect("a new directory can be made");
+        }
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(scratch.path(), open).expect("chmod of our own directory");
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+        let now_secs = since_epoch.as_secs() as i64 - CLOCK_SLACK_SECS;
+        World {
+            name: name.to_owned(),
+            route,
+            scratch: Some(scratch),
+            twins,
+            surroundings: RefCell::new(Surroundings { who, home, umask: 0o022, stdin: Vec::new(), env: Vec::new() }),
+            lens: Cell::new(Lens { blocks: false, atimes: false, now_secs }),
+            dry_run: Cell::new(true),
+            again: Cell::new(true),
+            stderr_ordered: Cell::new(true),
+            own_mask: Cell::new(None),
+            mounts: RefCell::default(),
+        }
+    }
+
+    // ── what there is ───────────────────────────────────────────────────────────────────────────
+
+    /// Adds to `src` what the text describes; the language is in `kit/build.rs`.
+    pub fn source(&self, text: &str) -> &Self {
+        self.tree("src", text)
+    }
+
+    /// Adds to `dst` what the text describes. Without a call there is no `dst`.
+    pub fn dest(&self, text: &str) -> &Self {
+        self.tree("dst", text)
+    }
+
+    /// Adds to the tree `name` what the text describes; `.` is the world itself.
+    pub fn tree(&self, name: &str, text: &str) -> &Self {
+        self.build(name, |tree| tree.text(text))
+    }
+
+    /// Adds to the tree `name` what cannot be said as text.
+    pub fn build(&self, name: &str, how: impl FnOnce(&Tree)) -> &Self {
+        how(&Tree::open(&self.twins, name.as_bytes()));
+        self
+    }
+
+    /// Puts a file into the world beside the trees: a list, rules.
+    pub fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
+        self.build(".", |tree| drop(tree.file(path, content)))
+    }
+
+    /// Puts a file into the home directory.
+    pub fn home_file(&self, path: &str, content: &str) -> &Self {
+        std::fs::write(self.surroundings.borrow().home.join(path), content).expect("home can be written");
+        self
+    }
+
+    /// Mounts a file system of `len_bytes` on the directory `path` of each twin; skips the case where that cannot be.
+    pub fn mount_tmpfs(&self, path: &str, len_bytes: usize) -> &Self {
+        for twin in &self.twins {
+            let place = twin.join(path);
+            if !mount(&["-t", "tmpfs", "-o", &format!("size={len_bytes},mode=755"), "none"], &place) {
+                skip("no file system can be mounted");
+            }
+            self.mounts.borrow_mut().push(place);
+        }
+        self
+    }
+
+    /// Makes what [`World::mount_tmpfs`] mounted read-only.
+    pub fn remount_read_only(&self, path: &str) -> &Self {
+        for twin in &self.twins {
+            assert!(mount(&["-o", "remount,ro"], &twin.join(path)), "what was mounted can be remounted");
+        }
+        self
+    }
+
+    // ── how it runs and what is compared ────────────────────────────────────────────────────────
+
+    /// Gives both programs this to read.
+    pub fn stdin(&self, bytes: impl AsRef<[u8]>) -> &Self {
+        self.surroundings.borrow_mut().stdin = bytes.as_ref().to_owned();
+        self
+    }
+
+    /// Sets a variable for both programs.
+    pub fn env(&self, key: &str, value: &str) -> &Self {
+        self.surroundings.borrow_mut().env.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets the umask of both programs; 022 otherwise.
+    pub fn umask(&self, mask: u32) -> &Self {
+        self.surroundings.borrow_mut().umask = mask;
+        self
+    }
+
+    /// Leaves out the second identical run.
+    pub fn once(&self) -> &Self {
+        self.again.set(false);
+        self
+    }
+
+    /// Leaves out the dry run that goes before.
+    pub fn no_dry_run(&self) -> &Self {
+        self.dry_run.set(false);
+        self
+    }
+
+    /// Compares the lines of stderr as a set: for messages of several of rsync's processes.
+    pub fn stderr_unordered(&self) -> &Self {
+        self.stderr_ordered.set(false);
+        self
+    }
+
+    /// Compares the blocks that files occupy.
+    pub fn compare_blocks(&self) -> &Self {
+        self.lens.set(Lens { blocks: true, ..self.lens.get() });
+        self
+    }
+
+    /// Compares atimes.
+    pub fn compare_atimes(&self) -> &Self {
+        self.lens.set(Lens { atimes: true, ..self.lens.get() });
+        self
+    }
+
+    /// Applies a further mask to each line of output, after the usual ones; `None` drops the line.
+    pub fn mask_with(&self, mask: OwnMask) -> &Self {
+        self.own_mask.set(Some(mask));
+        self
+    }
+
+    // ── when it cannot run ──────────────────────────────────────────────────────────────────────
+
+    /// Skips the case where the oracle is older than `version`.
+    pub fn needs_rsync(&self, version: &str) -> &Self {
+        let found = oracle::version();
+        if found < oracle::Version::parse(version) {
+            skip(&format!("needs an rsync of {version} as the oracle, this is {found}"));
+        }
+        self
+    }
+
+    /// Skips the case where the scratch file system does not store `user.*` attributes.
+    pub fn needs_xattrs(&self) -> &Self {
+        self.probe("user.sparsync", b"1", "extended attributes")
+    }
+
+    /// Skips the case where the scratch file system does not store ACLs.
+    pub fn needs_acls(&self) -> &Self {
+        // The smallest ACL: version 2, then owner, group and other.
+        const MINIMAL: &[u8] =
+            b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+        self.probe("system.posix_acl_access", MINIMAL, "ACLs")
+    }
+
+    fn probe(&self, key: &str, value: &[u8], what: &str) -> &Self {
+        let file = self.scratch_dir().join("probe");
+        std::fs::write(&file, "").expect("scratch can be written");
+        if fs::lsetxattr(&file, key, value, fs::XattrFlags::empty()).is_err() {
+            skip(&format!("{} does not store {what}", oracle::scratch().display()));
+        }
+        self
+    }
+
+    // ── the question ────────────────────────────────────────────────────────────────────────────
+
+    /// Runs both with `options` on `src/` and `dst/`; they must agree in everything.
+    pub fn agree<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
+        self.agree_paths(options, &["src/", "dst/"])
+    }
+
+    /// Runs both with `options` and operands that are paths from the world's directory; `{W}` names that.
+    pub fn agree_paths<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], operands: &[B]) -> Agreed {
+        let owned = |args: &[&[u8]]| args.iter().map(|arg| arg.to_vec()).collect::<Vec<_>>();
+        let options = owned(&options.iter().map(AsRef::as_ref).collect::<Vec<_>>());
+        let operands = owned(&operands.iter().map(AsRef::as_ref).collect::<Vec<_>>());
+        let dry = options.iter().any(|option| is_dry(option));
+        if self.dry_run.get() && !dry {
+            let options = [&[b"-n".to_vec()], &options[..]].concat();
+            self.compare("the dry run", &self.route.argv(&options, &operands));
+        }
+        let argv = self.route.argv(&options, &operands);
+        let agreed = self.compare("the run", &argv);
+        if self.again.get() {
+            self.compare("the second run", &argv);
+        }
+        agreed
+    }
+
+    fn compare(&self, phase: &str, argv: &[Vec<u8>]) -> Agreed {
+        if self.surroundings.borrow().who == Who::User && rustix::process::geteuid().is_root() {
+            self.twins.iter().for_each(|twin| give_away(twin));
+        }
+        log_argv(argv);
+        let [wanted, got] =
+            [(oracle::rsync(), 0), (oracle::under_test(), 1)].map(|(program, i)| self.see(program, argv, i));
+        let mut differences = String::new();
+        if wanted.exit != got.exit {
+            differences += &format!("  exit\n    - {}\n    + {}\n", wanted.exit, got.exit);
+        }
+        let mut section = |title: &str, difference: Option<String>| {
+            differences += &difference.map(|d| format!("  {title}\n{d}")).unwrap_or_default();
+        };
+        section("stderr", diff::lines(&wanted.stderr, &got.stderr));
+        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, deletes_meanwhile(argv)));
+        section(
+            "tree (kind, mode, owner, mtime, path, content, attributes, links)",
+            diff::trees(&wanted.tree, &got.tree),
+        );
+        section("logs", diff::lines(&wanted.logs, &got.logs));
+        if !differences.is_empty() {
+            self.fail(phase, argv, &differences);
+        }
+        Agreed { stdout: wanted.stdout, stderr: wanted.stderr, exit: wanted.exit }
+    }
+
+    fn see(&self, program: &Path, argv: &[Vec<u8>], twin: usize) -> Seen {
+        let twin = &self.twins[twin];
+        let surroundings = self.surroundings.borrow();
+        let argv: Vec<_> = argv.iter().map(|arg| put_world(arg, twin)).collect();
+        let before = Surroundings { stdin: put_world(&surroundings.stdin, twin), ..surroundings.clone() };
+        let Output { stdout, stderr, exit } = run(program, &argv, twin, &before);
+        let mask = Mask {
+            world: twin,
+            home: &surroundings.home,
+            now_secs: self.lens.get().now_secs,
+            own: self.own_mask.get(),
+        };
+        let mut stderr = mask.text(&stderr);
+        if !self.stderr_ordered.get() {
+            let mut lines: Vec<_> = stderr.split('\n').collect();
+            lines.sort_unstable();
+            stderr = lines.join("\n");
+        }
+        Seen {
+            stdout: mask.text(&stdout),
+            stderr,
+            exit,
+            tree: snapshot(twin, self.lens.get()),
+            logs: logs(twin, &mask),
+        }
+    }
+
+    fn fail(&self, phase: &str, argv: &[Vec<u8>], differences: &str) -> ! {
+        let Surroundings { who, umask, .. } = &*self.surroundings.borrow();
+        let words: Vec<_> = argv.iter().map(|arg| quote(arg)).collect();
+        let kept = match std::env::var_os("SPARSYNC_KEEP") {
+            Some(_) => format!("look: {}", self.scratch_dir().display()),
+            None => "SPARSYNC_KEEP=1 keeps the trees".to_owned(),
+        };
+        panic!(
+            "{}: {phase} differs (route {:?}, who {who:?}, umask {umask:03o})\n  $ rsync {}\n  - is {}, + is {}\n{differences}  {kept}\n",
+            self.name,
+            self.route,
+            words.join(" "),
+            oracle::rsync().display(),
+            oracle::under_test().display(),
+        )
+    }
+
+    fn scratch_dir(&self) -> &Path {
+        self.scratch.as_ref().expect("a world has its directory until it is dropped").path()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for place in self.mounts.borrow().iter() {
+            let _ = Command::new("umount").arg(place).output();
+        }
+        if std::thread::panicking()
+            && std::env::var_os("SPARSYNC_KEEP").is_some()
+            && let Some(scratch) = self.scratch.take()
+        {
+            let _kept = scratch.keep();
+        }
+        if let Some(scratch) = &self.scratch
+            && !rustix::process::geteuid().is_root()
+        {
+            // What a case has closed to its owner could not be removed.
+            let _ = Command::new("chmod").args(["-R", "u+rwX"]).arg(scratch.path()).output();
+        }
+    }
+}
+
+impl Agreed {
+    /// Checks the exit code on which both agreed.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.exit, code, "the case does not show what it says; stderr was:\n{}", self.stderr);
+        self
+    }
+
+    /// Checks that stdout has `text` somewhere.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Self {
+        assert!(self.stdout.contains(text), "the case does not show {text:?}; stdout was:\n{}", self.stdout);
+        self
+    }
+
+    /// Checks that stdout does not have `text`.
+    #[track_caller]
+    pub fn never_says(self, text: &str) -> Self {
+        assert!(!self.stdout.contains(text), "the case shows {text:?}; stdout was:\n{}", self.stdout);
+        self
+    }
+
+    /// Checks that stderr has `text` somewhere.
+    #[track_caller]
+    pub fn warns(self, text: &str) -> Self {
+        assert!(self.stderr.contains(text), "the case does not show {text:?}; stderr was:\n{}", self.stderr);
+        self
+    }
+}
+
+/// Tells whether an argument asks for a dry run already.
+fn is_dry(option: &[u8]) -> bool {
+    let letters = option.strip_prefix(b"-").filter(|letters| letters.iter().all(u8::is_ascii_alphabetic));
+    option == b"--dry-run" || letters.is_some_and(|letters| letters.contains(&b'n'))
+}
+
+/// Tells whether deletions are told while items are; at the beginning or the end they have their fixed place.
+fn deletes_meanwhile(argv: &[Vec<u8>]) -> bool {
+    const APART: [&[u8]; 3] = [b"--delete-before", b"--delete-delay", b"--delete-after"];
+    argv.iter().any(|arg| arg.starts_with(b"--del")) && !argv.iter().any(|arg| APART.contains(&&arg[..]))
+}
+
+/// Replaces `{W}` by the path of the twin.
+fn put_world(bytes: &[u8], twin: &Path) -> Vec<u8> {
+    const PLACE: &[u8] = b"{W}";
+    let mut put = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(PLACE.len()).position(|window| window == PLACE) {
+        put.extend_from_slice(&rest[..at]);
+        put.extend_from_slice(twin.as_os_str().as_encoded_bytes());
+        rest = &rest[at + PLACE.len()..];
+    }
+    put.extend_from_slice(rest);
+    put
+}
+
+/// Runs mount(8) and tells whether it worked.
+fn mount(args: &[&str], place: &Path) -> bool {
+    Command::new("mount").args(args).arg(place).output().is_ok_and(|output| output.status.success())
+}
+
+/// Gives everything of root's in a world to the ordinary user; what a case gave to others stays theirs.
+fn give_away(path: &Path) {
+    let stat = fs::lstat(path).expect("what was built exists");
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if stat.st_uid == 0 {
+        let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
+        fs::chownat(fs::CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).expect("root may chown");
+        if kind != FileType::Symlink {
+            fs::chmod(path, Mode::from_raw_mode(stat.st_mode)).expect("root may chmod");
+        }
+    }
+    if kind == FileType::Directory {
+        let entries = std::fs::read_dir(path).expect("root may look");
+        entries.for_each(|entry| give_away(&entry.expect("root may look").path()));
+    }
+}
+
+/// The lines of all logs in a world.
+fn logs(twin: &Path, mask: &Mask) -> String {
+    let entries = std::fs::read_dir(twin).expect("a world can be read").map(|e| e.expect("a world can be read"));
+    let mut paths: Vec<_> = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "log")).collect();
+    paths.sort();
+    paths.iter().map(|path| mask.text(&std::fs::read(path).expect("a log can be read"))).collect()
+}
+
+/// Notes which options were tried, for docs/OPTIONS.md.
+fn log_argv(argv: &[Vec<u8>]) {
+    use std::io::Write as _;
+    if let Some(list) = std::env::var_os("SPARSYNC_ARGV_LOG") {
+        let words: Vec<_> = argv.iter().map(|arg| quote(arg)).collect();
+        let file = std::fs::File::options().create(true).append(true).open(list);
+        let written = file.and_then(|mut file| file.write_all(format!("{}\n", words.join(" ")).as_bytes()));
+        written.expect("SPARSYNC_ARGV_LOG can be written");
+    }
+}
+
+/// Writes an argument so that it can be pasted into bash.
+fn quote(arg: &[u8]) -> String {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./=,:%+@{}".contains(b);
+    let text = arg.escape_ascii().to_string();
+    if !arg.is_empty() && arg.iter().all(plain) { text } else { format!("$'{text}'") }
+}

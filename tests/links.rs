@@ -1,0 +1,239 @@
+//! Symbolic links and hard links.
+
+use crate::kit::{World, synctest};
+
+// ── symlinks ────────────────────────────────────────────────────────────────────────────────────
+/// Symlinks of all kinds: inside, outside, dangling, to directories, absolute, climbing.
+const LINKS: &str = "a d/x d/y/z in->a up->../secret dir->d dangling->nowhere abs->/etc/hostname d/back->../a d/out->../../secret \
+     mid->d/../a outdir->../elsewhere self->.";
+
+/// [`LINKS`] with something outside for them to reach.
+fn links(w: &World) {
+    w.source(LINKS).dest("").tree(".", "secret").tree("elsewhere", "e/f");
+    // The same on every machine.
+    w.build("src", |t| {
+        t.remove("abs");
+        t.symlink("abs", "/dev/null");
+    });
+}
+
+macro_rules! follows {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            links(&w);
+            w.stderr_unordered().agree(&[$($option),+]);
+        });
+    };
+}
+
+follows!(symlinks_are_skipped_aloud_unless_asked_for, ["-rti"]);
+follows!(symlinks_are_skipped_quietly_with_q, ["-rtq"]);
+follows!(symlinks_are_copied_as_symlinks, ["-rlti"]);
+follows!(symlinks_without_times, ["-rli"]);
+follows!(safe_links_skips_what_leads_outside, ["-rlti", "--safe-links"]);
+follows!(safe_links_tells_with_v, ["-rltv", "--safe-links"]);
+follows!(copy_unsafe_links_copies_what_leads_outside, ["-rlti", "--copy-unsafe-links"]);
+follows!(copy_unsafe_links_without_links, ["-rti", "--copy-unsafe-links"]);
+follows!(copy_unsafe_links_tells_with_vv, ["-rltvv", "--copy-unsafe-links", "--exclude=outdir"]);
+follows!(copy_dirlinks_follows_directories_only, ["-rltik", "--exclude=self"]);
+follows!(munge_links_disarms_symlinks, ["-rlti", "--munge-links"]);
+follows!(archive_takes_links, ["-ai"]);
+follows!(no_links_takes_them_out_of_archive, ["-ai", "--no-links"]);
+follows!(links_and_safe_links_and_delete, ["-ai", "--safe-links", "--delete"]);
+
+synctest!(copy_links_follows_everything, |w: World| {
+    links(&w);
+    w.agree(&["-rtiL", "--exclude=self"]).exits(23).warns("symlink has no referent");
+});
+
+synctest!(copy_links_without_dangling_ones, |w: World| {
+    w.source("a d/x l->a k->d d/m->../a").dest("");
+    w.agree(&["-aiL"]).exits(0);
+});
+
+synctest!(copy_links_replaces_the_symlink_in_the_destination, |w: World| {
+    w.source("a l->a k->d d/x").dest("a l->a k->d d/x");
+    w.agree(&["-aiL"]).exits(0);
+});
+
+synctest!(a_symlink_with_another_target_is_replaced, |w: World| {
+    w.source("a b l->b").dest("a b l->a");
+    w.agree(&["-ai"]).says("cL");
+});
+
+synctest!(a_symlink_of_another_age_is_touched, |w: World| {
+    w.source("a l->a@7").dest("a l->a");
+    w.agree(&["-ai"]).says(".L..t......");
+});
+
+synctest!(a_symlink_replaces_a_file, |w: World| {
+    w.source("a l->a").dest("a l=file");
+    w.agree(&["-ai"]).says("cL");
+});
+
+synctest!(a_file_replaces_a_symlink_and_not_its_target, |w: World| {
+    w.source("a f=new").dest("a=old f->../outside").tree(".", "outside");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_symlink_that_would_be_deleted_is_spared_by_safe_links, |w: World| {
+    w.source("l->../out").dest("l->../out").tree(".", "out");
+    w.agree(&["-ai", "--safe-links", "--delete"]).exits(0);
+});
+
+synctest!(an_unsafe_link_does_not_replace_a_file, |w: World| {
+    w.source("l->/dev/null k->ok").dest("l=file");
+    w.agree(&["-ai", "--safe-links"]).exits(0);
+});
+
+synctest!(safety_is_measured_from_the_parent_without_a_slash, |w: World| {
+    w.source("d/l->../a d/m->../../src/a d/n->../../x a").dest("");
+    w.agree_paths(&["-ai", "--safe-links"], &["src", "dst"]);
+});
+
+synctest!(safety_is_measured_from_the_source, |w: World| {
+    w.source("d/l->../a d/k->../d/x d/x d/m->x d/n->./x d/o->y/../x a").dest("");
+    w.agree_paths(&["-ai", "--safe-links"], &["src/d", "dst"]);
+});
+
+synctest!(munged_links_are_restored_by_the_other_side, |w: World| {
+    w.source("l->/rsyncd-munged/../a m->/rsyncd-munged//dev/null n->plain").dest("");
+    w.agree(&["-ai", "--munge-links"]).exits(0);
+});
+
+synctest!(keep_dirlinks_writes_through_a_link_inside, |w: World| {
+    w.source("d/x d/y/z").dest("real/old d->real");
+    w.agree(&["-aiK"]).exits(0);
+});
+
+synctest!(without_keep_dirlinks_the_link_is_replaced, |w: World| {
+    w.source("d/x").dest("real/old d->real");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(keep_dirlinks_with_delete, |w: World| {
+    w.source("d/x real/k").dest("real/old d->real");
+    w.agree(&["-aiK", "--delete"]);
+});
+
+synctest!(keep_dirlinks_refuses_a_link_that_leads_outside, |w: World| {
+    w.needs_rsync("3.5.0").source("d/x e").dest("d->../outside").tree("outside", "old");
+    w.stderr_unordered().agree(&["-aiK"]).exits(23).warns("Too many levels of symbolic links");
+});
+
+synctest!(keep_dirlinks_does_not_keep_for_a_file, |w: World| {
+    w.source("d=file").dest("real/x d->real");
+    w.agree(&["-aiK"]).exits(0);
+});
+
+synctest!(a_symlink_loop_is_copied_as_it_is, |w: World| {
+    w.source("a->b b->a").dest("");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_symlink_loop_cannot_be_followed, |w: World| {
+    w.source("a->b b->a c").dest("");
+    w.stderr_unordered().agree(&["-aiL"]).exits(23);
+});
+
+synctest!(a_very_long_target, |w: World| {
+    let target = "t/".repeat(2000);
+    w.build("src", |t| drop(t.symlink("l", target)));
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(a_target_with_strange_bytes, |w: World| {
+    w.build("src", |t| {
+        t.symlink("l", b"caf\xe9\n -> x");
+        t.symlink("m", "\x1b[0m\\");
+    });
+    w.agree(&["-ai"]).says("cL");
+});
+
+synctest!(a_named_symlink_is_not_followed, |w: World| {
+    w.source("a l->a d/x k->d").dest("");
+    w.agree_paths(&["-ai"], &["src/l", "src/k", "dst/"]).says("cL");
+});
+
+synctest!(a_named_symlink_without_links_is_skipped, |w: World| {
+    w.source("a l->a").dest("");
+    w.agree_paths(&["-ti"], &["src/l", "src/a", "dst/"]).exits(0);
+});
+
+// ── hard links ──────────────────────────────────────────────────────────────────────────────────
+macro_rules! joins {
+    ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source($source).dest($dest);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+joins!(a_pair_is_joined, "a b==a", "", ["-aiH"]);
+joins!(without_upper_h_names_are_separate, "a b==a", "", ["-ai"]);
+joins!(a_group_across_directories, "a b==a c==a d/e==a d/f/g==a z", "", ["-aiH"]);
+joins!(a_group_only_in_depths, "p/q/a p/r/b==p/q/a s/c==p/q/a", "", ["-aiH"]);
+joins!(two_groups_are_kept_apart, "a b==a c=2 d==c e/f==c e/g==a", "", ["-aiH"]);
+joins!(a_group_without_incremental_recursion, "a b==a d/e==a", "", ["-aiH", "--no-inc-recursive"]);
+joins!(separate_files_become_a_group, "a b==a d/c==a", "a b=a\n d/c=x", ["-aiH"]);
+joins!(a_group_that_is_up_to_date, "a b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
+joins!(a_group_that_is_up_to_date_told_with_ii, "a b==a d/c==a", "a b==a d/c==a", ["-aiiH"]);
+joins!(a_group_of_which_one_is_missing, "a b==a d/c==a", "a d/c==a", ["-aiH"]);
+joins!(a_group_of_which_the_last_is_missing, "a b==a d/c==a", "a b==a", ["-aiH"]);
+joins!(a_group_that_grew_apart, "a=1 b=1", "a=1 b==a", ["-aiH"]);
+joins!(a_joined_destination_stays_joined_without_upper_h, "a=1 b=1", "a=1 b==a", ["-ai"]);
+joins!(one_of_a_joined_destination_changes, "a=new b=1", "a=1 b==a", ["-ai"]);
+joins!(a_group_with_names_to_delete, "a b==a", "a b==a c==a d/e==a", ["-aiH", "--delete"]);
+joins!(a_group_with_excluded_members, "a b==a c.o==a d/e==a", "", ["-aiH", "--exclude=*.o"]);
+joins!(a_group_of_empty_files, "a= b==a c==a", "", ["-aiH"]);
+joins!(a_group_told_verbosely, "a b==a d/c==a", "", ["-avH"]);
+joins!(a_group_told_very_verbosely, "a b==a d/c==a", "", ["-avvH"]);
+joins!(a_group_with_statistics, "a b==a d/c==a", "", ["-aH", "--stats"]);
+joins!(a_group_with_checksums, "a b==a d/c==a", "a b=b\n", ["-aicH"]);
+joins!(a_group_with_inplace, "a=new b==a", "a=old! b==a c==a", ["-aiH", "--inplace"]);
+joins!(a_group_with_backups, "a=new! b==a", "a=old b=older", ["-aibH"]);
+joins!(a_group_of_symlinks, "t l->t k==l", "", ["-aiH"]);
+joins!(a_group_of_fifos, "p| q==p", "", ["-aiH"]);
+joins!(a_group_whose_mode_changes, "a%600 b==a d/c==a", "a%644 b==a d/c==a", ["-aiH"]);
+joins!(a_group_whose_time_changes, "a@9 b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
+
+synctest!(a_group_that_changes_content, |w: World| {
+    w.source("a=newer b==a d/c==a").dest("a=old b==a d/c==a");
+    w.agree(&["-aiH"]).exits(0);
+});
+
+synctest!(a_group_with_a_link_from_outside_the_transfer, |w: World| {
+    w.tree(".", "src/a src/b==src/a outside==src/a").dest("");
+    w.agree(&["-aiH"]).exits(0);
+});
+
+synctest!(a_destination_joined_with_something_outside, |w: World| {
+    w.source("a=new b==a").tree(".", "dst/a=old! dst/b==dst/a outside==dst/a");
+    w.agree(&["-aiH"]).exits(0);
+});
+
+synctest!(a_group_across_two_sources, |w: World| {
+    w.tree(".", "src/a src/b==src/a two/c==src/a two/d/e==src/a").dest("");
+    w.agree_paths(&["-aiH"], &["src/", "two/", "dst/"]).exits(0);
+});
+
+synctest!(a_group_with_relative_names, |w: World| {
+    w.source("p/a q/b==p/a").dest("");
+    w.agree_paths(&["-aiHR"], &["src/./p", "src/./q", "dst/"]).exits(0);
+});
+
+synctest!(a_group_of_devices, as root, |w: World| {
+    w.build("src", |t| {
+        t.char_device("null", 1, 3);
+        t.hardlink("nil", "null");
+    });
+    w.dest("");
+    w.agree(&["-aiH"]).exits(0);
+});
+
+synctest!(a_large_group, |w: World| {
+    let names: Vec<_> = (0..60).map(|n| format!("d{}/l{n}==a", n % 7)).collect();
+    w.source(&format!("a {}", names.join(" "))).dest("");
+    w.agree(&["-aiH"]).exits(0);
+});

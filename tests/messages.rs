@@ -1,0 +1,118 @@
+//! Lines that scripts read: their stream, their words, their order.
+
+use crate::kit::{World, synctest};
+
+synctest!(silence_without_v, as both, |w: World| {
+    w.source("a d/b l->a").dest("old");
+    w.agree(&["-a", "--delete"]).exits(0).never_says("a");
+});
+
+synctest!(quiet_silences_remarks, |w: World| {
+    w.source("a l->a").dest("");
+    w.agree(&["-rtvq"]).exits(0).never_says("skipping");
+});
+
+synctest!(quiet_does_not_silence_errors, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&["-aq"], &["src/", "nowhere", "dst/"]).exits(23).warns("link_stat");
+});
+
+synctest!(the_last_line_names_the_code, |w: World| {
+    w.source("a").dest("");
+    let text = "rsync error: some files/attrs were not transferred (see previous errors) (code 23)";
+    w.agree_paths(&["-a"], &["src/", "nowhere", "dst/"]).exits(23).warns(text);
+});
+
+synctest!(names_in_errors_are_escaped, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&[&b"-a"[..]], &[&b"no\nwhere\xe9"[..], b"src/", b"dst/"]).exits(23).warns("no\\#012where\\#351");
+});
+
+synctest!(names_in_errors_keep_high_bytes_on_request, |w: World| {
+    w.source("a").dest("");
+    w.agree_paths(&[&b"-a8"[..]], &[&b"no\nwhere\xe9"[..], b"src/", b"dst/"]).exits(23);
+});
+
+synctest!(a_file_in_the_way_of_nothing, |w: World| {
+    w.source("d/x").dest("d=file");
+    w.agree(&["-av"]).exits(0);
+});
+
+synctest!(a_directory_in_the_way_of_a_file, |w: World| {
+    w.source("a b").dest("a/x");
+    w.agree(&["-av"]).exits(23).says("cannot delete non-empty directory").warns("could not make way for");
+});
+
+synctest!(a_directory_in_the_way_of_a_symlink, |w: World| {
+    w.source("a->b b").dest("a/x");
+    w.agree(&["-av"]).exits(23);
+});
+
+synctest!(a_directory_in_the_way_of_a_fifo, |w: World| {
+    w.source("a| b").dest("a/x");
+    w.agree(&["-av"]).exits(23);
+});
+
+synctest!(a_dangling_symlink_that_is_followed, |w: World| {
+    w.source("l->nowhere a").dest("");
+    w.agree(&["-aL"]).exits(23).warns("symlink has no referent: \"{W}/src/l\"");
+});
+
+synctest!(a_list_that_is_too_short, |w: World| {
+    w.source("a").dest("").file("list", "nowhere\n");
+    w.agree(&["-a", "--files-from=list"]).exits(23).warns("link_stat \"{W}/src/nowhere\"");
+});
+
+synctest!(the_version_is_told_in_the_first_line, |w: World| {
+    // Below it each program speaks for itself.
+    w.mask_with(|line| line.starts_with("rsync  version ").then(|| line.to_owned())).once().no_dry_run();
+    w.agree_paths(&["--version"], &[""; 0]).exits(0).says("protocol version 3");
+});
+
+synctest!(banners_of_several_modes, |w: World| {
+    w.source("a d/b").dest("");
+    for options in [&["-av", "--list-only"][..], &["-avn"], &["-av", "--delete-after"], &["-av", "-m"]] {
+        w.agree(options).exits(0);
+    }
+});
+
+synctest!(the_destination_made_is_told_with_each_kind_of_telling, |w: World| {
+    w.source("a").no_dry_run().once();
+    for (n, option) in ["-v", "-i", "--out-format=%n", "--info=name", "--stats"].iter().enumerate() {
+        w.agree_paths(&["-a", option], &["src/".to_owned(), format!("new{n}")]).exits(0);
+    }
+});
+
+synctest!(a_dry_run_says_so, |w: World| {
+    w.source("a").dest("");
+    w.agree(&["-avn"]).says("(DRY RUN)");
+});
+
+synctest!(removal_of_sources_is_told, |w: World| {
+    w.source("a d/b").dest("");
+    w.agree(&["-av", "--remove-source-files", "--info=remove"]).exits(0);
+});
+
+synctest!(an_io_error_is_told_once, as user, |w: World| {
+    w.source("a one/ two/").dest("old one/old two/old");
+    w.build("src", |t| {
+        t.dir("one").mode(0);
+        t.dir("two").mode(0);
+    });
+    w.stderr_unordered().agree(&["-av", "--delete"]).exits(23).says("IO error encountered -- skipping file deletion");
+});
+
+synctest!(max_delete_tells_how_many_it_held_back, |w: World| {
+    w.source("a").dest("a b c d/e");
+    w.agree(&["-av", "--delete", "--max-delete=1"]).exits(25).warns("(code 25)");
+});
+
+synctest!(verification_of_appended_data_is_told, |w: World| {
+    w.source("a=0123456789").dest("a=XXXXX");
+    w.stderr_unordered().agree(&["-av", "--append-verify"]).warns("WARNING: a failed verification");
+});
+
+synctest!(environment_variables_set_the_partial_dir, |w: World| {
+    w.source("a*9000").dest(".part/a=half").env("RSYNC_PARTIAL_DIR", ".part");
+    w.agree(&["-ai", "--partial"]).exits(0);
+});

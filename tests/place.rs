@@ -1,0 +1,265 @@
+//! How bytes land: temporary files, in place, appended, backed up, sparse, and what happens to the source afterwards.
+
+use crate::kit::{World, synctest};
+
+/// A destination with an older `a`, an equal `b`, and strangers.
+fn older(w: &World) {
+    w.source("a=newer@5 b d/c=longer@9 d/e new").dest("a=old b d/c=long d/e old d/old");
+}
+
+macro_rules! places {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            older(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+// ── backups ─────────────────────────────────────────────────────────────────────────────────────
+places!(backup_keeps_the_old_under_another_name, ["-aib"]);
+places!(backup_with_delete, ["-aib", "--delete"]);
+places!(backup_with_another_suffix, ["-aib", "--suffix=.orig"]);
+places!(backup_with_another_suffix_and_delete, ["-aib", "--suffix=.orig", "--delete"]);
+places!(backup_with_an_empty_suffix_equal_to_none, ["-aib", "--backup-dir=bk", "--suffix="]);
+places!(backup_into_a_directory, ["-aib", "--backup-dir=bk"]);
+places!(backup_into_a_directory_with_a_suffix, ["-aib", "--backup-dir=bk", "--suffix=.orig"]);
+places!(backup_into_a_directory_beside, ["-aib", "--backup-dir=../bk/deep"]);
+places!(backup_into_an_absolute_directory, ["-aib", "--backup-dir={W}/bk"]);
+places!(backup_into_a_directory_with_delete, ["-aib", "--backup-dir=../bk", "--delete"]);
+places!(backup_dir_implies_backup, ["-ai", "--backup-dir=../bk", "--delete"]);
+places!(backup_told_with_vv, ["-avvb", "--backup-dir=../bk", "--delete"]);
+places!(backup_in_place, ["-aib", "--inplace"]);
+places!(backup_with_delete_after, ["-aib", "--delete-after"]);
+places!(backup_taken_back, ["-aib", "--no-backup"]);
+
+synctest!(backups_of_backups, |w: World| {
+    w.source("a=3").dest("a=22 a~=1").no_dry_run();
+    w.agree(&["-aib"]).exits(0);
+    w.source("a=4444@50");
+    w.agree(&["-aib", "--delete"]).exits(0);
+});
+
+synctest!(a_backup_dir_inside_is_moved_into_itself_by_delete, |w: World| {
+    older(&w);
+    w.agree(&["-aib", "--backup-dir=bk", "--delete"]).exits(0);
+});
+
+synctest!(an_excluded_backup_dir_stays, |w: World| {
+    older(&w);
+    w.agree(&["-aib", "--backup-dir=bk", "--delete", "--exclude=/bk"]).exits(0);
+});
+
+synctest!(backups_of_symlinks_and_fifos, |w: World| {
+    w.source("l->new p").dest("l->old p| x->y f|");
+    w.agree(&["-aib", "--delete"]).exits(0);
+});
+
+synctest!(backups_of_a_full_directory_that_goes, |w: World| {
+    w.source("d=file").dest("d/x d/y/z e/f");
+    w.agree(&["-aib", "--backup-dir=../bk", "--delete"]).exits(0);
+});
+
+synctest!(backups_keep_modes_and_times, |w: World| {
+    w.source("a=new d/b=new").dest("a=old!%600@-5 d/%750 d/b=old!%640@-6");
+    w.agree(&["-aib", "--backup-dir=../bk"]).exits(0);
+});
+
+// ── in place ────────────────────────────────────────────────────────────────────────────────────
+places!(inplace_updates, ["-ai", "--inplace"]);
+places!(inplace_with_delete, ["-ai", "--inplace", "--delete"]);
+
+synctest!(inplace_keeps_the_inode, |w: World| {
+    w.source("a=new").dest("a=old! b==a");
+    w.agree(&["-ai", "--inplace"]).exits(0);
+});
+
+synctest!(without_inplace_the_inode_is_new, |w: World| {
+    w.source("a=new").dest("a=old! b==a");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(inplace_shortens, |w: World| {
+    w.source("a=s b*1000").dest("a*200000 b*300000");
+    w.agree(&["-ai", "--inplace"]).exits(0);
+});
+
+synctest!(inplace_cannot_write_what_is_read_only, as user, |w: World| {
+    w.source("a=new b").build("dst", |t| drop(t.file("a", "old!").owner(1, 1).mode(0o444)));
+    w.stderr_unordered();
+    w.agree(&["-ai", "--inplace"]);
+});
+
+synctest!(inplace_writes_a_read_only_file_of_ours, as user, |w: World| {
+    w.source("a=new%444").dest("a=old!%444");
+    w.stderr_unordered();
+    w.agree(&["-ai", "--inplace"]);
+});
+
+// ── append ──────────────────────────────────────────────────────────────────────────────────────
+synctest!(append_adds_the_tail, |w: World| {
+    w.source("a=0123456789 same longer=01 new").dest("a=01234 same longer=0123");
+    w.agree(&["-ai", "--append"]).exits(0);
+});
+
+synctest!(append_does_not_look_at_the_beginning, |w: World| {
+    w.source("a=0123456789").dest("a=XXXXX");
+    w.agree(&["-ai", "--append"]).exits(0);
+});
+
+synctest!(append_verify_looks_at_the_beginning, |w: World| {
+    w.source("a=0123456789 b=abcdef").dest("a=XXXXX b=abc");
+    w.stderr_unordered().agree(&["-ai", "--append-verify"]).warns("WARNING: a failed verification -- update");
+});
+
+synctest!(append_to_a_large_file, |w: World| {
+    w.source("a*300000").dest("a*200000");
+    w.agree(&["-ai", "--append"]).exits(0);
+});
+
+// ── partial, temporary, delayed ─────────────────────────────────────────────────────────────────
+places!(partial_leaves_nothing_of_a_good_run, ["-ai", "--partial"]);
+places!(partial_dir_leaves_nothing_of_a_good_run, ["-ai", "--partial-dir=.part"]);
+places!(partial_dir_is_not_deleted, ["-ai", "--partial-dir=.part", "--delete"]);
+places!(delay_updates, ["-ai", "--delay-updates"]);
+places!(delay_updates_with_delete_after, ["-ai", "--delay-updates", "--delete-after"]);
+places!(delay_updates_with_backups, ["-aib", "--delay-updates"]);
+places!(fsync_changes_nothing, ["-ai", "--fsync"]);
+places!(whole_file_changes_nothing, ["-aiW"]);
+places!(compression_has_no_effect, ["-aiz"]);
+places!(a_remote_shell_has_no_effect, ["-ai", "-e", "nowhere", "--rsync-path=nothing"]);
+places!(timeout_has_no_effect, ["-ai", "--timeout=30"]);
+places!(bwlimit_is_obeyed_silently, ["-ai", "--bwlimit=100m"]);
+places!(stop_after_a_while, ["-ai", "--stop-after=5"]);
+
+synctest!(a_partial_file_is_replaced, |w: World| {
+    w.source("a*9000 d/b*8000").dest(".part/a=half d/.part/b=half");
+    w.agree(&["-ai", "--partial-dir=.part"]).exits(0);
+});
+
+synctest!(a_partial_dir_of_strangers_stays, |w: World| {
+    w.source("a").dest(".part/other old");
+    w.agree(&["-ai", "--partial-dir=.part", "--delete"]).exits(0);
+});
+
+synctest!(temporary_files_elsewhere, |w: World| {
+    older(&w);
+    w.tree("tmp", "");
+    w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
+});
+
+synctest!(temporary_files_inside_the_destination, |w: World| {
+    older(&w);
+    w.tree("dst/tmp", "");
+    w.agree(&["-ai", "--temp-dir=tmp"]).exits(0);
+});
+
+synctest!(a_relative_temporary_directory_may_not_climb, |w: World| {
+    older(&w);
+    w.needs_rsync("3.5.0").tree("tmp", "");
+    w.agree(&["-ai", "--temp-dir=../tmp"]).exits(23).warns("Invalid argument (22)");
+});
+
+synctest!(a_temporary_directory_that_is_missing, |w: World| {
+    older(&w);
+    w.agree(&["-ai", "--temp-dir=nowhere"]).exits(1).warns("The temp-dir does not exist: nowhere");
+});
+
+synctest!(left_over_temporary_files_are_strangers, |w: World| {
+    w.source("a=new").dest("a=old! .a.Xy12Zz=half");
+    w.agree(&["-ai"]).exits(0);
+    w.agree(&["-ai", "--delete"]).says("*deleting   .a.Xy12Zz");
+});
+
+// ── sparse and preallocated ─────────────────────────────────────────────────────────────────────
+fn holes(w: &World) {
+    w.build("src", |t| {
+        t.sparse("all", 1 << 20, &[]);
+        t.sparse("ends", 1 << 20, &[(0, b"begin"), ((1 << 20) - 3, b"end")]);
+        t.sparse("tail", (1 << 20) + 7, &[(4096, &[7; 5000])]);
+        t.file("zeros", vec![0; 200_000]);
+        t.file("small", vec![0; 500]);
+        t.file("none", vec![1; 10_000]);
+    });
+}
+
+synctest!(sparse_files_stay_sparse, |w: World| {
+    holes(&w);
+    w.compare_blocks().agree(&["-aiS"]).exits(0);
+});
+
+synctest!(without_upper_s_holes_are_filled_with_the_same_bytes, |w: World| {
+    holes(&w);
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(sparse_in_place, |w: World| {
+    holes(&w);
+    w.dest("all*500000 tail*10000 zeros=short");
+    w.agree(&["-aiS", "--inplace"]).exits(0);
+});
+
+synctest!(preallocated_files_hold_the_same, |w: World| {
+    holes(&w);
+    w.agree(&["-ai", "--preallocate"]).exits(0);
+});
+
+synctest!(preallocated_and_sparse, |w: World| {
+    holes(&w);
+    w.agree(&["-aiS", "--preallocate"]).exits(0);
+});
+
+synctest!(a_huge_sparse_file, |w: World| {
+    w.build("src", |t| drop(t.sparse("huge", 64 << 20, &[(32 << 20, b"middle")])));
+    w.compare_blocks().once().no_dry_run().agree(&["-aiS"]).exits(0);
+});
+
+// ── the source afterwards ───────────────────────────────────────────────────────────────────────
+places!(sources_are_removed_when_they_have_arrived, ["-ai", "--remove-source-files"]);
+places!(sources_are_removed_by_the_old_name, ["-ai", "--remove-sent-files"]);
+places!(sources_that_were_up_to_date_go_too, ["-aii", "--remove-source-files"]);
+places!(sources_removed_aloud, ["-avv", "--remove-source-files"]);
+
+synctest!(removing_sources_keeps_directories, |w: World| {
+    w.source("a d/b d/e/ l->a p| x.o").dest("");
+    w.agree(&["-ai", "--remove-source-files", "--exclude=*.o"]).exits(0);
+});
+
+synctest!(removing_sources_with_hard_links, |w: World| {
+    w.source("a b==a d/c==a").dest("");
+    w.agree(&["-aiH", "--remove-source-files"]).exits(0);
+});
+
+synctest!(removing_sources_onto_themselves_removes_nothing, |w: World| {
+    w.source("a b");
+    w.stderr_unordered().agree_paths(&["-ai", "--remove-source-files"], &["src/", "src/"]);
+});
+
+synctest!(removing_sources_that_were_not_asked_for, |w: World| {
+    w.source("big*9000 small old@-5").dest("old=newer");
+    w.agree(&["-aiu", "--remove-source-files", "--max-size=100"]).exits(0);
+});
+
+// ── a destination that refuses ──────────────────────────────────────────────────────────────────
+synctest!(a_read_only_directory_refuses_new_files, as user, |w: World| {
+    w.source("a d/b z").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0o555)));
+    w.stderr_unordered().agree(&["-rlti"]).exits(23).warns("Permission denied");
+});
+
+synctest!(a_read_only_destination, as user, |w: World| {
+    w.source("a b").build("dst", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
+    w.stderr_unordered().agree(&["-rlti"]).exits(23).warns("Permission denied");
+});
+
+synctest!(a_read_only_directory_refuses_deletions, as user, |w: World| {
+    w.source("a d/").build("dst", |t| {
+        t.dir("d").owner(1, 1).mode(0o555);
+        t.file("d/old", "old");
+    });
+    w.stderr_unordered().agree(&["-rlti", "--delete"]);
+});
+
+synctest!(a_read_only_file_is_replaced_all_the_same, as user, |w: World| {
+    w.source("a=new").dest("a=old!%400");
+    w.agree(&["-ai"]).exits(0);
+});

@@ -1,0 +1,157 @@
+//! Which entries take part, and when two files count as the same.
+
+use crate::kit::{World, synctest};
+
+/// Pairs that differ in every combination of size, time and content.
+fn pairs(w: &World) {
+    w.source(
+        "same newer=x@50 older=x@-50 size=longer content=abc@0 both=longer@50 back=longer@-50 fresh d/in@50 d/fresh",
+    );
+    w.dest("same newer=x older=x size=short content=xyz both=short back=short d/in extra");
+}
+
+macro_rules! compares {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            pairs(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+compares!(size_and_time_decide, ["-ai"]);
+compares!(update_spares_what_is_newer, ["-aiu"]);
+compares!(update_tells_what_it_spares, ["-avvu"]);
+compares!(ignore_times_transfers_all, ["-aiI"]);
+compares!(size_only, ["-ai", "--size-only"]);
+compares!(size_only_without_times, ["-rlpi", "--size-only"]);
+compares!(checksum_decides_by_content, ["-aic"]);
+compares!(checksum_without_times, ["-rlpic"]);
+compares!(checksum_and_update, ["-aicu"]);
+compares!(checksum_and_ignore_times, ["-aicI"]);
+compares!(checksum_by_a_named_algorithm, ["-aic", "--checksum-choice=md5"]);
+compares!(checksum_in_a_format, ["-ac", "--out-format=%i %n", "--cc=xxh64"]);
+compares!(modify_window_that_covers, ["-ai", "--modify-window=60"]);
+compares!(modify_window_that_does_not, ["-ai", "--modify-window=49"]);
+compares!(modify_window_that_just_does, ["-ai", "--modify-window=50"]);
+compares!(modify_window_in_short, ["-ai", "-@60"]);
+compares!(existing_creates_nothing, ["-ai", "--existing"]);
+compares!(existing_by_its_other_name, ["-ai", "--ignore-non-existing"]);
+compares!(existing_with_delete, ["-ai", "--existing", "--delete"]);
+compares!(ignore_existing_updates_nothing, ["-ai", "--ignore-existing"]);
+compares!(ignore_existing_told, ["-avv", "--ignore-existing"]);
+compares!(existing_and_ignore_existing_do_nothing, ["-ai", "--existing", "--ignore-existing"]);
+compares!(existing_and_ignore_existing_delete, ["-ai", "--existing", "--ignore-existing", "--delete"]);
+
+synctest!(a_negative_window_compares_nanoseconds, |w: World| {
+    w.build("src", |t| {
+        t.file("a", "a").mtime_ns(0, 1);
+        t.file("b", "b").mtime_ns(0, 2);
+    });
+    w.build("dst", |t| {
+        t.file("a", "a").mtime_ns(0, 1);
+        t.file("b", "b").mtime_ns(0, 1);
+    });
+    w.agree(&["-ai", "--modify-window=-1"]).says(" b").never_says(" a");
+});
+
+synctest!(update_within_a_window, |w: World| {
+    pairs(&w);
+    w.agree(&["-aiu", "--modify-window=49"]).exits(0);
+});
+
+synctest!(update_to_the_second, |w: World| {
+    w.build("src", |t| drop(t.file("a", "new").mtime_ns(0, 1)));
+    w.build("dst", |t| drop(t.file("a", "older").mtime_ns(0, 9)));
+    w.agree(&["-aiu"]).exits(0);
+});
+
+synctest!(update_is_only_about_files, |w: World| {
+    w.source("l->new@-50 p|@-50 d/@-50 k=file@-50").dest("l->old p|%600 d/%700 k->link");
+    w.agree(&["-aiu"]).exits(0);
+});
+
+synctest!(update_lets_types_win, |w: World| {
+    w.source("a@-50 b/@-50").dest("a->b b=file");
+    w.agree(&["-aiu"]).exits(0);
+});
+
+synctest!(ignore_existing_looks_into_directories, |w: World| {
+    w.source("d/%750 d/new d/old=newer l->x k->y").dest("d/old l->z");
+    w.agree(&["-ai", "--ignore-existing"]).says("d/new");
+});
+
+synctest!(existing_makes_no_symlinks_nor_fifos, |w: World| {
+    w.source("l->x p| d/e/f g").dest("g=old");
+    w.agree(&["-ai", "--existing"]).exits(0);
+});
+
+// ── sizes ───────────────────────────────────────────────────────────────────────────────────────
+macro_rules! weighs {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("e= a*999 b*1000 c*1001 d*1023 k*1024 l*1025 m*1499 n*1500 o*1501 p*2048 dir/q*5000 s->p").dest("a=old q=old");
+            w.agree(&["-ai", $($option),+]).exits(0);
+        });
+    };
+}
+
+weighs!(max_size_in_bytes, ["--max-size=1000"]);
+weighs!(max_size_in_kibibytes, ["--max-size=1k"]);
+weighs!(max_size_in_kilobytes, ["--max-size=1kb"]);
+weighs!(max_size_in_kibibytes_said_long, ["--max-size=1KiB"]);
+weighs!(max_size_in_fractions, ["--max-size=1.5kb"]);
+weighs!(max_size_less_one, ["--max-size=1.5kb-1"]);
+weighs!(max_size_plus_one, ["--max-size=1.5kb+1"]);
+weighs!(max_size_with_b, ["--max-size=1000b"]);
+weighs!(max_size_of_zero, ["--max-size=0"]);
+weighs!(min_size, ["--min-size=1k"]);
+weighs!(min_size_of_one, ["--min-size=1"]);
+weighs!(min_and_max_size, ["--min-size=1000", "--max-size=1024"]);
+weighs!(max_size_deletes_nothing, ["--max-size=10", "--delete"]);
+weighs!(max_size_told, ["-vv", "--max-size=1000"]);
+weighs!(max_size_prunes_nothing, ["-m", "--max-size=10"]);
+
+// ── pruning and borders ─────────────────────────────────────────────────────────────────────────
+synctest!(prune_drops_empty_chains, |w: World| {
+    w.source("a e/ f/g/h/ k/l/m k/n/").dest("");
+    w.agree(&["-aim"]).never_says("f/");
+});
+
+synctest!(prune_deletes_what_it_drops, |w: World| {
+    w.source("a e/ f/g.o").dest("e/ f/g.o h/");
+    w.agree(&["-aim", "--delete", "--exclude=*.o"]).exits(0);
+});
+
+synctest!(prune_spares_protected_directories, |w: World| {
+    w.source("a e/ f/").dest("e/x f/y");
+    w.agree(&["-aim", "--delete", "-fP e/"]).exits(0);
+});
+
+synctest!(one_file_system_leaves_a_mount_point_empty, as root, |w: World| {
+    w.source("a m/ d/b").dest("");
+    w.mount_tmpfs("src/m", 1 << 16);
+    w.tree("src/m", "inside");
+    w.agree(&["-aix"]).says("cd+++++++++ m/").never_says("inside");
+});
+
+synctest!(one_file_system_twice_leaves_it_out, as root, |w: World| {
+    w.source("a m/ d/b").dest("");
+    w.mount_tmpfs("src/m", 1 << 16);
+    w.tree("src/m", "inside");
+    w.agree(&["-aixx"]).never_says("m/");
+});
+
+synctest!(without_x_mounts_are_crossed, as root, |w: World| {
+    w.source("a m/ d/b").dest("");
+    w.mount_tmpfs("src/m", 1 << 16);
+    w.tree("src/m", "inside");
+    w.agree(&["-ai"]).says("m/inside");
+});
+
+synctest!(one_file_system_spares_mounts_from_deletion, as root, |w: World| {
+    w.source("a").dest("a m/ old");
+    w.mount_tmpfs("dst/m", 1 << 16);
+    w.tree("dst/m", "inside");
+    w.stderr_unordered().agree(&["-aix", "--delete"]);
+});

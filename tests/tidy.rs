@@ -1,0 +1,273 @@
+//! The map's own test: the order of the modules, the fences, one doc line per file, no forgotten test.
+//!
+//! Reads the source as text. `lib.rs` lists the modules in the order in which they may depend on each other;
+//! a module may name itself and those above it. A folder belongs to its module.
+
+use std::path::{Path, PathBuf};
+
+/// The order inside `role/`, where `super::` would hide it.
+const ROLE_ORDER: [&str; 5] = ["scan", "apply", "dry_run", "generator", "local"];
+
+/// A word that only some files may use.
+struct Fence {
+    /// What must not appear in code, as a whole word.
+    word: &'static str,
+    /// Where it may, as beginnings of paths below `src`.
+    only_in: &'static [&'static str],
+}
+
+const FENCES: [Fence; 10] = [
+    Fence { word: "unsafe", only_in: &["fs/sys.rs"] },
+    Fence { word: "lexopt", only_in: &["cli/parse.rs"] },
+    Fence { word: "blake3", only_in: &["digest"] },
+    Fence { word: "rustix::", only_in: &["fs/", "env.rs"] },
+    Fence { word: "libc::", only_in: &["fs/", "env.rs"] },
+    Fence { word: "println!", only_in: &[] },
+    Fence { word: "eprintln!", only_in: &[] },
+    Fence { word: "Instant::now", only_in: &["work/clock.rs"] },
+    Fence { word: "SystemTime::now", only_in: &["work/clock.rs"] },
+    Fence { word: "async fn", only_in: &["transport/quic/"] },
+];
+
+#[test]
+fn modules_look_only_upward() {
+    let order = modules_of("lib.rs");
+    let mut faults = Vec::new();
+    for file in sources() {
+        let Some(own) = order.iter().position(|module| file.module() == *module) else {
+            continue;
+        };
+        for (line, code) in file.code() {
+            for named in paths_after(code, "crate::") {
+                if order.iter().position(|module| *module == named).is_some_and(|place| place > own) {
+                    faults.push(
+                        file.fault(line, &format!("`{}` may not name `{named}`, which comes later", file.module())),
+                    );
+                }
+            }
+        }
+    }
+    report("src/lib.rs gives the order", faults);
+}
+
+#[test]
+fn roles_look_only_upward() {
+    let mut faults = Vec::new();
+    for file in sources().into_iter().filter(|file| file.module() == "role") {
+        let parts: Vec<_> = file.name.trim_end_matches(".rs").split('/').collect();
+        let Some(own) = parts.get(1).and_then(|part| ROLE_ORDER.iter().position(|role| role == part)) else {
+            continue;
+        };
+        for (line, code) in file.code() {
+            let direct = if parts.len() == 2 { "super::" } else { "super::super::" };
+            let named = paths_after(code, "crate::role::").into_iter().chain(paths_after(code, direct));
+            for named in named {
+                if ROLE_ORDER.iter().position(|role| *role == named).is_some_and(|place| place > own) {
+                    faults.push(
+                        file.fault(
+                            line,
+                            &format!("role `{}` may not name `{named}`, which comes later", ROLE_ORDER[own]),
+                        ),
+                    );
+                }
+            }
+        }
+    }
+    report("ROLE_ORDER in tests/tidy.rs gives the order", faults);
+}
+
+#[test]
+fn every_module_of_the_crate_is_listed_once() {
+    let order = modules_of("lib.rs");
+    let mut sorted = order.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(sorted.len(), order.len(), "src/lib.rs lists a module twice: {order:?}");
+}
+
+#[test]
+fn fences_hold() {
+    let mut faults = Vec::new();
+    for file in sources() {
+        for Fence { word, only_in } in
+            FENCES.iter().filter(|fence| !fence.only_in.iter().any(|p| file.name.starts_with(p)))
+        {
+            for (line, code) in file.code() {
+                if has_word(code, word) {
+                    let places = if only_in.is_empty() {
+                        "nowhere".to_owned()
+                    } else {
+                        format!("only in {}", only_in.join(", "))
+                    };
+                    faults.push(file.fault(line, &format!("`{word}` is allowed {places}")));
+                }
+            }
+        }
+    }
+    report("shared design, style.md: Fences", faults);
+}
+
+#[test]
+fn every_source_file_says_what_it_is() {
+    let untold = sources().into_iter().filter(|file| !file.text.starts_with("//!"));
+    report("the first line is a `//!`", untold.map(|file| file.fault(1, "no doc line")).collect());
+}
+
+#[test]
+fn every_test_file_is_declared_and_no_test_is_ignored() {
+    let declared =
+        declarations(&std::fs::read_to_string(root().join("tests/main.rs")).expect("tests/main.rs can be read"));
+    let mut faults = Vec::new();
+    for path in rust_files(&root().join("tests")) {
+        let name = path.strip_prefix(root().join("tests")).expect("it is below tests").to_string_lossy().into_owned();
+        let file = File { text: std::fs::read_to_string(&path).expect("a test can be read"), name };
+        let module = file.module();
+        if file.name != "main.rs" && !declared.iter().any(|known| known == module) {
+            faults.push(file.fault(1, "tests/main.rs does not declare it"));
+        }
+        for (line, code) in file.code() {
+            // Spelled in two parts, or this line would find itself.
+            if code.contains(concat!("#[", "ignore")) {
+                faults.push(file.fault(line, "a test is never ignored; it skips aloud"));
+            }
+        }
+    }
+    report("tests", faults);
+}
+
+/// A file of Rust, named from `src` or `tests`.
+struct File {
+    name: String,
+    text: String,
+}
+
+impl File {
+    /// The top-level module to which the file belongs.
+    fn module(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+    }
+
+    /// The lines of code with their numbers: no comments, no text in quotes, no unit tests at the end.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate().map(|(at, line)| (at + 1, line));
+        let lines = lines.take_while(|(_, line)| *line != "#[cfg(test)]");
+        lines
+            .map(|(at, line)| (at, line.split("//").next().unwrap_or_default()))
+            .filter(|(_, line)| !line.trim().is_empty())
+    }
+
+    fn fault(&self, line: usize, what: &str) -> String {
+        let text = self.text.lines().nth(line - 1).unwrap_or_default();
+        format!("{}:{line}: {what}\n        {}", self.name, text.trim())
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources() -> Vec<File> {
+    let src = root().join("src");
+    let files = rust_files(&src).into_iter().map(|path| File {
+        text: std::fs::read_to_string(&path).expect("a source file can be read"),
+        name: path.strip_prefix(&src).expect("it is below src").to_string_lossy().into_owned(),
+    });
+    files.collect()
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory of ours can be read") {
+        let path = entry.expect("a directory of ours can be read").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The modules that a file below `src` declares, in order.
+fn modules_of(file: &str) -> Vec<String> {
+    declarations(&std::fs::read_to_string(root().join("src").join(file)).expect("lib.rs can be read"))
+}
+
+fn declarations(text: &str) -> Vec<String> {
+    let declared = text.split([';', '\n']).filter_map(|item| {
+        let item = item.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let name = item.strip_prefix("mod ")?;
+        name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_').then(|| name.to_owned())
+    });
+    declared.collect()
+}
+
+/// The names that follow `prefix` in a line of code, also in a group: `crate::{a, b::c}`.
+fn paths_after(code: &str, prefix: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let heads = match rest.strip_prefix('{') {
+            Some(group) => top_level_items(group),
+            None => vec![rest],
+        };
+        names.extend(
+            heads
+                .iter()
+                .map(|head| head.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()),
+        );
+    }
+    names
+}
+
+/// Splits the inside of a group at the commas that are not in an inner group.
+fn top_level_items(group: &str) -> Vec<&str> {
+    let (mut depth, mut begin, mut items) = (0, 0, Vec::new());
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                items.push(&group[begin..at]);
+                return items;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                items.push(&group[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    items.push(&group[begin..]);
+    items
+}
+
+/// Tells whether `word` stands in the code on its own and not in quotes.
+fn has_word(code: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&code[..at], &code[at + word.len()..]);
+        let quoted = before.matches('"').count() % 2 == 1;
+        let joined = before.ends_with(is_part) || word.ends_with(is_part) && after.starts_with(is_part);
+        !quoted && !joined
+    })
+}
+
+#[track_caller]
+fn report(rule: &str, faults: Vec<String>) {
+    assert!(faults.is_empty(), "{} broken ({rule}):\n    {}\n", faults.len(), faults.join("\n    "));
+}
+
+#[test]
+fn the_readers_of_this_file_read_rightly() {
+    assert_eq!(paths_after("use crate::{fs::Root, plan::{self, x}};", "crate::"), ["fs", "plan"]);
+    assert_eq!(paths_after("crate::cmd::run(other_crate::fs)", "crate::"), ["cmd"]);
+    assert_eq!(declarations("mod a;  pub mod b;   // words\npub(crate) mod c_d;\nmod inner {"), ["a", "b", "c_d"]);
+    assert!(has_word("let x = unsafe { 1 };", "unsafe"));
+    assert!(!has_word("let unsafe_link = \"unsafe\";", "unsafe"));
+    assert!(!has_word("eprintln!(\"x\")", "println!"));
+}
