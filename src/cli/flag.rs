@@ -59,10 +59,7 @@ pub struct Flag {
     /// Whether the first negation gets a help line of its own, and its text.
     pub help_off: &'static str,
     /// What a reader of the manual needs besides the help line; may be empty.
-    #[cfg_attr(
-        not(test),
-        allow(dead_code, reason = "docs/OPTIONS.md is written by a test")
-    )]
+    #[cfg_attr(not(test), allow(dead_code, reason = "docs/OPTIONS.md is written by a test"))]
     pub man: &'static str,
     /// How far it is carried out.
     pub support: Support,
@@ -142,18 +139,12 @@ pub fn printable(bytes: &[u8]) -> Vec<u8> {
         for letter in chunk.valid().chars() {
             if letter.is_control() && letter != '\t' && letter != '\n' {
                 let mut buffer = [0; 4];
-                letter
-                    .encode_utf8(&mut buffer)
-                    .bytes()
-                    .for_each(|b| push_octal(&mut out, b));
+                letter.encode_utf8(&mut buffer).bytes().for_each(|b| push_octal(&mut out, b));
             } else {
                 out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|&b| push_octal(&mut out, b));
+        chunk.invalid().iter().for_each(|&b| push_octal(&mut out, b));
     }
     out
 }
@@ -176,27 +167,16 @@ mod tests {
     fn every_name_leads_to_its_flag() {
         for flag in super::super::flags::all() {
             if !flag.long.is_empty() {
-                assert!(
-                    matches!(by_long(flag.long), Some((found, Way::On)) if std::ptr::eq(found, flag))
-                );
+                assert!(matches!(by_long(flag.long), Some((found, Way::On)) if std::ptr::eq(found, flag)));
             }
             for name in flag.aliases {
-                assert!(
-                    matches!(by_long(name), Some((found, Way::On)) if std::ptr::eq(found, flag)),
-                    "{name}"
-                );
+                assert!(matches!(by_long(name), Some((found, Way::On)) if std::ptr::eq(found, flag)), "{name}");
             }
             for name in flag.negations {
-                assert!(
-                    matches!(by_long(name), Some((found, Way::Off)) if std::ptr::eq(found, flag)),
-                    "{name}"
-                );
+                assert!(matches!(by_long(name), Some((found, Way::Off)) if std::ptr::eq(found, flag)), "{name}");
             }
             if let Some(letter) = flag.short {
-                assert!(
-                    std::ptr::eq(by_short(letter).expect("listed"), flag),
-                    "-{letter}"
-                );
+                assert!(std::ptr::eq(by_short(letter).expect("listed"), flag), "-{letter}");
             }
         }
     }
@@ -208,12 +188,7 @@ mod tests {
             if !flag.long.is_empty() {
                 names.push(flag.long.into());
             }
-            names.extend(
-                flag.aliases
-                    .iter()
-                    .chain(flag.negations)
-                    .map(|name| name.to_string()),
-            );
+            names.extend(flag.aliases.iter().chain(flag.negations).map(|name| name.to_string()));
             names.extend(flag.short.map(|letter| format!("-{letter}")));
         }
         let count = names.len();

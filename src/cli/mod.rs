@@ -80,18 +80,9 @@ pub struct Copy {
 /// closing line `rsync error: …`.
 pub fn read(call: &Call<'_>) -> Result<Request> {
     let aliases = parse::aliases(call.popt);
-    let args = Args {
-        umask: call.umask,
-        now_unix_secs: call.now_unix_secs,
-        ..Args::default()
-    };
+    let args = Args { umask: call.umask, now_unix_secs: call.now_unix_secs, ..Args::default() };
     let walked = parse::walk(call.args, &aliases, args);
-    let Args {
-        tell,
-        version,
-        handover,
-        ..
-    } = walked.args;
+    let Args { tell, version, handover, .. } = walked.args;
     if handover {
         return Ok(Request::Handover);
     }
@@ -114,21 +105,11 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     if parse::lone_help(call.args, &walked.args) {
         return Ok(Request::Help);
     }
-    let role = if walked.operands.is_empty() && !call.args.is_empty() {
-        "Receiver"
-    } else {
-        "client"
-    };
+    let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
     match resolve::resolve(walked.args, walked.operands, call.vars)? {
-        Some(resolve::Resolved {
-            options,
-            sources,
-            dest,
-        }) => Ok(Request::Copy(Box::new(Copy {
-            options,
-            sources,
-            dest,
-        }))),
+        Some(resolve::Resolved { options, sources, dest }) => {
+            Ok(Request::Copy(Box::new(Copy { options, sources, dest })))
+        }
         None => Ok(Request::NoArgs { role }),
     }
 }

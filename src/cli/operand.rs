@@ -12,11 +12,7 @@ pub enum Operand {
 impl Operand {
     /// Reads one operand. Only text before the first slash can be a host, so `./a:b` is local.
     pub fn parse(text: &[u8]) -> Operand {
-        if is_remote(text) {
-            Operand::Remote(text.to_vec())
-        } else {
-            Operand::Local(text.to_vec())
-        }
+        if is_remote(text) { Operand::Remote(text.to_vec()) } else { Operand::Local(text.to_vec()) }
     }
 
     /// The text as given.

@@ -85,11 +85,7 @@ pub struct Walked {
 /// Walks the words behind the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
     let mut walk = Walk {
-        walked: Walked {
-            args,
-            operands: Vec::new(),
-            error: None,
-        },
+        walked: Walked { args, operands: Vec::new(), error: None },
         aliases,
         words: words.to_vec(),
         parser: lexopt::Parser::from_args(words.iter().cloned()),
@@ -163,9 +159,7 @@ impl Walk<'_> {
     fn take(&mut self, flag: &'static Flag, way: Way, is_long: bool) -> Result<()> {
         if way == Way::Off || flag.arity == Arity::Switch {
             if is_long && self.parser.optional_value().is_some() {
-                return Err(refuse(
-                    [&self.word()[..], b": option does not take an argument"].concat(),
-                ));
+                return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
             }
             if self.silent() {
                 // `--server` hands over wherever it stands, behind a mistake or `--help`, too.
@@ -180,13 +174,7 @@ impl Walk<'_> {
                     (flag.unset)(&mut self.walked.args);
                     Ok(())
                 }
-                Way::On => (flag.set)(
-                    &mut self.walked.args,
-                    &Given {
-                        value: b"",
-                        word: &word,
-                    },
-                ),
+                Way::On => (flag.set)(&mut self.walked.args, &Given { value: b"", word: &word }),
             };
         }
         let Ok(value) = self.parser.value() else {
@@ -196,20 +184,9 @@ impl Walk<'_> {
             return Ok(());
         }
         // The last word that belongs to the option: its own, or the one behind it.
-        let last = self
-            .left()
-            .map_or(self.at, |left| self.words.len() - left - 1);
-        let word = self
-            .words
-            .get(last)
-            .map_or(&b""[..], |word| word.as_bytes());
-        (flag.set)(
-            &mut self.walked.args,
-            &Given {
-                value: value.as_bytes(),
-                word,
-            },
-        )
+        let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
+        let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());
+        (flag.set)(&mut self.walked.args, &Given { value: value.as_bytes(), word })
     }
 
     /// Puts the words of an alias in its place; `false` when there is none of that name.
@@ -218,45 +195,26 @@ impl Walk<'_> {
             Name::Short(letter) => format!("-{letter}"),
             Name::Long(name) => format!("--{name}"),
         };
-        let Some(alias) = self
-            .aliases
-            .iter()
-            .rev()
-            .find(|alias| alias.name == name.as_bytes())
-        else {
+        let Some(alias) = self.aliases.iter().rev().find(|alias| alias.name == name.as_bytes()) else {
             return false;
         };
         if self.inside.iter().any(|inside| inside.name == alias.name) {
             return false;
         }
         let called = self.word();
-        let mut words: Vec<OsString> = alias
-            .words
-            .iter()
-            .cloned()
-            .map(OsString::from_vec)
-            .collect();
+        let mut words: Vec<OsString> = alias.words.iter().cloned().map(OsString::from_vec).collect();
         let rest: Vec<OsString> = if name.len() > 2 && name.starts_with("--") {
             words.extend(self.parser.optional_value());
-            self.parser
-                .try_raw_args()
-                .map(Iterator::collect)
-                .unwrap_or_default()
+            self.parser.try_raw_args().map(Iterator::collect).unwrap_or_default()
         } else {
             // The other letters of the bundle come behind the alias.
             let letters = self.parser.optional_value();
-            let mut rest: Vec<OsString> = letters
-                .map(|letters| [OsStr::new("-"), &letters].into_iter().collect())
-                .into_iter()
-                .collect();
+            let mut rest: Vec<OsString> =
+                letters.map(|letters| [OsStr::new("-"), &letters].into_iter().collect()).into_iter().collect();
             rest.extend(self.parser.try_raw_args().into_iter().flatten());
             rest
         };
-        self.inside.push(Inside {
-            name: alias.name.clone(),
-            called,
-            left: rest.len(),
-        });
+        self.inside.push(Inside { name: alias.name.clone(), called, left: rest.len() });
         words.extend(rest);
         self.parser = lexopt::Parser::from_args(words.iter().cloned());
         self.words = words;
@@ -266,20 +224,14 @@ impl Walk<'_> {
 
     /// How many words were not touched yet; `None` inside a bundle or before a `=value`.
     fn left(&mut self) -> Option<usize> {
-        self.parser
-            .try_raw_args()
-            .map(|words| words.as_slice().len())
+        self.parser.try_raw_args().map(|words| words.as_slice().len())
     }
 
     /// The word that an error names.
     fn word(&self) -> Vec<u8> {
         match self.inside.first() {
             Some(alias) => alias.called.clone(),
-            None => self
-                .words
-                .get(self.at)
-                .map(|word| word.as_bytes().to_vec())
-                .unwrap_or_default(),
+            None => self.words.get(self.at).map(|word| word.as_bytes().to_vec()).unwrap_or_default(),
         }
     }
 
@@ -333,11 +285,7 @@ mod tests {
         --no-blocking-io --no-detach";
 
     fn walked(line: &[&str]) -> Walked {
-        walk(
-            &line.iter().map(OsString::from).collect::<Vec<_>>(),
-            &[],
-            Args::default(),
-        )
+        walk(&line.iter().map(OsString::from).collect::<Vec<_>>(), &[], Args::default())
     }
 
     fn refusal(line: &[&str]) -> String {
@@ -356,10 +304,7 @@ mod tests {
         assert_eq!(names.len(), 88);
         for name in names {
             said(&[name]);
-            assert_eq!(
-                refusal(&[&format!("{name}=1")]),
-                format!("rsync: {name}=1: option does not take an argument")
-            );
+            assert_eq!(refusal(&[&format!("{name}=1")]), format!("rsync: {name}=1: option does not take an argument"));
         }
     }
 
@@ -375,11 +320,7 @@ mod tests {
                 "remote-option" => "-n",
                 _ => "1",
             };
-            let names = flag
-                .aliases
-                .iter()
-                .chain(Some(&flag.long))
-                .filter(|name| !name.is_empty());
+            let names = flag.aliases.iter().chain(Some(&flag.long)).filter(|name| !name.is_empty());
             let mut lines: Vec<Vec<String>> = Vec::new();
             match flag.arity {
                 Arity::Switch => {
@@ -401,12 +342,7 @@ mod tests {
             for line in lines {
                 let line: Vec<&str> = line.iter().map(String::as_str).chain(["src"]).collect();
                 let walked = walked(&line);
-                assert_eq!(
-                    walked.error.is_some(),
-                    flag.long == "crtimes",
-                    "{line:?}: {:?}",
-                    walked.error
-                );
+                assert_eq!(walked.error.is_some(), flag.long == "crtimes", "{line:?}: {:?}", walked.error);
                 assert_eq!(walked.operands.len(), 1, "{line:?}");
             }
         }
@@ -421,10 +357,7 @@ mod tests {
             (&["--verb"], "--verb: unknown option"),
             (&["--=x"], "--=x: unknown option"),
             (&["--no-a"], "--no-a: unknown option"),
-            (
-                &["--archive=x"],
-                "--archive=x: option does not take an argument",
-            ),
+            (&["--archive=x"], "--archive=x: option does not take an argument"),
             (&["-an=3"], "-an=3: option does not take an argument"),
             (&["-a="], "-a=: option does not take an argument"),
             (&["-ave"], "-ave: missing argument"),
@@ -432,10 +365,7 @@ mod tests {
             (&["--timeout", "x"], "x: invalid numeric value"),
             (&["-n@6x"], "-n@6x: invalid numeric value"),
             (&["-n@", "6x"], "6x: invalid numeric value"),
-            (
-                &["--delete=x", "--bogus"],
-                "--delete=x: option does not take an argument",
-            ),
+            (&["--delete=x", "--bogus"], "--delete=x: option does not take an argument"),
         ] {
             assert_eq!(refusal(line), format!("rsync: {message}"));
         }
@@ -443,26 +373,11 @@ mod tests {
 
     #[test]
     fn words_are_cut_as_popt_does() {
-        let walk = walked(&[
-            "-avze",
-            "ssh",
-            "src",
-            "-n",
-            "--suffix=.o",
-            "-B5",
-            "--exclude",
-            "--",
-            "dst",
-            "--",
-            "-r",
-        ]);
+        let walk = walked(&["-avze", "ssh", "src", "-n", "--suffix=.o", "-B5", "--exclude", "--", "dst", "--", "-r"]);
         assert!(walk.error.is_none());
         assert!(walk.args.dry_run && walk.args.links);
         assert_eq!(walk.args.suffix.as_deref(), Some(&b".o"[..]));
-        assert_eq!(
-            walk.args.rules,
-            [crate::options::RuleArg::Exclude(b"--".to_vec())]
-        );
+        assert_eq!(walk.args.rules, [crate::options::RuleArg::Exclude(b"--".to_vec())]);
         let operands: Vec<_> = walk.operands.iter().map(Operand::as_bytes).collect();
         assert_eq!(operands, [b"src", b"dst", &b"-r"[..]]);
     }
@@ -470,16 +385,10 @@ mod tests {
     #[test]
     fn the_last_word_counts_and_repeats_add_up() {
         assert!(!said(&["-a", "--no-p"]).perms);
-        assert_eq!(
-            said(&["--no-r", "-a"]).recursion,
-            super::super::args::Recursion::ByArchive
-        );
+        assert_eq!(said(&["--no-r", "-a"]).recursion, super::super::args::Recursion::ByArchive);
         assert_eq!(said(&["-vv", "--no-v", "-v"]).verbose, 1);
         assert_eq!(said(&["-xx"]).one_file_system, 2);
-        assert_eq!(
-            (said(&["-hh"]).human, said(&["--no-h", "-h"]).human),
-            (2, 0)
-        );
+        assert_eq!((said(&["-hh"]).human, said(&["--no-h", "-h"]).human), (2, 0));
         assert!(said(&["-UU", "--no-U"]).open_noatime);
         assert!(!said(&["-D", "--no-D"]).specials);
     }
@@ -498,32 +407,19 @@ mod tests {
             rsync alias --ex --exclude\nrsync alias -a -a -H\nrsync alias --multi -r \\\n -t\nother alias --foo -a\n\
             rsync alias --dd --POPTdesc=$\"hello\" -t\nrsync alias --bad --bogus\nrsync alias --loop --loop\nrsync alias -Y -e\nrsync alias --none\n";
         let aliases = aliases(text);
-        let read = |line: &[&str]| {
-            walk(
-                &line.iter().map(OsString::from).collect::<Vec<_>>(),
-                &aliases,
-                Args::default(),
-            )
-        };
+        let read =
+            |line: &[&str]| walk(&line.iter().map(OsString::from).collect::<Vec<_>>(), &aliases, Args::default());
         let ok = |line: &[&str]| {
             let walked = read(line);
             assert!(walked.error.is_none(), "{line:?}: {:?}", walked.error);
             walked
         };
         let walk = ok(&["-aZv", "s", "d"]);
-        assert!(
-            walk.args.hard_links && walk.args.links && !walk.args.perms && walk.args.verbose == 1
-        );
+        assert!(walk.args.hard_links && walk.args.links && !walk.args.perms && walk.args.verbose == 1);
         assert_eq!((walk.args.chmod.len(), walk.operands.len()), (1, 2));
-        assert_eq!(
-            ok(&["--mine", "s"]).args.suffix.as_deref(),
-            Some(&b".x y"[..])
-        );
+        assert_eq!(ok(&["--mine", "s"]).args.suffix.as_deref(), Some(&b".x y"[..]));
         for line in [&["--ex", "foo", "s"][..], &["--ex=foo", "s"]] {
-            assert_eq!(
-                ok(line).args.rules,
-                [crate::options::RuleArg::Exclude(b"foo".to_vec())]
-            );
+            assert_eq!(ok(line).args.rules, [crate::options::RuleArg::Exclude(b"foo".to_vec())]);
         }
         assert!(ok(&["--multi"]).args.times && ok(&["--dd"]).args.times);
         assert_eq!(ok(&["-tY", "ssh", "s"]).operands.len(), 1);
@@ -558,20 +454,12 @@ mod tests {
     fn word() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
         use proptest::prelude::*;
         let names: Vec<String> = flags::all()
-            .flat_map(|flag| {
-                flag.aliases
-                    .iter()
-                    .chain(flag.negations)
-                    .chain(Some(&flag.long))
-            })
+            .flat_map(|flag| flag.aliases.iter().chain(flag.negations).chain(Some(&flag.long)))
             .map(|name| format!("--{name}"))
             .collect();
         prop_oneof![
             proptest::sample::select(names.clone()).prop_map(String::into_bytes),
-            (
-                proptest::sample::select(names),
-                "=[-+0-9a-zA-Z:,./%T ]{0,8}"
-            )
+            (proptest::sample::select(names), "=[-+0-9a-zA-Z:,./%T ]{0,8}")
                 .prop_map(|(name, value)| (name + &value).into_bytes()),
             "-[a-zA-Z0-9@=-]{0,6}".prop_map(String::into_bytes),
             proptest::collection::vec(any::<u8>().prop_filter("no NUL in argv", |&b| b != 0), 0..6),

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::select::MissingArgs;
 use crate::options::{
-    AltDest, Append, Backup, Check, CheckMode, Connect, Delete, Delta, FilesFrom, IdMap, LogFile,
-    Options, Output, Place, Preserve, Recurse, RuleArg, Select, When,
+    AltDest, Append, Backup, Check, CheckMode, Connect, Delete, Delta, FilesFrom, IdMap, LogFile, Options, Output,
+    Place, Preserve, Recurse, RuleArg, Select, When,
 };
 use std::ffi::OsString;
 
@@ -34,11 +34,7 @@ pub struct Resolved {
 /// Settles the options of a local copy.
 ///
 /// The order of the checks is rsync's: of two mistakes it tells the same one.
-pub fn resolve(
-    mut args: Args,
-    mut operands: Vec<Operand>,
-    vars: Vars<'_>,
-) -> Result<Option<Resolved>> {
+pub fn resolve(mut args: Args, mut operands: Vec<Operand>, vars: Vars<'_>) -> Result<Option<Resolved>> {
     // A lone operand is listed, which names directories even without -r or -d.
     let lists = args.list_only || operands.len() < 2;
     check_limits(&mut args, lists, vars)?;
@@ -46,27 +42,17 @@ pub fn resolve(
     let backup = backup(&args)?;
     let inplace = check_writing(&args)?;
 
-    let wants = if args.files_from.is_some() {
-        2..=2
-    } else {
-        1..=usize::MAX
-    };
+    let wants = if args.files_from.is_some() { 2..=2 } else { 1..=usize::MAX };
     if !wants.contains(&operands.len()) {
         return Ok(None);
     }
-    let dest = if operands.len() > 1 {
-        operands.pop()
-    } else {
-        None
-    };
+    let dest = if operands.len() > 1 { operands.pop() } else { None };
     let list_only = args.list_only || dest.is_none();
     check_local(&args, &operands)?;
     let dest = match dest {
         Some(dest) if dest.as_bytes().is_empty() && !list_only => {
             // Before 3.2.4 an empty destination was the current directory.
-            let old = args
-                .old_args
-                .map_or_else(|| counts(vars, "RSYNC_OLD_ARGS"), |count| count > 0);
+            let old = args.old_args.map_or_else(|| counts(vars, "RSYNC_OLD_ARGS"), |count| count > 0);
             if !old {
                 let why = "Empty destination arg specified (use \".\" or see --old-args).";
                 return Err(Error::usage(why).by("sender"));
@@ -75,10 +61,7 @@ pub fn resolve(
         }
         dest => dest,
     };
-    let iconv = args
-        .iconv
-        .clone()
-        .or_else(|| vars("RSYNC_ICONV").map(bytes));
+    let iconv = args.iconv.clone().or_else(|| vars("RSYNC_ICONV").map(bytes));
     not_yet(&args, iconv.as_deref())?;
 
     let options = Options {
@@ -88,33 +71,19 @@ pub fn resolve(
         place: place(&args, partial_dir.clone(), backup.clone(), inplace),
         delta: Delta {
             whole_file: args.whole_file,
-            alt_dest: args.alt_kind.map(|kind| AltDest {
-                kind,
-                dirs: args.alt_dirs.clone(),
-            }),
+            alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone() }),
         },
-        connect: Connect {
-            bwlimit_bytes_per_sec: args.bwlimit,
-            stop: args.stop,
-        },
+        connect: Connect { bwlimit_bytes_per_sec: args.bwlimit, stop: args.stop },
         dry_run: args.dry_run,
         output: output(&args),
         select: select(args, list_only, partial_dir.as_deref(), backup.as_ref()),
     };
-    Ok(Some(Resolved {
-        options,
-        sources: operands,
-        dest,
-    }))
+    Ok(Some(Resolved { options, sources: operands, dest }))
 }
 
 /// Mistakes that rsync finds while or right after it reads the options.
 fn check_limits(args: &mut Args, list_only: bool, vars: Vars<'_>) -> Result<()> {
-    if let Some(value) = args
-        .max_alloc
-        .clone()
-        .or_else(|| vars("RSYNC_MAX_ALLOC").map(bytes))
-    {
+    if let Some(value) = args.max_alloc.clone().or_else(|| vars("RSYNC_MAX_ALLOC").map(bytes)) {
         flags::connect::check_max_alloc(&value)?;
     }
     if args.old_args.is_some_and(|count| count > 0) && args.secluded_args == Some(true) {
@@ -136,9 +105,7 @@ fn check_limits(args: &mut Args, list_only: bool, vars: Vars<'_>) -> Result<()> 
     }
     if args.read_batch {
         if args.write_batch || args.only_write_batch {
-            return Err(refuse(
-                "--write-batch and --read-batch can not be used together",
-            ));
+            return Err(refuse("--write-batch and --read-batch can not be used together"));
         }
         if args.files_from.is_some() {
             return Err(refuse("--read-batch cannot be used with --files-from"));
@@ -148,26 +115,13 @@ fn check_limits(args: &mut Args, list_only: bool, vars: Vars<'_>) -> Result<()> 
         return Err(refuse(format!("--read-batch cannot be used with --{name}")));
     }
     let delete = &args.delete;
-    if [delete.before, delete.during, delete.after]
-        .into_iter()
-        .filter(|&said| said)
-        .count()
-        > 1
-    {
-        return Err(refuse(
-            "You may not combine multiple --delete-WHEN options.",
-        ));
+    if [delete.before, delete.during, delete.after].into_iter().filter(|&said| said).count() > 1 {
+        return Err(refuse("You may not combine multiple --delete-WHEN options."));
     }
     if args.delete.any && recurse(args, list_only) == Recurse::No {
-        return Err(refuse(
-            "--delete does not work without --recursive (-r) or --dirs (-d).",
-        ));
+        return Err(refuse("--delete does not work without --recursive (-r) or --dirs (-d)."));
     }
-    if args
-        .confine_root
-        .as_ref()
-        .is_some_and(|root| !root.starts_with(b"/"))
-    {
+    if args.confine_root.as_ref().is_some_and(|root| !root.starts_with(b"/")) {
         return Err(refuse("--confine-root must be an absolute path"));
     }
     Ok(())
@@ -199,9 +153,7 @@ fn partial_dir(args: &Args, vars: Vars<'_>) -> Option<Vec<u8>> {
         }
         None => None,
     };
-    let dir = said
-        .map(|dir| clean(&dir))
-        .filter(|dir| !dir.is_empty() && dir != b".");
+    let dir = said.map(|dir| clean(&dir)).filter(|dir| !dir.is_empty() && dir != b".");
     match dir {
         None if args.delay_updates => Some(DELAY_DIR.to_vec()),
         dir => dir,
@@ -210,17 +162,9 @@ fn partial_dir(args: &Args, vars: Vars<'_>) -> Option<Vec<u8>> {
 
 fn backup(args: &Args) -> Result<Option<Backup>> {
     let dir = args.backup_dir.clone();
-    let suffix = args.suffix.clone().unwrap_or_else(|| {
-        if dir.is_some() {
-            Vec::new()
-        } else {
-            b"~".to_vec()
-        }
-    });
+    let suffix = args.suffix.clone().unwrap_or_else(|| if dir.is_some() { Vec::new() } else { b"~".to_vec() });
     if suffix.contains(&b'/') {
-        return Err(refuse(
-            [b"--suffix cannot contain slashes: ", &suffix[..]].concat(),
-        ));
+        return Err(refuse([b"--suffix cannot contain slashes: ", &suffix[..]].concat()));
     }
     let beside = dir.as_ref().is_none_or(|dir| is_here(dir));
     if suffix.is_empty() && beside {
@@ -232,10 +176,7 @@ fn backup(args: &Args) -> Result<Option<Backup>> {
     if !args.backup && dir.is_none() {
         return Ok(None);
     }
-    Ok(Some(Backup {
-        dir: dir.filter(|_| !beside),
-        suffix,
-    }))
+    Ok(Some(Backup { dir: dir.filter(|_| !beside), suffix }))
 }
 
 /// Whether files are written in place.
@@ -260,14 +201,8 @@ fn check_writing(args: &Args) -> Result<bool> {
 
 /// Mistakes that rsync finds once it knows that no operand is remote.
 fn check_local(args: &Args, sources: &[Operand]) -> Result<()> {
-    if args
-        .files_from
-        .as_ref()
-        .is_some_and(|name| is_remote_list(name))
-    {
-        return Err(
-            Error::usage("--files-from cannot be remote when the transfer is local").by("sender"),
-        );
+    if args.files_from.as_ref().is_some_and(|name| is_remote_list(name)) {
+        return Err(Error::usage("--files-from cannot be remote when the transfer is local").by("sender"));
     }
     if sources.iter().any(|source| source.as_bytes().is_empty()) {
         return Err(Error::usage("Empty source arg specified.").by("sender"));
@@ -295,14 +230,12 @@ fn not_yet(args: &Args, iconv: Option<&[u8]>) -> Result<()> {
     const PROTOCOLS: std::ops::RangeInclusive<i32> = 20..=32;
     if let Some(protocol) = args.protocol {
         if protocol > *PROTOCOLS.end() {
-            let message = format!(
-                "--protocol must be no more than {} on the Client.",
-                PROTOCOLS.end()
-            );
+            let message = format!("--protocol must be no more than {} on the Client.", PROTOCOLS.end());
             return Err(Error::new(Exit::Protocol, message).by("sender"));
         }
         if protocol < *PROTOCOLS.start() {
-            let message = "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
+            let message =
+                "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
             return Err(Error::new(Exit::Protocol, message).by("sender"));
         }
     }
@@ -321,26 +254,16 @@ fn not_yet(args: &Args, iconv: Option<&[u8]>) -> Result<()> {
     } else if args.confine_root.is_some() {
         "--confine-root".to_string()
     } else if iconv.is_some_and(|spec| !matches!(spec, b"" | b"-")) {
-        if args.iconv.is_some() {
-            "--iconv".to_string()
-        } else {
-            "--iconv (from RSYNC_ICONV)".to_string()
-        }
+        if args.iconv.is_some() { "--iconv".to_string() } else { "--iconv (from RSYNC_ICONV)".to_string() }
     } else if let Some(option) = args.remote_options.first() {
         let option = printable(option);
-        format!(
-            "--remote-option={} on a local copy",
-            String::from_utf8_lossy(&option)
-        )
+        format!("--remote-option={} on a local copy", String::from_utf8_lossy(&option))
     } else if let Some(protocol) = args.protocol.filter(|&protocol| protocol < 31) {
         format!("--protocol={protocol} on a local copy")
     } else {
         return Ok(());
     };
-    Err(Error::new(
-        Exit::Unsupported,
-        format!("sparsync: {option} is not supported yet"),
-    ))
+    Err(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet")))
 }
 
 fn check(args: &Args) -> Check {
@@ -366,8 +289,7 @@ fn check(args: &Args) -> Check {
 
 fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
     let map = |said: &Option<MapSaid>, name| -> Result<Vec<IdMap>> {
-        said.as_ref()
-            .map_or(Ok(Vec::new()), |said| ids::parse(&said.text, name))
+        said.as_ref().map_or(Ok(Vec::new()), |said| ids::parse(&said.text, name))
     };
     Ok(Preserve {
         links: args.links,
@@ -413,21 +335,13 @@ fn delete(args: &Args) -> Delete {
         when,
         excluded: said.excluded,
         // Below 0 means 0, but the lowest number is rsync's word for no limit.
-        max: args
-            .max_delete
-            .filter(|&max| max != i32::MIN)
-            .map(|max| u64::try_from(max).unwrap_or(0)),
+        max: args.max_delete.filter(|&max| max != i32::MIN).map(|max| u64::try_from(max).unwrap_or(0)),
         force: args.force,
         ignore_errors: args.ignore_errors,
     }
 }
 
-fn place(
-    args: &Args,
-    partial_dir: Option<Vec<u8>>,
-    backup: Option<Backup>,
-    inplace: bool,
-) -> Place {
+fn place(args: &Args, partial_dir: Option<Vec<u8>>, backup: Option<Backup>, inplace: bool) -> Place {
     Place {
         inplace,
         append: match args.append {
@@ -471,9 +385,7 @@ fn output(args: &Args) -> Output {
         None if args.itemize > 0 => Some(default_format()),
         None => None,
     };
-    let has_i = out_format
-        .as_deref()
-        .is_some_and(|format| has_escape(format, b'i'));
+    let has_i = out_format.as_deref().is_some_and(|format| has_escape(format, b'i'));
     Output {
         verbose,
         quiet,
@@ -490,10 +402,7 @@ fn output(args: &Args) -> Output {
             .log_file
             .clone()
             .filter(|path| !path.is_empty())
-            .map(|path| LogFile {
-                path,
-                format: args.log_file_format.clone().unwrap_or_else(default_format),
-            }),
+            .map(|path| LogFile { path, format: args.log_file_format.clone().unwrap_or_else(default_format) }),
         human: args.human.saturating_add(1).clamp(0, 3).unsigned_abs(),
         eight_bit: args.eight_bit,
         outbuf: args.outbuf,
@@ -509,10 +418,7 @@ fn has_escape(format: &[u8], letter: u8) -> bool {
         if byte != b'%' {
             continue;
         }
-        while bytes
-            .next_if(|b| b.is_ascii_digit() || *b == b'-' || *b == b'\'')
-            .is_some()
-        {}
+        while bytes.next_if(|b| b.is_ascii_digit() || *b == b'-' || *b == b'\'').is_some() {}
         if bytes.next() == Some(letter) {
             return true;
         }
@@ -520,20 +426,13 @@ fn has_escape(format: &[u8], letter: u8) -> bool {
     false
 }
 
-fn select(
-    mut args: Args,
-    list_only: bool,
-    partial_dir: Option<&[u8]>,
-    backup: Option<&Backup>,
-) -> Select {
+fn select(mut args: Args, list_only: bool, partial_dir: Option<&[u8]>, backup: Option<&Backup>) -> Select {
     let recurse = recurse(&args, list_only);
     let mut rules = std::mem::take(&mut args.rules);
     if args.dirs == Dirs::Old {
         rules.push(RuleArg::Implied(b"- /*/*".to_vec()));
     }
-    if let Some(backup) =
-        backup.filter(|backup| backup.dir.is_none() && args.delete.any && !args.delete.excluded)
-    {
+    if let Some(backup) = backup.filter(|backup| backup.dir.is_none() && args.delete.any && !args.delete.excluded) {
         rules.push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
     }
     if let Some(dir) = partial_dir.filter(|dir| !dir.starts_with(b"/")) {
@@ -583,10 +482,7 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
 
 /// Whether a path is the directory itself: empty, or nothing but `.` elements.
 fn is_here(path: &[u8]) -> bool {
-    !path.starts_with(b"/")
-        && path
-            .split(|&b| b == b'/')
-            .all(|part| matches!(part, b"" | b"."))
+    !path.starts_with(b"/") && path.split(|&b| b == b'/').all(|part| matches!(part, b"" | b"."))
 }
 
 /// A path without `.` elements, doubled slashes and a slash at the end; `x/..` goes. Empty is `.`.
@@ -613,13 +509,7 @@ fn clean(path: &[u8]) -> Vec<u8> {
 
 /// Whether a variable holds a number above 0.
 fn counts(vars: Vars<'_>, name: &str) -> bool {
-    vars(name).is_some_and(|value| {
-        value
-            .to_str()
-            .and_then(|text| text.trim().parse::<i64>().ok())
-            .unwrap_or(0)
-            > 0
-    })
+    vars(name).is_some_and(|value| value.to_str().and_then(|text| text.trim().parse::<i64>().ok()).unwrap_or(0) > 0)
 }
 
 fn bytes(value: OsString) -> Vec<u8> {
@@ -634,15 +524,9 @@ mod tests {
     use std::ffi::OsStr;
 
     fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
-        let words: Vec<OsString> = line
-            .split_whitespace()
-            .map(|word| if word == "''" { "" } else { word }.into())
-            .collect();
-        let vars = |name: &str| {
-            vars.iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| OsString::from(value))
-        };
+        let words: Vec<OsString> =
+            line.split_whitespace().map(|word| if word == "''" { "" } else { word }.into()).collect();
+        let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         read(&Call {
             program: OsStr::new("sparsync"),
             args: &words,
@@ -666,11 +550,7 @@ mod tests {
 
     fn refusal(line: &str) -> (u8, String, &'static str) {
         let error = request(line, &[]).expect_err(line);
-        (
-            error.exit.code(),
-            String::from_utf8(error.message).unwrap(),
-            error.role,
-        )
+        (error.exit.code(), String::from_utf8(error.message).unwrap(), error.role)
     }
 
     #[test]
@@ -695,14 +575,8 @@ mod tests {
         ] {
             assert_eq!(options(line).select.recurse, recurse, "{line}");
         }
-        assert!(
-            options("--files-from=x").select.relative
-                && !options("--no-R --files-from=x").select.relative
-        );
-        assert_eq!(
-            options("--files-from=-").select.files_from,
-            Some(FilesFrom::Stdin)
-        );
+        assert!(options("--files-from=x").select.relative && !options("--no-R --files-from=x").select.relative);
+        assert_eq!(options("--files-from=-").select.files_from, Some(FilesFrom::Stdin));
     }
 
     #[test]
@@ -728,10 +602,7 @@ mod tests {
             ]
         );
         assert_eq!(rules("-r -b --delete --suffix=.o"), ["implied P *.o"]);
-        assert_eq!(
-            rules("-r -b --delete --backup-dir=. --suffix=.o"),
-            ["implied P *.o"]
-        );
+        assert_eq!(rules("-r -b --delete --backup-dir=. --suffix=.o"), ["implied P *.o"]);
         assert_eq!(rules("-r -b --delete --backup-dir=bk"), [""; 0]);
         assert_eq!(rules("-r -b --delete-excluded"), [""; 0]);
         assert_eq!(rules("-b"), [""; 0]);
@@ -742,13 +613,8 @@ mod tests {
     #[test]
     fn the_partial_directory_is_cleaned_and_may_come_from_the_environment() {
         let dir = |line: &str| {
-            let place = copy_with(line, &[("RSYNC_PARTIAL_DIR", "env/")])
-                .options
-                .place;
-            (
-                place.partial,
-                place.partial_dir.map(|dir| String::from_utf8(dir).unwrap()),
-            )
+            let place = copy_with(line, &[("RSYNC_PARTIAL_DIR", "env/")]).options.place;
+            (place.partial, place.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
         };
         let at = |dir: &str| (true, Some(dir.to_string()));
         assert_eq!(dir(""), (false, None));
@@ -788,24 +654,9 @@ mod tests {
         assert!(options("-b --no-O").preserve.omit_dir_times);
         assert!(!options("-b --backup-dir=x").preserve.omit_dir_times);
         let backup = |line: &str| options(line).place.backup.expect(line);
-        assert_eq!(
-            backup("-b"),
-            Backup {
-                dir: None,
-                suffix: b"~".to_vec()
-            }
-        );
-        assert_eq!(
-            backup("--backup-dir=x/"),
-            Backup {
-                dir: Some(b"x/".to_vec()),
-                suffix: Vec::new()
-            }
-        );
-        assert_eq!(
-            backup("--backup-dir=x --no-backup").dir,
-            Some(b"x".to_vec())
-        );
+        assert_eq!(backup("-b"), Backup { dir: None, suffix: b"~".to_vec() });
+        assert_eq!(backup("--backup-dir=x/"), Backup { dir: Some(b"x/".to_vec()), suffix: Vec::new() });
+        assert_eq!(backup("--backup-dir=x --no-backup").dir, Some(b"x".to_vec()));
         assert_eq!(backup("--backup-dir=./ --suffix=~").dir, None);
         assert_eq!(options("--suffix=.b").place.backup, None);
     }
@@ -836,15 +687,9 @@ mod tests {
         ] {
             assert_eq!(output(line).itemize, itemize, "{line}");
         }
-        for (line, human) in [
-            ("", 1),
-            ("-h", 2),
-            ("-hh", 3),
-            ("-hhhh", 3),
-            ("--no-h", 0),
-            ("--no-h -h", 1),
-            ("-hh --no-h -hh", 2),
-        ] {
+        for (line, human) in
+            [("", 1), ("-h", 2), ("-hh", 3), ("-hhhh", 3), ("--no-h", 0), ("--no-h -h", 1), ("-hh --no-h -hh", 2)]
+        {
             assert_eq!(output(line).human, human, "{line}");
         }
         assert_eq!(output("-qv").verbose, 0);
@@ -856,10 +701,7 @@ mod tests {
         assert_eq!(options("-cI --size-only").check.mode, CheckMode::Digest);
         assert_eq!(options("-I --size-only").check.mode, CheckMode::SizeOnly);
         assert_eq!(options("-I").check.mode, CheckMode::IgnoreTimes);
-        assert_eq!(
-            options("-@-1").check.mode,
-            CheckMode::Quick { window_secs: -1 }
-        );
+        assert_eq!(options("-@-1").check.mode, CheckMode::Quick { window_secs: -1 });
     }
 
     #[test]
@@ -869,47 +711,24 @@ mod tests {
         assert_eq!((preserve.usermap.len(), preserve.groupmap.len()), (1, 1));
         assert!(options("--chown=: --chown=").preserve.usermap.is_empty());
         for (line, message) in [
-            (
-                "--usermap=a:b --chown=c",
-                "--chown conflicts with prior --usermap.",
-            ),
-            (
-                "--chown=1:2 --usermap=3:4",
-                "--usermap conflicts with prior --chown.",
-            ),
-            (
-                "--groupmap=0:1 --groupmap=0:1",
-                "You can only specify --groupmap once.",
-            ),
-            (
-                "--chown=1 --chown=1",
-                "You can only specify a user-affecting --chown once.",
-            ),
+            ("--usermap=a:b --chown=c", "--chown conflicts with prior --usermap."),
+            ("--chown=1:2 --usermap=3:4", "--usermap conflicts with prior --chown."),
+            ("--groupmap=0:1 --groupmap=0:1", "You can only specify --groupmap once."),
+            ("--chown=1 --chown=1", "You can only specify a user-affecting --chown once."),
         ] {
-            assert_eq!(
-                refusal(&format!("{line} s d")).1,
-                format!("rsync: {message}")
-            );
+            assert_eq!(refusal(&format!("{line} s d")).1, format!("rsync: {message}"));
         }
     }
 
     #[test]
     fn alternate_trees_are_of_one_kind_and_at_most_20() {
-        let alt = options("--link-dest=a --link-dest=b")
-            .delta
-            .alt_dest
-            .unwrap();
+        let alt = options("--link-dest=a --link-dest=b").delta.alt_dest.unwrap();
         assert_eq!((alt.kind, alt.dirs.len()), (AltKind::Link, 2));
         assert_eq!(
             refusal("--compare-dest=a --link-dest=b s d").1,
             "rsync: ERROR: the --link-dest option conflicts with the --compare-dest option"
         );
-        assert!(
-            options(&"--copy-dest=x ".repeat(20))
-                .delta
-                .alt_dest
-                .is_some()
-        );
+        assert!(options(&"--copy-dest=x ".repeat(20)).delta.alt_dest.is_some());
         assert_eq!(
             refusal(&format!("{} s d", "--copy-dest=x ".repeat(21))).1,
             "rsync: ERROR: at most 20 --copy-dest args may be specified"
@@ -919,84 +738,31 @@ mod tests {
     #[test]
     fn contradictions_have_rsyncs_words() {
         for (line, message) in [
-            (
-                "--delete",
-                "--delete does not work without --recursive (-r) or --dirs (-d).",
-            ),
+            ("--delete", "--delete does not work without --recursive (-r) or --dirs (-d)."),
             ("--suffix=a/b", "--suffix cannot contain slashes: a/b"),
-            (
-                "--suffix=",
-                "--suffix cannot be empty without a --backup-dir",
-            ),
-            (
-                "--backup-dir=.",
-                "--suffix cannot be empty when --backup-dir is the same as the dest dir",
-            ),
-            (
-                "--inplace --partial-dir=",
-                "--inplace cannot be used with --partial-dir",
-            ),
-            (
-                "--write-devices --delay-updates",
-                "--inplace cannot be used with --delay-updates",
-            ),
-            (
-                "--append --inplace --delay-updates",
-                "--append cannot be used with --delay-updates",
-            ),
-            (
-                "--append-verify -W",
-                "--append cannot be used with --whole-file",
-            ),
-            (
-                "-r --delete-before --del",
-                "You may not combine multiple --delete-WHEN options.",
-            ),
+            ("--suffix=", "--suffix cannot be empty without a --backup-dir"),
+            ("--backup-dir=.", "--suffix cannot be empty when --backup-dir is the same as the dest dir"),
+            ("--inplace --partial-dir=", "--inplace cannot be used with --partial-dir"),
+            ("--write-devices --delay-updates", "--inplace cannot be used with --delay-updates"),
+            ("--append --inplace --delay-updates", "--append cannot be used with --delay-updates"),
+            ("--append-verify -W", "--append cannot be used with --whole-file"),
+            ("-r --delete-before --del", "You may not combine multiple --delete-WHEN options."),
             ("--fake-super -XX", "--fake-super conflicts with -XX"),
-            (
-                "-s --old-args",
-                "--secluded-args conflicts with --old-args.",
-            ),
-            (
-                "--max-alloc=1",
-                "--max-alloc=1 is too small (min: 1.00M or 0 for unlimited)",
-            ),
+            ("-s --old-args", "--secluded-args conflicts with --old-args."),
+            ("--max-alloc=1", "--max-alloc=1 is too small (min: 1.00M or 0 for unlimited)"),
             ("-N", "This rsync does not support --crtimes (-N)"),
             ("-M x", "Remote option must start with a dash: x"),
         ] {
-            assert_eq!(
-                refusal(&format!("{line} s d")),
-                (1, format!("rsync: {message}"), "client")
-            );
+            assert_eq!(refusal(&format!("{line} s d")), (1, format!("rsync: {message}"), "client"));
         }
         for (line, exit, message, role) in [
-            (
-                "-c --cc=md5,none s d",
-                4,
-                "Invalid checksum-choice for --checksum: none (0)",
-                "sender",
-            ),
+            ("-c --cc=md5,none s d", 4, "Invalid checksum-choice for --checksum: none (0)", "sender"),
             ("--cc=x s d", 4, "unknown checksum name: x", "client"),
             ("--zc=x s d", 4, "unknown compress name: x", "client"),
-            (
-                "--files-from=h:x s d",
-                1,
-                "--files-from cannot be remote when the transfer is local",
-                "sender",
-            ),
+            ("--files-from=h:x s d", 1, "--files-from cannot be remote when the transfer is local", "sender"),
             ("'' d", 1, "Empty source arg specified.", "sender"),
-            (
-                "s ''",
-                1,
-                "Empty destination arg specified (use \".\" or see --old-args).",
-                "sender",
-            ),
-            (
-                "--usermap=x s d",
-                1,
-                "No colon found in --usermap: x",
-                "Receiver",
-            ),
+            ("s ''", 1, "Empty destination arg specified (use \".\" or see --old-args).", "sender"),
+            ("--usermap=x s d", 1, "No colon found in --usermap: x", "Receiver"),
             (
                 "--password-file=x --contimeout=1 s d",
                 1,
@@ -1009,12 +775,7 @@ mod tests {
                 "The --contimeout option may only be used when connecting to an rsync daemon.",
                 "sender",
             ),
-            (
-                "--protocol=33 s d",
-                2,
-                "--protocol must be no more than 32 on the Client.",
-                "sender",
-            ),
+            ("--protocol=33 s d", 2, "--protocol must be no more than 32 on the Client.", "sender"),
         ] {
             assert_eq!(refusal(line), (exit, message.to_string(), role));
         }
@@ -1031,19 +792,12 @@ mod tests {
             ("--copy-as=x", "--copy-as"),
             ("--confine-root=/x", "--confine-root"),
             ("--iconv=utf8", "--iconv"),
-            (
-                "-M--fake-super",
-                "--remote-option=--fake-super on a local copy",
-            ),
+            ("-M--fake-super", "--remote-option=--fake-super on a local copy"),
             ("--protocol=29", "--protocol=29 on a local copy"),
         ] {
             assert_eq!(
                 refusal(&format!("{line} s d")),
-                (
-                    4,
-                    format!("sparsync: {name} is not supported yet"),
-                    "client"
-                )
+                (4, format!("sparsync: {name} is not supported yet"), "client")
             );
         }
         for line in [
@@ -1068,17 +822,11 @@ mod tests {
         assert!(matches!(is("-vh"), Request::Help));
         assert!(matches!(is("--help --bogus"), Request::Help));
         assert!(matches!(is("-V"), Request::Version { json: false }));
-        assert!(matches!(
-            is("-VV --delete"),
-            Request::Version { json: true }
-        ));
+        assert!(matches!(is("-VV --delete"), Request::Version { json: true }));
         assert!(matches!(is("--info=help s d"), Request::Print(_)));
         assert!(matches!(is(""), Request::NoArgs { role: "client" }));
         assert!(matches!(is("-h -h"), Request::NoArgs { role: "Receiver" }));
-        assert!(matches!(
-            is("--files-from=x s"),
-            Request::NoArgs { role: "client" }
-        ));
+        assert!(matches!(is("--files-from=x s"), Request::NoArgs { role: "client" }));
         for line in [
             "host:x d",
             "s host::x",
@@ -1091,14 +839,10 @@ mod tests {
         ] {
             assert!(matches!(is(line), Request::Handover), "{line}");
         }
-        let Request::Copy(copy) = is("src") else {
-            panic!("one operand is listed")
-        };
+        let Request::Copy(copy) = is("src") else { panic!("one operand is listed") };
         assert!(copy.options.select.list_only && copy.dest.is_none());
         assert_eq!(copy.options.select.recurse, Recurse::Dirs);
-        let Request::Copy(copy) = is("--old-args s ''") else {
-            panic!("--old-args allows it")
-        };
+        let Request::Copy(copy) = is("--old-args s ''") else { panic!("--old-args allows it") };
         assert_eq!(copy.dest, Some(Operand::Local(b".".to_vec())));
         assert!(matches!(is("--delete src"), Request::Copy(_)));
     }

@@ -41,7 +41,8 @@ fn prepare(env: &Env, options: &Options, sources: &[Vec<u8>], dest: Option<&[u8]
         Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0)),
         None => None,
     };
-    let source_root = sources.first().map(|source| transfer_root(&env.cwd, source, options.select.relative)).unwrap_or_default();
+    let source_root =
+        sources.first().map(|source| transfer_root(&env.cwd, source, options.select.relative)).unwrap_or_default();
     let _ = dest;
     let chain = rules::chain(env, options, source_root)?;
     let log: Option<Box<dyn Write + Send>> = match &options.output.log_file {
@@ -52,7 +53,8 @@ fn prepare(env: &Env, options: &Options, sources: &[Vec<u8>], dest: Option<&[u8]
                 let start = b"rsync: [client] failed to open log-file ".as_slice();
                 let words = crate::report::event::errno_words(&error);
                 let mut stderr = io::stderr();
-                let _ = stderr.write_all(&[start, &log.path, b": ", &words, b"\nIgnoring \"log file\" setting.\n"].concat());
+                let _ = stderr
+                    .write_all(&[start, &log.path, b": ", &words, b"\nIgnoring \"log file\" setting.\n"].concat());
                 None
             }
         },
@@ -154,7 +156,8 @@ fn banner(options: &Options) -> Banner {
 
 /// Whether the locale's characters are UTF-8, as the C library reads the variables.
 fn utf8_locale(env: &Env) -> bool {
-    let said = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env.var(name)).find(|value| !value.is_empty());
+    let said =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env.var(name)).find(|value| !value.is_empty());
     said.is_some_and(|value| {
         let value = value.as_bytes().to_ascii_lowercase();
         value.ends_with(b"utf-8") || value.ends_with(b"utf8")

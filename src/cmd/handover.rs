@@ -28,5 +28,7 @@ fn find(env: &Env) -> Option<PathBuf> {
         return other(Path::new(&named));
     }
     let path = env.var("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
-    std::env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty()).find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
+    std::env::split_paths(&path)
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
 }

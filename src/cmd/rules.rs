@@ -48,7 +48,10 @@ pub fn chain(env: &Env, options: &Options, root_abs: Vec<u8>) -> Result<Chain, E
         rules.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
     let delete_excluded = options.delete.excluded;
-    Ok(Chain::new(rules, ChainOptions { delete_excluded, from0, root_abs, cvs_home, cvs_env, ..ChainOptions::default() }))
+    Ok(Chain::new(
+        rules,
+        ChainOptions { delete_excluded, from0, root_abs, cvs_home, cvs_env, ..ChainOptions::default() },
+    ))
 }
 
 fn one(env: &Env, parsed: Result<Parsed, BadRule>, from0: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
@@ -61,7 +64,9 @@ fn splice(env: &Env, parsed: Vec<Parsed>, from0: bool, depth: usize, rules: &mut
         match parsed {
             Parsed::Merge(merge) if !merge.per_dir => {
                 if depth >= MERGE_DEPTH_MAX {
-                    return Err(Error::usage("sparsync: merge files name merge files too deep: is one its own merge file?"));
+                    return Err(Error::usage(
+                        "sparsync: merge files name merge files too deep: is one its own merge file?",
+                    ));
                 }
                 let text = merge_text(env, &merge)?;
                 let inner = filter::parse_merge(&text, &merge, from0).map_err(bad)?;
@@ -109,6 +114,9 @@ pub fn files_from(env: &Env, from: &FilesFrom) -> Result<Vec<u8>, Error> {
         FilesFrom::File(file) => (sys::read_path(file, TEXT_MAX_BYTES), file),
     };
     text.map_err(|error| {
-        Error::new(Exit::FileIo, [b"rsync: [client] failed to open files-from file ", name, b": ", &errno_words(&error)].concat())
+        Error::new(
+            Exit::FileIo,
+            [b"rsync: [client] failed to open files-from file ", name, b": ", &errno_words(&error)].concat(),
+        )
     })
 }

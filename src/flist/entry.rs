@@ -221,9 +221,7 @@ impl DirList {
     /// Finds an entry of a sorted list by name, whatever its kind.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         [false, true].into_iter().find_map(|is_dir| {
-            self.entries
-                .binary_search_by(|e| super::order::compare((self.name(e), e.is_dir()), (name, is_dir)))
-                .ok()
+            self.entries.binary_search_by(|e| super::order::compare((self.name(e), e.is_dir()), (name, is_dir))).ok()
         })
     }
 

@@ -257,11 +257,10 @@ mod tests {
     fn a_file_arrives_whole_by_every_way() {
         for len in [0, 1, 4096, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES + 17] {
             let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            for how in [
-                &plain as &dyn Fn(u64) -> Manner,
-                &|n| Manner { by_hand: true, ..plain(n) },
-                &|n| Manner { sparse: true, ..plain(n) },
-            ] {
+            for how in [&plain as &dyn Fn(u64) -> Manner, &|n| Manner { by_hand: true, ..plain(n) }, &|n| Manner {
+                sparse: true,
+                ..plain(n)
+            }] {
                 let (got, n) = copied(&content, how);
                 assert!(got == content && n == len as u64, "{len}");
             }

@@ -125,7 +125,8 @@ impl Wanted<'_> {
         }
         if let Some((source, dest)) = &self.xattrs {
             let policy = if end == End::Source { source } else { dest };
-            let found = xattr::read(name, policy).map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
+            let found =
+                xattr::read(name, policy).map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
             let found = if end == End::Source { dest.stored(&source.told(found)) } else { found };
             entry.extra_mut().xattrs = Some(Arc::new(found));
         }
@@ -159,7 +160,9 @@ pub fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     use rustix::fd::AsFd;
     let fd = match sys::open_read(dir.fd(), name, true, false) {
         Ok(fd) => fd,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let mut text = Vec::new();

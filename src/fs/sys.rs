@@ -70,9 +70,35 @@ mod counted {
 
     pub fn counts() -> Vec<(String, u64)> {
         const NAMES: [&str; CALLS] = [
-            "open", "opendir", "create", "tmpfile", "stat", "fstat", "getdents", "readlink", "read", "write",
-            "copy_range", "clone", "seek", "truncate", "allocate", "fsync", "link", "rename", "unlink", "rmdir",
-            "mkdir", "symlink", "mknod", "chmod", "chown", "utimes", "lock", "xattr_get", "xattr_set",
+            "open",
+            "opendir",
+            "create",
+            "tmpfile",
+            "stat",
+            "fstat",
+            "getdents",
+            "readlink",
+            "read",
+            "write",
+            "copy_range",
+            "clone",
+            "seek",
+            "truncate",
+            "allocate",
+            "fsync",
+            "link",
+            "rename",
+            "unlink",
+            "rmdir",
+            "mkdir",
+            "symlink",
+            "mknod",
+            "chmod",
+            "chown",
+            "utimes",
+            "lock",
+            "xattr_get",
+            "xattr_set",
         ];
         NAMES
             .iter()

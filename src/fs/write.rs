@@ -135,7 +135,8 @@ pub fn temp_name(name: &[u8]) -> Vec<u8> {
 /// What `.name.XXXX` must end in.
 fn check_letters(start: &[u8]) -> [u8; 2] {
     // FNV-1a: any stable mixing will do.
-    let hash = start.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let hash =
+        start.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     let pick = |n: u64| LETTERS[(n % LETTERS.len() as u64) as usize];
     [pick(hash >> 40), pick(hash >> 20)]
 }
@@ -151,9 +152,7 @@ pub fn is_temp_name(name: &[u8]) -> bool {
 /// Whether a file with such a name was left behind: nobody holds its lock.
 pub fn is_stale(dir: &Dir, name: &[u8]) -> bool {
     is_temp_name(name)
-        && sys::open_read(dir.fd(), name, false, false)
-            .and_then(|fd| sys::try_lock(fd.as_fd()))
-            .unwrap_or(false)
+        && sys::open_read(dir.fd(), name, false, false).and_then(|fd| sys::try_lock(fd.as_fd())).unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -107,13 +107,7 @@ pub fn decide(
 }
 
 /// Why an entry is left alone, in the order in which rsync asks.
-fn refusal(
-    kind: Kind,
-    source: &Entry,
-    dest: Option<&Entry>,
-    unsafe_link: bool,
-    policy: &Policy,
-) -> Option<Reason> {
+fn refusal(kind: Kind, source: &Entry, dest: Option<&Entry>, unsafe_link: bool, policy: &Policy) -> Option<Reason> {
     let check = &policy.check;
     if check.existing_only && dest.is_none() {
         return Some(Reason::NotExisting);
@@ -133,7 +127,8 @@ fn refusal(
         Kind::File if policy.max_size_bytes.is_some_and(|max| source.len_bytes > max) => Some(Reason::TooLarge),
         Kind::File if policy.min_size_bytes.is_some_and(|min| source.len_bytes < min) => Some(Reason::TooSmall),
         Kind::File => {
-            let newer = |dest: &Entry| dest.kind() == Kind::File && is_later(dest.mtime, source.mtime, check.window_secs);
+            let newer =
+                |dest: &Entry| dest.kind() == Kind::File && is_later(dest.mtime, source.mtime, check.window_secs);
             (check.update && dest.is_some_and(newer)).then_some(Reason::Newer)
         }
     }

@@ -29,7 +29,14 @@ pub struct Hit {
 impl Walk<'_> {
     /// Looks for an entry in the alternate trees: the first that has the very thing, or else the first
     /// that has its data. `None` for entries that have none of their own to be found.
-    pub fn look_in_alternates(&self, dirs: &mut AltDirs, path: &RelPath, source: &DirList, entry: &Entry, compare_with: (&Dir, &[u8])) -> Option<Hit> {
+    pub fn look_in_alternates(
+        &self,
+        dirs: &mut AltDirs,
+        path: &RelPath,
+        source: &DirList,
+        entry: &Entry,
+        compare_with: (&Dir, &[u8]),
+    ) -> Option<Hit> {
         let name = source.name(entry);
         let mut data_only = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {

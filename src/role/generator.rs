@@ -186,7 +186,8 @@ impl<'a> Generator<'a> {
         let plan = self.take(root);
         let last = self.last_touch_of_root(top.as_ref());
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
-        let mut stack = vec![self.enter(plan, spot, top.as_ref().map(|(source, there)| (source, there.as_ref())), None)?];
+        let mut stack =
+            vec![self.enter(plan, spot, top.as_ref().map(|(source, there)| (source, there.as_ref())), None)?];
         while let Some(frame) = stack.last_mut() {
             let Some(sub) = frame.plan.subdirs.get(frame.next).copied() else {
                 stack.pop();
@@ -269,7 +270,8 @@ impl<'a> Generator<'a> {
             // Children come after their parents in the order, so that backwards each knows of its own.
             for ticket in order.into_iter().rev() {
                 let mut plan = self.held.remove(&ticket).expect("held above");
-                plan.subdirs.retain(|sub| sub.ticket.is_some_and(|t| self.held.get(&t).is_some_and(|below| !below.is_bare())));
+                plan.subdirs
+                    .retain(|sub| sub.ticket.is_some_and(|t| self.held.get(&t).is_some_and(|below| !below.is_bare())));
                 self.held.insert(ticket, plan);
             }
         }
@@ -282,7 +284,16 @@ impl<'a> Generator<'a> {
                 let mtime = keeps_time(Kind::Dir, preserve).then_some(source.mtime);
                 let always = there.as_ref().is_none_or(|there| self.time_differs(source, there));
                 let mode = self.late_mode(source, there.as_ref(), chmod::Parent::default());
-                LastTouch::of(None, dest.dir().clone(), Vec::new(), dest.path.clone(), mtime, always, mode, self.problems.clone())
+                LastTouch::of(
+                    None,
+                    dest.dir().clone(),
+                    Vec::new(),
+                    dest.path.clone(),
+                    mtime,
+                    always,
+                    mode,
+                    self.problems.clone(),
+                )
             }
             _ => LastTouch::none(None, self.problems.clone()),
         }
@@ -338,7 +349,8 @@ impl<'a> Generator<'a> {
 
     /// The root's own attributes: told as `./`.
     fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
-        let changes = there.map_or(Changes::NEW, |there| crate::plan::attribute_changes(source, there, self.context.policy));
+        let changes =
+            there.map_or(Changes::NEW, |there| crate::plan::attribute_changes(source, there, self.context.policy));
         let update = if changes.has(Changes::NEW) { Update::Local } else { Update::Attrs };
         if changes.has(Changes::NEW) {
             self.tally.created.add(Kind::Dir);
@@ -457,8 +469,16 @@ impl<'a> Generator<'a> {
             if let Err(error) = sys::mkdir(parent.fd(), name, self.dir_mode(source, None, around) & 0o777 | 0o700)
                 && error.kind() != std::io::ErrorKind::AlreadyExists
             {
-                self.head.push(Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", &full, &error)));
-                self.head.push(Event::Problem(Problem::said("*** Skipping any contents from this failed directory ***", Weight::Warning)));
+                self.head.push(Event::Problem(Problem::failed(
+                    Voice::Generator,
+                    "recv_generator: mkdir",
+                    &full,
+                    &error,
+                )));
+                self.head.push(Event::Problem(Problem::said(
+                    "*** Skipping any contents from this failed directory ***",
+                    Weight::Warning,
+                )));
                 return Ok((None, untouched()));
             }
         }
@@ -473,7 +493,8 @@ impl<'a> Generator<'a> {
             Err(error) if there.is_some() && error.kind() == std::io::ErrorKind::PermissionDenied && !bare => {
                 // One's own directory can be opened up; its mode comes at the end.
                 let mode = there.map_or(0o700, |there| there.mode | 0o700);
-                match sys::chmod(parent.fd(), name, mode).and_then(|()| sys::open_dir(parent.fd(), name, Follow::Never)) {
+                match sys::chmod(parent.fd(), name, mode).and_then(|()| sys::open_dir(parent.fd(), name, Follow::Never))
+                {
                     Ok(fd) => Dir::new(fd),
                     Err(error) => {
                         self.head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
@@ -516,8 +537,10 @@ impl<'a> Generator<'a> {
         if self.late_mode(source, None, parent).is_some() {
             mode |= 0o700;
         }
-        let acls = (!self.context.policy.preserve.acls || parent.default_acl_mode.is_none()).then_some((&b""[..], &b""[..]));
-        let has = Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: None, acls };
+        let acls =
+            (!self.context.policy.preserve.acls || parent.default_acl_mode.is_none()).then_some((&b""[..], &b""[..]));
+        let has =
+            Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: None, acls };
         let mut problems = Vec::new();
         let full = || self.context.full(path.as_bytes());
         let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };
@@ -549,7 +572,14 @@ impl<'a> Generator<'a> {
             let entry = &plan.dest.entries[extra as usize];
             let path = spot.path.join(plan.dest.name(entry));
             if when == Some(When::Delay) {
-                let delayed = (spot.path.clone(), dir.clone(), path, entry.is_dir(), plan.receiver_chain.clone(), spot.last.clone());
+                let delayed = (
+                    spot.path.clone(),
+                    dir.clone(),
+                    path,
+                    entry.is_dir(),
+                    plan.receiver_chain.clone(),
+                    spot.last.clone(),
+                );
                 self.delayed.push(delayed);
             } else {
                 spot.last.touch();
@@ -685,8 +715,12 @@ impl<'a> Generator<'a> {
     }
 
     fn flush(&mut self, work: Vec<Work>) -> Result<(), Error> {
-        let batch =
-            Batch { number: self.number, head: std::mem::take(&mut self.head), tally: std::mem::take(&mut self.tally), work };
+        let batch = Batch {
+            number: self.number,
+            head: std::mem::take(&mut self.head),
+            tally: std::mem::take(&mut self.tally),
+            work,
+        };
         self.number += 1;
         (self.pace)(self.number);
         self.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side};
 use crate::flist::{DirList, Entry, Kind};
-use crate::fs::copy::Abilities;
 use crate::fs::acl;
+use crate::fs::copy::Abilities;
 use crate::fs::ids::{self, Ids};
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
@@ -161,7 +161,10 @@ impl Local<'_> {
         if let Err(error) = self.make(arg, &full, self.options.place.mkpath, reporter) {
             return Err(file_error("mkdir", &full, &error));
         }
-        if self.options.output.info.name > 0 || self.options.output.itemize > 0 || self.options.output.out_format.is_some() {
+        if self.options.output.info.name > 0
+            || self.options.output.itemize > 0
+            || self.options.output.out_format.is_some()
+        {
             let shown = if self.options.place.mkpath { arg } else { arg };
             reporter.tell(&Event::Note([b"created directory ", shown].concat()));
         }
@@ -186,7 +189,13 @@ impl Local<'_> {
         if with_parents { apply::remove::make_path(arg, mode) } else { sys::mkdir_path(arg, mode) }
     }
 
-    fn sync(&self, gathered: &Gathered, to: &Destination, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
+    fn sync(
+        &self,
+        gathered: &Gathered,
+        to: &Destination,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
         let options = self.options;
         let ids = sys::ids();
         let is_super = options.preserve.super_user.unwrap_or(ids.0 == 0);
@@ -274,7 +283,8 @@ impl Local<'_> {
             let mut list = DirList::default();
             let entry = list.push(b".", stat);
             let full = || base.root.path.clone();
-            let _ = scanner.walk().wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
+            let _ =
+                scanner.walk().wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
             let entry = list.entries.pop().expect("pushed above");
             let there = to.root.as_ref().filter(|_| !to.created).and_then(|root| {
                 let stat = sys::fstat(root.dir().fd()).ok()?;
@@ -336,7 +346,10 @@ impl Local<'_> {
         let appliers = self.threads;
         let ended = std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                std::thread::Builder::new().name("scan".into()).spawn_scoped(scope, || scanner.work()).map_err(no_thread)?;
+                std::thread::Builder::new()
+                    .name("scan".into())
+                    .spawn_scoped(scope, || scanner.work())
+                    .map_err(no_thread)?;
             }
             let _scanner = CloseScanner(&scanner);
             let mut workers = Vec::new();
@@ -362,9 +375,15 @@ impl Local<'_> {
                             done(number, out);
                         }
                     };
-                    workers.push(std::thread::Builder::new().name("apply".into()).spawn_scoped(scope, work).map_err(no_thread)?);
+                    workers.push(
+                        std::thread::Builder::new()
+                            .name("apply".into())
+                            .spawn_scoped(scope, work)
+                            .map_err(no_thread)?,
+                    );
                 }
-                let mut generator = Generator::new(&scanner, &context, &queue, &pace, &barrier, &out_of_time, late_problems.clone());
+                let mut generator =
+                    Generator::new(&scanner, &context, &queue, &pace, &barrier, &out_of_time, late_problems.clone());
                 if options.select.one_file_system > 0
                     && let Some(Ok(stat)) = to.root.as_ref().map(|root| sys::fstat(root.dir().fd()))
                 {
@@ -413,7 +432,9 @@ impl Local<'_> {
     }
 
     fn backup_root(&self, dest: &[u8]) -> Result<Option<Root>, Error> {
-        let Some(dir) = self.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else { return Ok(None) };
+        let Some(dir) = self.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
+            return Ok(None);
+        };
         if self.options.dry_run {
             return Ok(None);
         }

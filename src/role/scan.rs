@@ -4,8 +4,8 @@
 //! The generator takes the plans in canonical order with [`Scanner::take`]; a plan that nobody has
 //! begun yet it makes itself, so that waiting is never for something that is not under way.
 
-use crate::filter::{Chain, Side, Verdict};
 use super::alternate::{AltDirs, Alternate, Hit};
+use crate::filter::{Chain, Side, Verdict};
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::{self, Incomplete, Wanted};
@@ -335,7 +335,8 @@ impl Walk<'_> {
         for (at, len, is_dir) in found {
             let name = &names[at as usize..][..len as usize];
             // A symlink may stand for a directory, so its own type says nothing yet.
-            let sure = is_dir.filter(|is_dir| *is_dir || !(self.copy_links || self.copy_dirlinks || self.copy_unsafe_links));
+            let sure =
+                is_dir.filter(|is_dir| *is_dir || !(self.copy_links || self.copy_dirlinks || self.copy_unsafe_links));
             if let (Some(is_dir), false) = (sure, chain.is_empty()) {
                 full.truncate(prefix);
                 full.extend_from_slice(name);
@@ -391,13 +392,9 @@ impl Walk<'_> {
             entry.extra_mut().target = Some(target.into());
         }
         let path = plan.path.join(called);
-        let completed = self.wanted.complete_source(
-            entry,
-            &stat,
-            (&place.dir, name),
-            &|| place.full(name),
-            &|| path.as_bytes().to_vec(),
-        );
+        let completed = self
+            .wanted
+            .complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &|| path.as_bytes().to_vec());
         if let Err(incomplete) = completed {
             plan.problems.push(incomplete_entry(Voice::Sender, incomplete).weighing(Weight::SourceError));
             plan.source.entries.pop();
@@ -561,7 +558,9 @@ impl Walk<'_> {
         let name = dest.name(&dest.entries[at]).to_vec();
         let mut stat = sys::stat(dir.fd(), &name, false).ok()?;
         let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
-        if is_link && source_is_dir && self.keep_dirlinks
+        if is_link
+            && source_is_dir
+            && self.keep_dirlinks
             && let Ok(there) = sys::stat(dir.fd(), &name, true)
             && Kind::of_mode(there.mode) == Some(Kind::Dir)
         {
@@ -640,7 +639,10 @@ impl Walk<'_> {
                 self.judge_extra(&mut now, &list, at, &mut full, &chain);
             }
         }
-        now.extras.iter().map(|&at| (list.name(&list.entries[at as usize]).to_vec(), list.entries[at as usize].is_dir())).collect()
+        now.extras
+            .iter()
+            .map(|&at| (list.name(&list.entries[at as usize]).to_vec(), list.entries[at as usize].is_dir()))
+            .collect()
     }
 
     /// The tasks of the directories in this one; their tickets are given when they are put down.
@@ -848,8 +850,8 @@ impl<'a> Scanner<'a> {
             if state.closed {
                 return;
             }
-            let full = !self.unbounded
-                && (state.ready.len() >= DIRS_AHEAD_MAX || state.ready_entries >= ENTRIES_AHEAD_MAX);
+            let full =
+                !self.unbounded && (state.ready.len() >= DIRS_AHEAD_MAX || state.ready_entries >= ENTRIES_AHEAD_MAX);
             let task = if full { None } else { state.waiting.pop() };
             let Some((ticket, task)) = task else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -91,7 +91,12 @@ impl Builder {
         let all = self.all.into_iter().map(|(base, dir, below)| (base, dir, Listing::All { below }));
         let named = self.named.into_iter().map(|(base, dir, mut names)| {
             // One entry each, whatever was said of it more than once.
-            names.sort_by(|a, b| a.name.cmp(&b.name).then((a.content as u8).cmp(&(b.content as u8)).reverse()).then(a.implied.cmp(&b.implied)));
+            names.sort_by(|a, b| {
+                a.name
+                    .cmp(&b.name)
+                    .then((a.content as u8).cmp(&(b.content as u8)).reverse())
+                    .then(a.implied.cmp(&b.implied))
+            });
             names.dedup_by(|b, a| {
                 let same = a.name == b.name;
                 a.implied &= b.implied || !same;
@@ -183,7 +188,11 @@ impl<'a> Gatherer<'a> {
             line.extend_from_slice(&crate::report::event::errno_words(&error));
             Error::new(Exit::Partial, line).by("sender")
         })?;
-        let follow = if self.select.copy_links || self.select.copy_dirlinks || self.select.copy_unsafe_links || self.select.relative {
+        let follow = if self.select.copy_links
+            || self.select.copy_dirlinks
+            || self.select.copy_unsafe_links
+            || self.select.relative
+        {
             Follow::Anywhere
         } else {
             Follow::Never

@@ -16,30 +16,18 @@ pub fn help_text() -> String {
     for flag in flags::all().filter(|flag| flag.support != Support::Handover) {
         push(&mut out, &names(flag), flag.help);
         for alias in flag.aliases {
-            push(
-                &mut out,
-                &format!("--{alias}"),
-                &format!("same as --{}", flag.long),
-            );
+            push(&mut out, &format!("--{alias}"), &format!("same as --{}", flag.long));
         }
         if let [first, others @ ..] = flag.negations
             && !flag.help_off.is_empty()
         {
             push(&mut out, &format!("--{first}"), flag.help_off);
             for other in others {
-                push(
-                    &mut out,
-                    &format!("--{other}"),
-                    &format!("same as --{first}"),
-                );
+                push(&mut out, &format!("--{other}"), &format!("same as --{first}"));
             }
         }
         if flag.long == "outbuf" {
-            push(
-                &mut out,
-                "--no-OPTION",
-                "take OPTION back, or what another implied (--no-D)",
-            );
+            push(&mut out, "--no-OPTION", "take OPTION back, or what another implied (--no-D)");
         }
     }
     out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");
@@ -94,15 +82,8 @@ mod tests {
     #[test]
     fn programs_find_the_options_that_they_look_for() {
         let help = help_text();
-        for word in [
-            "--old-args",
-            "no-motd",
-            "contimeout",
-            "--protect-args",
-            "--secluded-args",
-            "--iconv",
-            "--mkpath",
-        ] {
+        for word in ["--old-args", "no-motd", "contimeout", "--protect-args", "--secluded-args", "--iconv", "--mkpath"]
+        {
             assert!(help.contains(word), "{word}");
         }
         assert!(help.contains("\n--no-whole-file          copy only"));

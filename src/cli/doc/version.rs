@@ -76,10 +76,8 @@ fn wrap<'a>(out: &mut String, words: impl ExactSizeIterator<Item = &'a str>) {
 
 /// What `-VV` prints: rsync's keys, and `implementation` and `implementation_version` of our own.
 pub fn version_json() -> String {
-    let capabilities: Vec<String> = CAPABILITIES
-        .iter()
-        .map(|Capability(_, key, value)| format!("    \"{key}\": {value}"))
-        .collect();
+    let capabilities: Vec<String> =
+        CAPABILITIES.iter().map(|Capability(_, key, value)| format!("    \"{key}\": {value}")).collect();
     format!(
         r#"{{
   "program": "rsync",
@@ -117,11 +115,7 @@ mod tests {
     fn programs_find_what_they_read() {
         let text = version_text();
         assert!(text.starts_with("rsync  version 3.5.0  protocol version 32\n"));
-        let capabilities = text
-            .split("Capabilities:")
-            .nth(1)
-            .and_then(|rest| rest.split("\n\n").next())
-            .unwrap();
+        let capabilities = text.split("Capabilities:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
         assert!(capabilities.contains("ACLs,") && capabilities.contains("xattrs,"));
         assert!(text.contains("sparsync"));
         assert!(text.lines().all(|line| line.len() < 80));
@@ -143,10 +137,7 @@ mod tests {
         ] {
             assert!(text.contains(key), "{key}");
         }
-        assert_eq!(
-            text.matches(['{', '[']).count(),
-            text.matches(['}', ']']).count()
-        );
+        assert_eq!(text.matches(['{', '[']).count(), text.matches(['}', ']']).count());
         assert!(!text.contains(",\n  }") && !text.contains(",\n}"));
     }
 }

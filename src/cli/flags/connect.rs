@@ -16,33 +16,17 @@ const HANDOVER: Flag = Flag {
 };
 
 /// An option about a peer; a local copy has none.
-const IDLE: Flag = Flag {
-    support: Support::NoEffect,
-    ..Flag::SWITCH
-};
+const IDLE: Flag = Flag { support: Support::NoEffect, ..Flag::SWITCH };
 
 /// An option about a peer that takes a text.
-const IDLE_TEXT: Flag = Flag {
-    arity: Arity::Value("STR"),
-    ..IDLE
-};
+const IDLE_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..IDLE };
 
 /// An option about a peer that takes a number.
-const IDLE_NUMBER: Flag = Flag {
-    arity: Arity::Value("NUM"),
-    set: |_, given| number::int(given).map(|_| ()),
-    ..IDLE
-};
+const IDLE_NUMBER: Flag = Flag { arity: Arity::Value("NUM"), set: |_, given| number::int(given).map(|_| ()), ..IDLE };
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
-    Flag {
-        long: "rsh",
-        short: Some('e'),
-        arity: Arity::Value("COMMAND"),
-        help: "the remote shell",
-        ..IDLE_TEXT
-    },
+    Flag { long: "rsh", short: Some('e'), arity: Arity::Value("COMMAND"), help: "the remote shell", ..IDLE_TEXT },
     Flag {
         long: "rsync-path",
         arity: Arity::Value("PROGRAM"),
@@ -58,9 +42,7 @@ pub const FLAGS: &[Flag] = &[
         support: Support::NotYet,
         set: |args, given| {
             if !given.value.starts_with(b"-") {
-                return Err(refuse(
-                    [b"Remote option must start with a dash: ", given.value].concat(),
-                ));
+                return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
             }
             args.remote_options.push(given.value.to_vec());
             Ok(())
@@ -92,23 +74,9 @@ pub const FLAGS: &[Flag] = &[
         unset: |args| args.secluded_args = Some(false),
         ..IDLE
     },
-    Flag {
-        long: "trust-sender",
-        help: "do not check the remote sender's list",
-        ..IDLE
-    },
-    Flag {
-        long: "address",
-        arity: Arity::Value("ADDRESS"),
-        help: "the local address towards a daemon",
-        ..IDLE_TEXT
-    },
-    Flag {
-        long: "port",
-        arity: Arity::Value("PORT"),
-        help: "the port of a daemon",
-        ..IDLE_NUMBER
-    },
+    Flag { long: "trust-sender", help: "do not check the remote sender's list", ..IDLE },
+    Flag { long: "address", arity: Arity::Value("ADDRESS"), help: "the local address towards a daemon", ..IDLE_TEXT },
+    Flag { long: "port", arity: Arity::Value("PORT"), help: "the port of a daemon", ..IDLE_NUMBER },
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
@@ -125,30 +93,15 @@ pub const FLAGS: &[Flag] = &[
         },
         ..IDLE
     },
-    Flag {
-        long: "early-input",
-        arity: Arity::Value("FILE"),
-        help: "send FILE to a daemon's early exec",
-        ..IDLE_TEXT
-    },
+    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..IDLE_TEXT },
     Flag {
         long: "blocking-io",
         negations: &["no-blocking-io"],
         help: "use blocking I/O towards the remote shell",
         ..IDLE
     },
-    Flag {
-        long: "ipv4",
-        short: Some('4'),
-        help: "prefer IPv4",
-        ..IDLE
-    },
-    Flag {
-        long: "ipv6",
-        short: Some('6'),
-        help: "prefer IPv6",
-        ..IDLE
-    },
+    Flag { long: "ipv4", short: Some('4'), help: "prefer IPv4", ..IDLE },
+    Flag { long: "ipv6", short: Some('6'), help: "prefer IPv6", ..IDLE },
     Flag {
         long: "timeout",
         arity: Arity::Value("SECONDS"),
@@ -175,11 +128,7 @@ pub const FLAGS: &[Flag] = &[
         help: "copy at most RATE KiB a second",
         man: "RATE is a SIZE (see --max-size) in KiB unless it has a letter; rounded to whole KiB.",
         set: |args, given| {
-            let limits = size::Limits {
-                min: 512,
-                min_text: "512",
-                ..size::ANY
-            };
+            let limits = size::Limits { min: 512, min_text: "512", ..size::ANY };
             let bytes = size::size(given, "bwlimit", b'k', &limits)?;
             args.bwlimit = Some(bytes.saturating_add(512) / 1024 * 1024).filter(|&bytes| bytes > 0);
             Ok(())
@@ -204,10 +153,7 @@ pub const FLAGS: &[Flag] = &[
         help: "stop at this time",
         man: "The date or its first parts may be left out: the next such time is meant.",
         set: |args, given| {
-            args.stop = Some(StopAt::AtUnixSecs(stop::at(
-                given.value,
-                args.now_unix_secs,
-            )?));
+            args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
         },
         ..Flag::SWITCH
@@ -233,47 +179,16 @@ pub const FLAGS: &[Flag] = &[
         },
         ..IDLE
     },
-    Flag {
-        long: "server",
-        help: "serve an rsync client (by the installed rsync)",
-        ..HANDOVER
-    },
-    Flag {
-        long: "sender",
-        help: "with --server: send",
-        ..HANDOVER
-    },
-    Flag {
-        long: "daemon",
-        help: "run as daemon (by the installed rsync)",
-        ..HANDOVER
-    },
-    Flag {
-        long: "config",
-        arity: Arity::Value("FILE"),
-        help: "with --daemon: its configuration",
-        ..HANDOVER
-    },
-    Flag {
-        long: "dparam",
-        arity: Arity::Value("OVERRIDE"),
-        help: "with --daemon: a parameter",
-        ..HANDOVER
-    },
-    Flag {
-        long: "detach",
-        negations: &["no-detach"],
-        help: "with --daemon: leave the terminal",
-        ..HANDOVER
-    },
+    Flag { long: "server", help: "serve an rsync client (by the installed rsync)", ..HANDOVER },
+    Flag { long: "sender", help: "with --server: send", ..HANDOVER },
+    Flag { long: "daemon", help: "run as daemon (by the installed rsync)", ..HANDOVER },
+    Flag { long: "config", arity: Arity::Value("FILE"), help: "with --daemon: its configuration", ..HANDOVER },
+    Flag { long: "dparam", arity: Arity::Value("OVERRIDE"), help: "with --daemon: a parameter", ..HANDOVER },
+    Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: leave the terminal", ..HANDOVER },
 ];
 
 /// Checks a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC; rsync does so after all options.
 pub fn check_max_alloc(value: &[u8]) -> crate::error::Result<()> {
-    let limits = size::Limits {
-        min: 1 << 20,
-        min_text: "1.00M",
-        ..size::ANY
-    };
+    let limits = size::Limits { min: 1 << 20, min_text: "1.00M", ..size::ANY };
     size::size(&Given { value, word: value }, "max-alloc", b'b', &limits).map(|_| ())
 }

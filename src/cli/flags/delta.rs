@@ -20,14 +20,10 @@ fn add_alt(args: &mut Args, kind: AltKind, dir: &[u8]) -> Result<()> {
     let name = alt_name(kind);
     if let Some(prior) = args.alt_kind.filter(|&prior| prior != kind) {
         let prior = alt_name(prior);
-        return Err(refuse(format!(
-            "ERROR: the {name} option conflicts with the {prior} option"
-        )));
+        return Err(refuse(format!("ERROR: the {name} option conflicts with the {prior} option")));
     }
     if args.alt_dirs.len() >= MAX_DIRS {
-        return Err(refuse(format!(
-            "ERROR: at most {MAX_DIRS} {name} args may be specified"
-        )));
+        return Err(refuse(format!("ERROR: at most {MAX_DIRS} {name} args may be specified")));
     }
     args.alt_kind = Some(kind);
     args.alt_dirs.push(dir.to_vec());
@@ -57,12 +53,7 @@ pub const FLAGS: &[Flag] = &[
         help: "set the block size of the delta algorithm",
         support: Support::NoEffect,
         set: |_, given| {
-            let limits = size::Limits {
-                min: 0,
-                min_text: "",
-                max: 1 << 17,
-                max_text: "128.00K",
-            };
+            let limits = size::Limits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
             size::size(given, "block-size", b'b', &limits).map(|_| ())
         },
         ..Flag::SWITCH
@@ -109,18 +100,8 @@ pub const FLAGS: &[Flag] = &[
         support: Support::NoEffect,
         ..Flag::SWITCH
     },
-    Flag {
-        long: "old-compress",
-        help: "same as --compress-choice=zlib",
-        support: Support::NoEffect,
-        ..Flag::SWITCH
-    },
-    Flag {
-        long: "new-compress",
-        help: "same as --compress-choice=zlibx",
-        support: Support::NoEffect,
-        ..Flag::SWITCH
-    },
+    Flag { long: "old-compress", help: "same as --compress-choice=zlib", support: Support::NoEffect, ..Flag::SWITCH },
+    Flag { long: "new-compress", help: "same as --compress-choice=zlibx", support: Support::NoEffect, ..Flag::SWITCH },
     Flag {
         long: "compress-choice",
         aliases: &["zc"],

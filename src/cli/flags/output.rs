@@ -51,8 +51,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("e|a|c"),
         help: "what goes to stderr: errors, all, or client's choice",
         set: |args, given| {
-            let begins =
-                |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
+            let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
             args.stderr = if begins("errors") {
                 StderrMode::Errors
             } else if begins("all") {

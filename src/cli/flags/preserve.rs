@@ -103,9 +103,7 @@ pub const FLAGS: &[Flag] = &[
             match chmod::parse(given.value, args.umask) {
                 Some(changes) => args.chmod.extend(changes),
                 None => {
-                    return Err(refuse(
-                        [b"Invalid argument passed to --chmod (", given.value, b")"].concat(),
-                    ));
+                    return Err(refuse([b"Invalid argument passed to --chmod (", given.value, b")"].concat()));
                 }
             }
             Ok(())
@@ -376,10 +374,7 @@ fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()>
             (true, false) => format!("--{name} conflicts with prior --chown."),
         }));
     }
-    *said = Some(MapSaid {
-        by_chown,
-        text: text.to_vec(),
-    });
+    *said = Some(MapSaid { by_chown, text: text.to_vec() });
     match map {
         Map::User => args.owner = true,
         Map::Group => args.group = true,

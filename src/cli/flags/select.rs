@@ -192,12 +192,8 @@ pub const FLAGS: &[Flag] = &[
         set: |args, _| {
             args.per_dir_filter += 1;
             match args.per_dir_filter {
-                1 => args
-                    .rules
-                    .push(RuleArg::Filter(b": /.rsync-filter".to_vec())),
-                2 => args
-                    .rules
-                    .push(RuleArg::Filter(b"- .rsync-filter".to_vec())),
+                1 => args.rules.push(RuleArg::Filter(b": /.rsync-filter".to_vec())),
+                2 => args.rules.push(RuleArg::Filter(b"- .rsync-filter".to_vec())),
                 _ => {}
             }
             Ok(())

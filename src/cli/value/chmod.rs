@@ -6,19 +6,14 @@ use crate::options::ModeChange;
 ///
 /// Without a class (`+w`) the bits of `umask` stay as they are, as chmod(1) does.
 pub fn parse(text: &[u8], umask: u32) -> Option<Vec<ModeChange>> {
-    text.split(|&b| b == b',')
-        .map(|part| parse_part(part, umask))
-        .collect()
+    text.split(|&b| b == b',').map(|part| parse_part(part, umask)).collect()
 }
 
 fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
     let (mut dirs, mut files) = (true, true);
     let mut at = 0;
     let mut who = Who::default();
-    if part
-        .iter()
-        .all(|b| b.is_ascii_digit() || matches!(b, b'D' | b'F'))
-    {
+    if part.iter().all(|b| b.is_ascii_digit() || matches!(b, b'D' | b'F')) {
         // Octal, after any number of one of the prefixes.
         while let Some(&letter @ (b'D' | b'F')) = part.get(at) {
             narrow(letter, &mut dirs, &mut files)?;
@@ -32,28 +27,14 @@ fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
             b'u' => who.user = true,
             b'g' => who.group = true,
             b'o' => who.other = true,
-            b'a' => {
-                who = Who {
-                    user: true,
-                    group: true,
-                    other: true,
-                }
-            }
+            b'a' => who = Who { user: true, group: true, other: true },
             op @ (b'+' | b'-' | b'=') => break *op,
             _ => return None,
         }
         at += 1;
     };
     let unnamed = !who.any();
-    let classes = if unnamed {
-        Who {
-            user: true,
-            group: true,
-            other: true,
-        }
-    } else {
-        who
-    };
+    let classes = if unnamed { Who { user: true, group: true, other: true } } else { who };
     let allowed = if unnamed { 0o777 & !umask } else { 0o777 };
     let mut change = ModeChange {
         dirs,
@@ -171,11 +152,7 @@ impl Who {
 
     /// What `s` stands for: with neither user nor group named, rsync means set-user-id.
     fn setid(self) -> u32 {
-        if self.user || self.group {
-            self.special()
-        } else {
-            0o4000
-        }
+        if self.user || self.group { self.special() } else { 0o4000 }
     }
 }
 
@@ -186,22 +163,17 @@ mod tests {
     /// What the receiver of the changes does with them.
     fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
         let any_x = mode & 0o111 != 0;
-        changes
-            .iter()
-            .filter(|c| if is_dir { c.dirs } else { c.files })
-            .fold(mode, |mode, c| {
-                let copied = c
-                    .copy_from_shift
-                    .map_or(0, |shift| (((mode >> shift) & 7) * c.copy_to) & c.copy_mask);
-                let mut mode = mode & !c.and;
-                if c.copy_removes {
-                    mode &= !copied;
-                } else {
-                    mode |= copied;
-                }
-                mode |= c.or;
-                if is_dir || any_x { mode | c.or_x } else { mode }
-            })
+        changes.iter().filter(|c| if is_dir { c.dirs } else { c.files }).fold(mode, |mode, c| {
+            let copied = c.copy_from_shift.map_or(0, |shift| (((mode >> shift) & 7) * c.copy_to) & c.copy_mask);
+            let mut mode = mode & !c.and;
+            if c.copy_removes {
+                mode &= !copied;
+            } else {
+                mode |= copied;
+            }
+            mode |= c.or;
+            if is_dir || any_x { mode | c.or_x } else { mode }
+        })
     }
 
     fn check(table: &str, umask: u32) {
@@ -209,11 +181,7 @@ mod tests {
             let words: Vec<&str> = line.split_whitespace().collect();
             let octal = |text| u32::from_str_radix(text, 8).unwrap();
             let changes = parse(words[1].as_bytes(), umask).unwrap_or_else(|| panic!("{line}"));
-            assert_eq!(
-                apply(octal(words[0]), words[2] == "d", &changes),
-                octal(words[3]),
-                "{line}"
-            );
+            assert_eq!(apply(octal(words[0]), words[2] == "d", &changes), octal(words[3]), "{line}");
         }
     }
 
@@ -229,10 +197,7 @@ mod tests {
              7642 =st f 7000\n 0642 o-s f 642\n 7642 -st f 2642\n 0642 ug=t f 1002",
             0o022,
         );
-        check(
-            "0444 +x f 544\n 0444 =rw f 600\n 0666 -w f 466\n 711 -X f 611\n 755 =X f 100",
-            0o077,
-        );
+        check("0444 +x f 544\n 0444 =rw f 600\n 0666 -w f 466\n 711 -X f 611\n 755 =X f 100", 0o077);
     }
 
     #[test]
@@ -250,15 +215,12 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for text in [
-            "", "u", "x", "u+z", "888", "17777", "D", "F", "DFu+x", "u=gr", "g=u-x", "u+x-w",
-            "u+x,", ",u+x", "t", "X", "u=go", "u+rg", "Dx", "u++x", "75x", "644,", "DF644",
-            "FD600", "u+Fx", "700x", "u+ux",
+            "", "u", "x", "u+z", "888", "17777", "D", "F", "DFu+x", "u=gr", "g=u-x", "u+x-w", "u+x,", ",u+x", "t", "X",
+            "u=go", "u+rg", "Dx", "u++x", "75x", "644,", "DF644", "FD600", "u+Fx", "700x", "u+ux",
         ] {
             assert!(parse(text.as_bytes(), 0).is_none(), "{text}");
         }
-        for text in [
-            "DD755", "00755", "u+", "=", "+", "go=", "aa+x", "ua+x", "F-X",
-        ] {
+        for text in ["DD755", "00755", "u+", "=", "+", "go=", "aa+x", "ua+x", "F-X"] {
             assert!(parse(text.as_bytes(), 0).is_some(), "{text}");
         }
     }

@@ -8,9 +8,7 @@ use crate::options::{IdFrom, IdMap, IdTo};
 /// Names are looked up at the receiver, not here. rsync reads the map after the banner, on the
 /// receiver: that is why the errors are the Receiver's.
 pub fn parse(text: &[u8], name: &str) -> Result<Vec<IdMap>> {
-    text.split(|&b| b == b',')
-        .map(|pair| parse_pair(pair, name))
-        .collect()
+    text.split(|&b| b == b',').map(|pair| parse_pair(pair, name)).collect()
 }
 
 fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
@@ -24,15 +22,9 @@ fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
     };
     let (from, to) = (&pair[..colon], &pair[colon + 1..]);
     if to.is_empty() {
-        return Err(refused(
-            &format!("No name found after colon --{name}: "),
-            pair,
-        ));
+        return Err(refused(&format!("No name found after colon --{name}: "), pair));
     }
-    let number = |text: &[u8]| match std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse().ok())
-    {
+    let number = |text: &[u8]| match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
         Some(id) => Ok::<u32, Error>(id),
         None => Err(refused("Invalid ID number: ", text)),
     };
@@ -47,11 +39,7 @@ fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
         }
         _ => IdFrom::Name(from.to_vec()),
     };
-    let to = if is_number(to) {
-        IdTo::Id(number(to)?)
-    } else {
-        IdTo::Name(to.to_vec())
-    };
+    let to = if is_number(to) { IdTo::Id(number(to)?) } else { IdTo::Name(to.to_vec()) };
     Ok(IdMap { from, to })
 }
 
@@ -62,20 +50,8 @@ mod tests {
     #[test]
     fn maps_are_read() {
         let maps = parse(b"0:1,5-9:x,*:y,:9", "usermap").unwrap();
-        assert_eq!(
-            maps[0],
-            IdMap {
-                from: IdFrom::Range(0, 0),
-                to: IdTo::Id(1)
-            }
-        );
-        assert_eq!(
-            maps[1],
-            IdMap {
-                from: IdFrom::Range(5, 9),
-                to: IdTo::Name(b"x".to_vec())
-            }
-        );
+        assert_eq!(maps[0], IdMap { from: IdFrom::Range(0, 0), to: IdTo::Id(1) });
+        assert_eq!(maps[1], IdMap { from: IdFrom::Range(5, 9), to: IdTo::Name(b"x".to_vec()) });
         assert_eq!(maps[2].from, IdFrom::Name(b"*".to_vec()));
         assert_eq!(maps[3].from, IdFrom::Name(Vec::new()));
     }

@@ -26,70 +26,26 @@ struct Word<T> {
 
 macro_rules! word {
     ($name:literal, $field:ident, $help:literal) => {
-        Word {
-            name: $name,
-            help: $help,
-            field: Some(|all| &mut all.$field),
-        }
+        Word { name: $name, help: $help, field: Some(|all| &mut all.$field) }
     };
     ($name:literal, $help:literal) => {
-        Word {
-            name: $name,
-            help: $help,
-            field: None,
-        }
+        Word { name: $name, help: $help, field: None }
     };
 }
 
 const INFO: [Word<Info>; 13] = [
     word!("BACKUP", backup, "Mention files backed up"),
-    word!(
-        "COPY",
-        copy,
-        "Mention files copied locally on the receiving side"
-    ),
+    word!("COPY", copy, "Mention files copied locally on the receiving side"),
     word!("DEL", del, "Mention deletions on the receiving side"),
-    word!(
-        "FLIST",
-        flist,
-        "Mention file-list receiving/sending (levels 1-2)"
-    ),
-    word!(
-        "MISC",
-        misc,
-        "Mention miscellaneous information (levels 1-2)"
-    ),
+    word!("FLIST", flist, "Mention file-list receiving/sending (levels 1-2)"),
+    word!("MISC", misc, "Mention miscellaneous information (levels 1-2)"),
     word!("MOUNT", mount, "Mention mounts that were found or skipped"),
-    word!(
-        "NAME",
-        name,
-        "Mention 1) updated file/dir names, 2) unchanged names"
-    ),
-    word!(
-        "NONREG",
-        nonreg,
-        "Mention skipped non-regular files (default 1, 0 disables)"
-    ),
-    word!(
-        "PROGRESS",
-        progress,
-        "Mention 1) per-file progress or 2) total transfer progress"
-    ),
-    word!(
-        "REMOVE",
-        remove,
-        "Mention files removed on the sending side"
-    ),
-    word!(
-        "SKIP",
-        skip,
-        "Mention files skipped due to transfer overrides (levels 1-2)"
-    ),
-    word!(
-        "STATS",
-        stats,
-        "Mention statistics at end of run (levels 1-3)"
-    ),
+    word!("NAME", name, "Mention 1) updated file/dir names, 2) unchanged names"),
+    word!("NONREG", nonreg, "Mention skipped non-regular files (default 1, 0 disables)"),
+    word!("PROGRESS", progress, "Mention 1) per-file progress or 2) total transfer progress"),
+    word!("REMOVE", remove, "Mention files removed on the sending side"),
+    word!("SKIP", skip, "Mention files skipped due to transfer overrides (levels 1-2)"),
+    word!("STATS", stats, "Mention statistics at end of run (levels 1-3)"),
     word!("SYMSAFE", symsafe, "Mention symlinks that are unsafe"),
 ];
 
@@ -101,11 +57,7 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("CONNECT", "Debug connection events (levels 1-2)"),
     word!("CMD", "Debug commands+options that are issued (levels 1-2)"),
     word!("DEL", del, "Debug delete actions (levels 1-3)"),
-    word!(
-        "DELTASUM",
-        deltasum,
-        "Debug delta-transfer checksumming (levels 1-4)"
-    ),
+    word!("DELTASUM", deltasum, "Debug delta-transfer checksumming (levels 1-4)"),
     word!("DUP", dup, "Debug weeding of duplicate names"),
     word!("EXIT", "Debug exit events (levels 1-3)"),
     word!("FILTER", filter, "Debug filter actions (levels 1-3)"),
@@ -117,11 +69,7 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("ICONV", "Debug iconv character conversions (levels 1-2)"),
     word!("IO", "Debug I/O routines (levels 1-4)"),
     word!("NSTR", "Debug negotiation strings"),
-    word!(
-        "OWN",
-        own,
-        "Debug ownership changes in users & groups (levels 1-2)"
-    ),
+    word!("OWN", own, "Debug ownership changes in users & groups (levels 1-2)"),
     word!("PROTO", "Debug protocol information"),
     word!("RECV", recv, "Debug receiver functions"),
     word!("SEND", send, "Debug sender functions"),
@@ -129,11 +77,8 @@ const DEBUG: [Word<Debug>; 24] = [
 ];
 
 /// What each `-v` adds to `--info`, from no `-v` on.
-const INFO_BY_VERBOSITY: [&str; 3] = [
-    "NONREG",
-    "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE",
-    "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP",
-];
+const INFO_BY_VERBOSITY: [&str; 3] =
+    ["NONREG", "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE", "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP"];
 
 /// What each `-v` adds to `--debug`.
 const DEBUG_BY_VERBOSITY: [&str; 6] = [
@@ -164,20 +109,11 @@ pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<Asked> {
     read(text, levels, &DEBUG, "--debug")
 }
 
-fn read<T, const N: usize>(
-    text: &[u8],
-    levels: &mut Levels<N>,
-    words: &[Word<T>; N],
-    option: &str,
-) -> Result<Asked> {
+fn read<T, const N: usize>(text: &[u8], levels: &mut Levels<N>, words: &[Word<T>; N], option: &str) -> Result<Asked> {
     for part in text.split(|&b| b == b',').filter(|part| !part.is_empty()) {
         let digits = part.iter().rev().take_while(|b| b.is_ascii_digit()).count();
         // A word of digits only is named whole.
-        let (name, digits) = part.split_at(if digits == part.len() {
-            digits
-        } else {
-            part.len() - digits
-        });
+        let (name, digits) = part.split_at(if digits == part.len() { digits } else { part.len() - digits });
         let level = match std::str::from_utf8(digits) {
             Ok("") => 1,
             Ok(digits) => digits.parse().unwrap_or(u8::MAX),
@@ -220,11 +156,7 @@ fn settle<T: Default, const N: usize>(
     said: &Levels<N>,
 ) -> T {
     let mut base = Levels::<N>::default();
-    for added in by_verbosity
-        .iter()
-        .take(usize::from(verbose) + 1)
-        .chain([&more])
-    {
+    for added in by_verbosity.iter().take(usize::from(verbose) + 1).chain([&more]) {
         let mut step = Levels::<N>::default();
         // The tables above hold known words only; a test reads them all.
         let _ = read(added.as_bytes(), &mut step, words, "");
@@ -252,23 +184,14 @@ pub fn debug_help() -> String {
 }
 
 fn help<T>(words: &[Word<T>], by_verbosity: &[&str], option: &str) -> String {
-    let mut out = String::from(
-        "Use OPT or OPT1 for level 1 output, OPT2 for level 2, etc.; OPT0 silences.\n\n",
-    );
+    let mut out = String::from("Use OPT or OPT1 for level 1 output, OPT2 for level 2, etc.; OPT0 silences.\n\n");
     let mut line = |name: &str, help: &str| out.push_str(&format!("{name:<10} {help}\n"));
     words.iter().for_each(|word| line(word.name, word.help));
     line("\nALL", &format!(" Set all {option} options (e.g. all4)"));
-    line(
-        "NONE",
-        &format!("Silence all {option} options (same as all0)"),
-    );
+    line("NONE", &format!("Silence all {option} options (same as all0)"));
     line("HELP", "Output this help message");
     out.push_str("\nOptions added at each level of verbosity:\n");
-    for (level, added) in by_verbosity
-        .iter()
-        .enumerate()
-        .filter(|(_, added)| !added.is_empty())
-    {
+    for (level, added) in by_verbosity.iter().enumerate().filter(|(_, added)| !added.is_empty()) {
         out.push_str(&format!("{level}) {added}\n"));
     }
     out
@@ -291,21 +214,10 @@ mod tests {
     #[test]
     fn a_word_that_was_said_wins_over_verbosity() {
         let mut said = InfoLevels::default();
-        assert_eq!(
-            info(b"name0,Stats2,,del3,", &mut said).unwrap(),
-            Asked::Levels
-        );
+        assert_eq!(info(b"name0,Stats2,,del3,", &mut said).unwrap(), Asked::Levels);
         let all = settle_info(2, "FLIST2,NAME,PROGRESS", &said);
         assert_eq!(
-            (
-                all.name,
-                all.stats,
-                all.del,
-                all.misc,
-                all.flist,
-                all.progress,
-                all.nonreg
-            ),
+            (all.name, all.stats, all.del, all.misc, all.flist, all.progress, all.nonreg),
             (0, 2, 3, 2, 2, 1, 1)
         );
         assert_eq!(settle_info(0, "", &InfoLevels::default()).nonreg, 1);
@@ -318,23 +230,11 @@ mod tests {
 
     #[test]
     fn unknown_words_are_named() {
-        for (text, name) in [
-            ("x", "x"),
-            ("foo2,bar", "foo"),
-            ("name1x", "name1x"),
-            ("name,na", "na"),
-            ("2", "2"),
-        ] {
+        for (text, name) in [("x", "x"), ("foo2,bar", "foo"), ("name1x", "name1x"), ("name,na", "na"), ("2", "2")] {
             let error = info(text.as_bytes(), &mut InfoLevels::default()).unwrap_err();
-            assert_eq!(
-                error.message,
-                format!("Unknown --info item: \"{name}\"").as_bytes()
-            );
+            assert_eq!(error.message, format!("Unknown --info item: \"{name}\"").as_bytes());
         }
-        assert_eq!(
-            info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(),
-            Asked::Help
-        );
+        assert_eq!(info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(), Asked::Help);
     }
 
     #[test]
@@ -343,9 +243,7 @@ mod tests {
         assert!(text.starts_with("Use OPT or OPT1"));
         assert!(text.contains("\nBACKUP     Mention files backed up\n"));
         assert!(text.contains("\n\nALL        Set all --info options (e.g. all4)\n"));
-        assert!(text.ends_with(
-            "1) COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE\n2) BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP\n"
-        ));
+        assert!(text.ends_with("1) COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE\n2) BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP\n"));
         assert!(debug_help().contains("\nACL        Debug extra ACL info\n"));
     }
 }

@@ -163,17 +163,26 @@ impl Touch<'_, '_> {
             return true;
         }
         if preserve.fake_super {
-            let kept = fake::store_acl(at, Which::Access, access).and_then(|()| fake::store_acl(at, Which::Default, default));
+            let kept =
+                fake::store_acl(at, Which::Access, access).and_then(|()| fake::store_acl(at, Which::Default, default));
             if let Err(error) = kept {
                 self.failed(Voice::Receiver, b"set_acl", &error);
             }
             return true;
         }
         // A new file may have inherited what the source does not have.
-        let set = if has.is_none_or(|has| !acl::same_access(access, has.0)) { acl::apply_access(at, access, mode) } else { Ok(()) };
+        let set = if has.is_none_or(|has| !acl::same_access(access, has.0)) {
+            acl::apply_access(at, access, mode)
+        } else {
+            Ok(())
+        };
         let set = set.and_then(|()| {
             let is_dir = self.source.is_dir();
-            if is_dir && has.is_none_or(|has| !acl::same_default(default, has.1)) { acl::apply_default(at, default) } else { Ok(()) }
+            if is_dir && has.is_none_or(|has| !acl::same_default(default, has.1)) {
+                acl::apply_default(at, default)
+            } else {
+                Ok(())
+            }
         });
         if let Err(error) = set {
             // A file system without ACLs has none to remove.

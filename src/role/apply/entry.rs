@@ -69,7 +69,15 @@ impl<'a> Job<'a> {
 
     /// What is told of it.
     pub fn item(&self, update: Update, changes: Changes) -> Box<Item> {
-        item_of(&self.plan.source, self.source(), self.path.as_bytes(), self.place(), self.source_name(), update, changes)
+        item_of(
+            &self.plan.source,
+            self.source(),
+            self.path.as_bytes(),
+            self.place(),
+            self.source_name(),
+            update,
+            changes,
+        )
     }
 }
 
@@ -165,7 +173,14 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     let mut problems = Vec::new();
     let full = || context.full(job.path.as_bytes());
     let subject = Subject { fd: dir.fd(), name: job.name(), full: &full, path: job.path.as_bytes() };
-    attrs::finish(context, subject, job.source(), Has::of(have, changes), file::wanted_mode(context, job), &mut problems);
+    attrs::finish(
+        context,
+        subject,
+        job.source(),
+        Has::of(have, changes),
+        file::wanted_mode(context, job),
+        &mut problems,
+    );
     out.events.extend(problems.into_iter().map(Event::Problem));
 }
 
@@ -196,7 +211,14 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
             let mut problems = Vec::new();
             let full = || context.full(job.path.as_bytes());
             let subject = Subject { fd: dir.fd(), name: job.name(), full: &full, path: job.path.as_bytes() };
-            attrs::finish(context, subject, job.source(), Has::default(), file::wanted_mode(context, job), &mut problems);
+            attrs::finish(
+                context,
+                subject,
+                job.source(),
+                Has::default(),
+                file::wanted_mode(context, job),
+                &mut problems,
+            );
             out.events.extend(problems.into_iter().map(Event::Problem));
         }
         Err(error) => {

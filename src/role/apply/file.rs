@@ -94,7 +94,8 @@ pub fn transfer(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, changes
                 out.events.push(Event::Item(item));
             }
             if context.wants.progress {
-                out.events.push(Event::Progress { done_bytes: job.source().len_bytes, len_bytes: job.source().len_bytes });
+                out.events
+                    .push(Event::Progress { done_bytes: job.source().len_bytes, len_bytes: job.source().len_bytes });
             }
             if context.options.select.remove_source_files {
                 remove_source(job, out);
@@ -151,7 +152,13 @@ pub fn copy_hit(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, hit: &H
 }
 
 /// Copies content and gives it its name and attributes, in the manner that the options ask for.
-fn place_content(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, from: BorrowedFd<'_>, out: &mut Outcome<'_>) -> Result<u64, Failure> {
+fn place_content(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    from: BorrowedFd<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<u64, Failure> {
     let Some(dir) = &job.spot.dir else { return Err(Failure::Stopped) };
     let place = &context.options.place;
     if place.inplace && job.dest().is_some() {
@@ -282,7 +289,14 @@ fn forget_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
 }
 
 /// Writes into the destination's own file.
-fn overwrite(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, dir: &Dir, from: BorrowedFd<'_>, out: &mut Outcome<'_>) -> Result<u64, Failure> {
+fn overwrite(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    dir: &Dir,
+    from: BorrowedFd<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<u64, Failure> {
     let there = job.dest().expect("asked before");
     let full = || context.full(job.path.as_bytes());
     if context.options.place.backup.is_some() {
@@ -294,7 +308,9 @@ fn overwrite(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, dir: &Dir,
     if let Some(append) = context.options.place.append {
         start = there.len_bytes;
         if append == Append::Verify && !same_prefix(from, to.as_fd(), start) {
-            let line = [b"WARNING: ", job.path.as_bytes(), b" failed verification -- update retained (will try again)."].concat();
+            let line =
+                [b"WARNING: ", job.path.as_bytes(), b" failed verification -- update retained (will try again)."]
+                    .concat();
             out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
             if context.wants.items {
                 let mut item = job.item(Update::Received, Changes::NONE);
@@ -339,8 +355,16 @@ fn open_for_writing(dir: &Dir, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
 }
 
 /// Under `--inplace` the old content is copied away, because the file itself must stay.
-fn copy_as_backup(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::from(Problem::failed(Voice::Generator, "backup of", &context.full(job.path.as_bytes()), &error));
+fn copy_as_backup(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    dir: &Dir,
+    out: &mut Outcome<'_>,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        Failure::from(Problem::failed(Voice::Generator, "backup of", &context.full(job.path.as_bytes()), &error))
+    };
     let there = job.dest().expect("asked before");
     let from = sys::open_read(dir.fd(), job.name(), false, false).map_err(failed)?;
     let (to_dir, name) = remove::backup_spot(context, dir, &job.path).map_err(failed)?;

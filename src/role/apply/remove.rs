@@ -37,7 +37,14 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes one entry and everything in it that no rule protects.
-    pub fn remove(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+    pub fn remove(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        is_dir: bool,
+        chain: Option<&Chain>,
+        events: &mut Vec<Event>,
+    ) -> Removed {
         if is_dir { self.remove_dir(dir, path, chain, events) } else { self.remove_other(dir, path, events) }
     }
 
@@ -191,14 +198,16 @@ impl<'a> Remover<'a> {
             list.push_name(&name, is_dir);
         }
         list.sort();
-        let entered = chain.filter(|chain| chain.has_per_dir()).and_then(|chain| {
-            chain.enter(path.as_bytes(), &mut |name| read::text_file(dir, name)).ok()
-        });
+        let entered = chain
+            .filter(|chain| chain.has_per_dir())
+            .and_then(|chain| chain.enter(path.as_bytes(), &mut |name| read::text_file(dir, name)).ok());
         let chain = entered.as_ref().or(chain);
         let mut outcome = Removed::Gone;
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
-            if protected(chain, &below, entry) || self.remove(dir, &below, entry.is_dir(), chain, events) == Removed::Stays {
+            if protected(chain, &below, entry)
+                || self.remove(dir, &below, entry.is_dir(), chain, events) == Removed::Stays
+            {
                 outcome = Removed::Stays;
             }
         }
@@ -206,7 +215,14 @@ impl<'a> Remover<'a> {
     }
 
     /// Makes room where a directory is in the way of something else; `false`: it stays, and why was told.
-    pub fn make_room(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, what: &str, events: &mut Vec<Event>) -> bool {
+    pub fn make_room(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        chain: Option<&Chain>,
+        what: &str,
+        events: &mut Vec<Event>,
+    ) -> bool {
         let may_empty = self.context.options.delete.when.is_some() || self.context.options.delete.force;
         let emptied = match self.open_for_removal(dir, path.name()) {
             Ok(inside) if may_empty => self.empty_dir(&inside, path, chain, events),
