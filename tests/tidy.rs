@@ -5,9 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// The order inside `role/`, where `super::` would hide it.
-const ROLE_ORDER: [&str; 5] = ["scan", "apply", "dry_run", "generator", "local"];
-
 /// A word that only some files may use.
 struct Fence {
     /// What must not appear in code, as a whole word.
@@ -52,28 +49,26 @@ fn modules_look_only_upward() {
 
 #[test]
 fn roles_look_only_upward() {
+    let order = modules_of("role/mod.rs");
     let mut faults = Vec::new();
     for file in sources().into_iter().filter(|file| file.module() == "role") {
         let parts: Vec<_> = file.name.trim_end_matches(".rs").split('/').collect();
-        let Some(own) = parts.get(1).and_then(|part| ROLE_ORDER.iter().position(|role| role == part)) else {
+        let Some(own) = parts.get(1).and_then(|part| order.iter().position(|role| role == part)) else {
             continue;
         };
         for (line, code) in file.code() {
             let direct = if parts.len() == 2 { "super::" } else { "super::super::" };
             let named = paths_after(code, "crate::role::").into_iter().chain(paths_after(code, direct));
             for named in named {
-                if ROLE_ORDER.iter().position(|role| *role == named).is_some_and(|place| place > own) {
+                if order.iter().position(|role| *role == named).is_some_and(|place| place > own) {
                     faults.push(
-                        file.fault(
-                            line,
-                            &format!("role `{}` may not name `{named}`, which comes later", ROLE_ORDER[own]),
-                        ),
+                        file.fault(line, &format!("role `{}` may not name `{named}`, which comes later", order[own])),
                     );
                 }
             }
         }
     }
-    report("ROLE_ORDER in tests/tidy.rs gives the order", faults);
+    report("src/role/mod.rs gives the order, where `super::` would hide it", faults);
 }
 
 #[test]

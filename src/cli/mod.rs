@@ -12,9 +12,7 @@ pub mod parse;
 pub mod resolve;
 pub mod value;
 
-#[cfg(test)]
-pub use doc::options_markdown;
-pub use doc::{help_text, usage_text, version_json, version_text};
+pub use doc::{help_text, version_json, version_text};
 pub use operand::Operand;
 
 use crate::error::Result;

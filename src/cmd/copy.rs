@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::output::StopAt;
 use crate::options::{Options, Recurse};
-use crate::report::{Banner, Reporter, RunFacts, Tally, TextReporter};
+use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
 use crate::role::source::{absolute, listed_names};
 use crate::work::clock::{self, Since};

@@ -4,6 +4,7 @@ pub mod sys;
 
 pub mod acl;
 pub mod copy;
+pub mod errno;
 pub mod fake;
 pub mod ids;
 pub mod read;

@@ -6,9 +6,9 @@
 use super::apply::attrs::{self, Has, Subject};
 use super::apply::entry::{self, Job};
 use super::apply::late::{self, LastTouch};
-use super::apply::remove::{Removed, Remover};
+use super::apply::remove::Remover;
 use super::apply::{Context, Outcome, Spot, file};
-use super::scan::{DirPlan, NONE, Scanner, Step, SubDir, Ticket};
+use super::scan::{DirPlan, NONE, Scanner, SubDir, Ticket};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;

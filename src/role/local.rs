@@ -1,8 +1,8 @@
 //! Both trees are here: walks them, decides, applies; nothing is ever told to a peer.
 
-use super::alternate::Alternate;
 use super::apply::{self, Context, Outcome, file};
 use super::generator::{Batch, Generator};
+use super::scan::alternate::Alternate;
 use super::scan::{Scanner, There, Walk};
 use super::source::{self, Gathered, Gatherer};
 use crate::error::Error;
@@ -503,7 +503,7 @@ fn no_thread(error: io::Error) -> Error {
 /// Compares two files by digest, as `--checksum` asks.
 fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8])) -> io::Result<bool> {
     let digest = |(dir, name): (&Dir, &[u8])| {
-        use rustix::fd::AsFd;
+        use std::os::fd::AsFd;
         let fd = sys::open_read(dir.fd(), name, true, false)?;
         crate::digest::of(|piece| sys::read(fd.as_fd(), piece))
     };

@@ -2,8 +2,6 @@
 
 pub mod scan;
 
-pub mod alternate;
-
 pub mod apply;
 
 pub mod generator;

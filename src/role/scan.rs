@@ -4,7 +4,9 @@
 //! The generator takes the plans in canonical order with [`Scanner::take`]; a plan that nobody has
 //! begun yet it makes itself, so that waiting is never for something that is not under way.
 
-use super::alternate::{AltDirs, Alternate, Hit};
+pub mod alternate;
+
+use self::alternate::{AltDirs, Alternate, Hit};
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};

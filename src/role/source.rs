@@ -255,7 +255,7 @@ impl<'a> Gatherer<'a> {
             }
         };
         if Kind::of_mode(stat.mode) != Some(Kind::Dir) {
-            let error = io::Error::from_raw_os_error(libc::ENOTDIR);
+            let error = crate::fs::errno::not_a_directory();
             let full = absolute(self.cwd, trimmed);
             self.out.problems.push(Problem::failed(Voice::Sender, "change_dir", &full, &error));
             return Ok(());

@@ -5,7 +5,7 @@ mod help;
 mod markdown;
 mod version;
 
-pub use help::{help_text, usage_text};
+pub use help::help_text;
 #[cfg(test)]
 pub use markdown::options_markdown;
 pub use version::{version_json, version_text};

@@ -7,13 +7,14 @@ use super::Context;
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind, Time, Xattrs};
 use crate::fs::acl::{self, Which};
+use crate::fs::errno;
 use crate::fs::fake::{self, FakeStat};
 use crate::fs::sys;
 use crate::fs::xattr::{self, At};
 use crate::plan::{Changes, NO_ID, keeps_time};
 use crate::report::event::{Problem, Voice, Weight, errno_words};
-use rustix::fd::BorrowedFd;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// What an entry has now, as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
@@ -186,7 +187,7 @@ impl Touch<'_, '_> {
         });
         if let Err(error) = set {
             // A file system without ACLs has none to remove.
-            if error.error.raw_os_error() != Some(libc::EOPNOTSUPP) || !access.is_empty() || !default.is_empty() {
+            if !errno::is_unsupported(&error.error) || !access.is_empty() || !default.is_empty() {
                 let what = error.text(self.subject.path, false);
                 self.failed(Voice::Generator, &what, &error.error);
             }

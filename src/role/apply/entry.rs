@@ -4,11 +4,11 @@ use super::attrs::{self, Has, Subject};
 use super::{Context, Outcome, Spot, file, remove};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Dir;
-use crate::fs::{sys, write};
+use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
 use crate::plan::{Action, Changes, InTheWay, Reason};
 use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
-use crate::role::alternate::Hit;
+use crate::role::scan::alternate::Hit;
 use crate::role::scan::{DirPlan, NONE, Place, Step};
 use std::io;
 
@@ -246,7 +246,7 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
         if context.policy.preserve.fake_super {
             let fd = sys::create(dir.fd(), name, 0o600)?;
             if source.kind() == Kind::Symlink {
-                use rustix::fd::AsFd;
+                use std::os::fd::AsFd;
                 sys::write_all(fd.as_fd(), source.target())?;
             }
             return Ok(());
@@ -296,7 +296,7 @@ fn link_hit(context: &Context<'_>, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'
         let Some(dir) = &job.spot.dir else { return true };
         job.spot.last.touch();
         if let Err(error) = link_over(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
-            if !matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM)) {
+            if !errno::cannot_link(&error) {
                 let full = context.full(job.path.as_bytes());
                 out.events.push(Event::Problem(Problem::failed(Voice::Generator, "link", &full, &error)));
                 return true;

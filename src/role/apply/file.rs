@@ -14,9 +14,9 @@ use crate::fs::write::Pending;
 use crate::options::Append;
 use crate::plan::{Changes, chmod};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
-use crate::role::alternate::Hit;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::role::scan::alternate::Hit;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What one thread works with.
 #[derive(Default)]

@@ -62,7 +62,7 @@ impl LastTouch {
     fn finish(&mut self) {
         let Some(target) = self.target.take() else { return };
         let fd = target.parent_dir.fd();
-        let mut failed = |what: &str, error: std::io::Error| {
+        let failed = |what: &str, error: std::io::Error| {
             let mut line = format!("rsync: [generator] {what} \"").into_bytes();
             line.extend_from_slice(&target.full);
             line.extend_from_slice(b"\": ");

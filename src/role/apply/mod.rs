@@ -16,7 +16,7 @@ use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
 use crate::report::event::Event;
 use crate::report::tally::Tally;
-use rustix::fd::BorrowedFd;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 

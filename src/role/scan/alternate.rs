@@ -1,6 +1,6 @@
 //! Alternate destinations: other trees that may already hold what is missing.
 
-use super::scan::{NONE, Step, Walk};
+use super::{NONE, Step, Walk};
 use crate::flist::{DirList, Entry};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;

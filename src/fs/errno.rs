@@ -1,0 +1,18 @@
+//! The system's error numbers by what they mean to us; nobody outside `fs` names one.
+
+use std::io;
+
+/// The file system has no such thing (ACLs, attributes).
+pub fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EOPNOTSUPP)
+}
+
+/// There can be no second name: another file system, too many names, or not allowed to this user.
+pub fn cannot_link(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM))
+}
+
+/// "Not a directory", said by us of something that was looked at.
+pub fn not_a_directory() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOTDIR)
+}
