@@ -6,7 +6,7 @@
 use super::apply::attrs::{self, Has, Subject};
 use super::apply::entry::{self, Job};
 use super::apply::late::{self, LastTouch};
-use super::apply::remove::Remover;
+use super::apply::remove::{Removed, Remover};
 use super::apply::{Context, Outcome, Spot, file};
 use super::scan::{DirPlan, NONE, Scanner, SubDir, Ticket};
 use crate::error::Error;
@@ -172,7 +172,7 @@ impl<'a> Generator<'a> {
     pub fn run(
         &mut self,
         root: Ticket,
-        top: Option<(Entry, Option<Entry>)>,
+        mut top: Option<(Entry, Option<Entry>)>,
         whole_list_first: bool,
         missing: &[RelPath],
     ) -> Result<(), Error> {
@@ -180,7 +180,7 @@ impl<'a> Generator<'a> {
             self.hold_all(root);
         }
         if self.context.options.delete.when == Some(When::Before) {
-            self.delete_before(root)?;
+            self.delete_before(root, top.as_mut().and_then(|(_, there)| there.as_mut()))?;
         }
         self.delete_missing(missing);
         let plan = self.take(root);
@@ -213,8 +213,9 @@ impl<'a> Generator<'a> {
             if !self.may_delete() {
                 break;
             }
-            last.touch();
-            self.remover.remove(&dir, &path, is_dir, chain.as_ref(), &mut self.head);
+            if self.remover.remove(&dir, &path, is_dir, chain.as_ref(), &mut self.head) == Removed::Gone {
+                last.touch();
+            }
         }
         for (plan, spot) in std::mem::take(&mut self.after) {
             self.delete_after(&plan, &spot);
@@ -230,12 +231,14 @@ impl<'a> Generator<'a> {
     /// What `--delete-missing-args` removes: the namesakes of arguments that do not exist.
     fn delete_missing(&mut self, missing: &[RelPath]) {
         let Some(dest) = self.context.dest else { return };
-        for path in missing {
+        let mut missing = missing.to_vec();
+        missing.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+        for path in &missing {
             let parent = path.parent().unwrap_or_default();
             let Ok(dir) = dest.open_dir(&parent) else { continue };
             if let Ok(stat) = sys::stat(dir.fd(), path.name(), false) {
                 let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-                self.remover.remove(&dir, path, is_dir, None, &mut self.head);
+                self.remover.remove_missing(&dir, path, is_dir, None, &mut self.head);
             }
         }
     }
@@ -582,26 +585,57 @@ impl<'a> Generator<'a> {
                 );
                 self.delayed.push(delayed);
             } else {
-                spot.last.touch();
-                self.remover.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head);
+                if self.remover.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head)
+                    == Removed::Gone
+                {
+                    spot.last.touch();
+                }
             }
         }
     }
 
-    fn delete_before(&mut self, root: Ticket) -> Result<(), Error> {
+    /// Deletes before anything else is done. Directories that lost something have another time after that,
+    /// so they are decided anew; `top` is what the destination's root was.
+    fn delete_before(&mut self, root: Ticket, top: Option<&mut Entry>) -> Result<(), Error> {
+        let mut changed = HashMap::new();
         let mut tickets = vec![root];
+        let mut order = Vec::new();
         while let Some(ticket) = tickets.pop() {
             let Some(plan) = self.held.remove(&ticket) else { continue };
             tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
-            if plan.may_delete && plan.dest_dir.is_some() && self.may_delete() {
-                let dir = plan.dest_dir.clone().expect("asked above");
+            if plan.may_delete
+                && self.may_delete()
+                && let Some(dir) = plan.dest_dir.as_ref()
+            {
+                let mut any = false;
                 for &extra in plan.extras.iter().rev() {
                     let entry = &plan.dest.entries[extra as usize];
                     let path = plan.path.join(plan.dest.name(entry));
-                    self.remover.remove(&dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head);
+                    let chain = plan.receiver_chain.as_ref();
+                    any |= self.remover.remove(dir, &path, entry.is_dir(), chain, &mut self.head) == Removed::Gone;
+                }
+                if any && let Ok(stat) = sys::fstat(dir.fd()) {
+                    changed.insert(ticket, stat.mtime);
                 }
             }
+            order.push(ticket);
             self.held.insert(ticket, plan);
+        }
+        if let (Some(there), Some(mtime)) = (top, changed.get(&root)) {
+            there.mtime = *mtime;
+        }
+        for ticket in order.into_iter().filter(|_| !self.context.is_dry() && !changed.is_empty()) {
+            let plan = self.held.get_mut(&ticket).expect("held above");
+            for at in 0..plan.subdirs.len() {
+                let sub = plan.subdirs[at];
+                if let (Some(mtime), true) = (sub.ticket.and_then(|below| changed.get(&below)), sub.step.dest != NONE) {
+                    plan.dest.entries[sub.step.dest as usize].mtime = *mtime;
+                    let (source, there) =
+                        (&plan.source.entries[sub.step.source as usize], &plan.dest.entries[sub.step.dest as usize]);
+                    plan.subdirs[at].step.decision =
+                        crate::plan::decide(source, Some(there), None, false, self.context.policy);
+                }
+            }
         }
         self.flush(Vec::new())
     }
@@ -614,9 +648,10 @@ impl<'a> Generator<'a> {
         }
         let extras = self.scanner.walk().extras_now(plan, dir);
         for (name, is_dir) in extras.iter().rev() {
-            spot.last.touch();
             let path = spot.path.join(name);
-            self.remover.remove(dir, &path, *is_dir, plan.receiver_chain.as_ref(), &mut self.head);
+            if self.remover.remove(dir, &path, *is_dir, plan.receiver_chain.as_ref(), &mut self.head) == Removed::Gone {
+                spot.last.touch();
+            }
         }
     }
 
@@ -637,9 +672,9 @@ impl<'a> Generator<'a> {
             };
             let path = spot.path.join(plan.source.name(entry));
             let Some(dir) = plan.dest_dir.clone() else { continue };
-            spot.last.touch();
-            if !self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, &mut self.head) {
-                plan.steps[at].decision.action = Action::Refuse(Reason::InTheWay);
+            match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, &mut self.head) {
+                true => spot.last.touch(),
+                false => plan.steps[at].decision.action = Action::Refuse(Reason::InTheWay),
             }
         }
     }

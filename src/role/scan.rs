@@ -291,7 +291,9 @@ impl Walk<'_> {
                     _ => Problem::failed(Voice::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
                 });
                 plan.places.push(None);
-                plan.may_delete = false;
+                // What vanished says nothing of its content; what cannot be read counts as empty, and whether
+                // anything is deleted after such an error is settled for the whole run.
+                plan.may_delete &= error.kind() != io::ErrorKind::NotFound;
                 return;
             }
         };
@@ -326,7 +328,6 @@ impl Walk<'_> {
             let full = place.full(b"");
             let problem = Problem::failed(Voice::Sender, "readdir", &full, &error);
             plan.problems.push(problem.weighing(Weight::SourceError));
-            plan.may_delete = false;
         }
         let mut full = plan.path.as_bytes().to_vec();
         if !full.is_empty() {

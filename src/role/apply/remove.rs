@@ -45,7 +45,7 @@ impl<'a> Remover<'a> {
         chain: Option<&Chain>,
         events: &mut Vec<Event>,
     ) -> Removed {
-        if is_dir { self.remove_dir(dir, path, chain, events) } else { self.remove_other(dir, path, events) }
+        if is_dir { self.remove_dir(dir, path, chain, false, events) } else { self.remove_other(dir, path, events) }
     }
 
     fn may_go(&mut self) -> bool {
@@ -117,19 +117,25 @@ impl<'a> Remover<'a> {
     }
 
     fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
-        let full = self.context.full(path.as_bytes());
         let mut line = format!("rsync: [generator] {call}(").into_bytes();
         line.extend_from_slice(path.as_bytes());
         line.extend_from_slice(b") failed: ");
         line.extend_from_slice(&crate::report::event::errno_words(error));
-        let _ = full;
         Event::Problem(Problem::said(line, Weight::Failed))
     }
 
-    fn remove_dir(&mut self, parent: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
-        let mut emptied = Removed::Gone;
-        match self.open_for_removal(parent, path.name()) {
-            Ok(dir) => {
+    /// Removes a directory. `inside` another one that goes, it is tried even where something in it stayed,
+    /// as rsync does: it is counted against the limit, told a second time, and in a dry run told as gone.
+    fn remove_dir(
+        &mut self,
+        parent: &Dir,
+        path: &RelPath,
+        chain: Option<&Chain>,
+        inside: bool,
+        events: &mut Vec<Event>,
+    ) -> Removed {
+        let emptied = match self.open_for_removal(parent, path, events) {
+            Some(dir) => {
                 if let Some(dev) = self.one_file_system
                     && sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev != dev)
                 {
@@ -137,46 +143,58 @@ impl<'a> Remover<'a> {
                     events.push(Event::Note(line));
                     return Removed::Stays;
                 }
-                emptied = self.empty_dir(&dir, path, chain, events);
+                self.empty_dir(&dir, path, chain, events)
             }
-            Err(error) => {
-                let full = self.context.full(path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+            // What cannot be listed may be empty all the same.
+            None => Removed::Gone,
+        };
+        if emptied == Removed::Stays {
+            events.push(not_empty(path));
+            if !inside {
+                return Removed::Stays;
             }
         }
         if !self.may_go() {
             return Removed::Stays;
         }
-        if emptied == Removed::Stays {
-            if self.left != Some(0) {
-                events.push(Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat()));
-            }
-            return Removed::Stays;
-        }
-        if self.context.is_dry() {
-            return self.went(path, Kind::Dir, events);
-        }
-        match sys::rmdir(parent.fd(), path.name()) {
-            Ok(()) => self.went(path, Kind::Dir, events),
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                events.push(Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat()));
-                Removed::Stays
+        let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(parent.fd(), path.name()) };
+        match gone {
+            Ok(()) => {
+                self.went(path, Kind::Dir, events);
+                emptied
             }
             Err(error) => {
-                events.push(self.failed("delete_file: rmdir", path, &error));
+                events.push(self.rmdir_failed(path, &error));
                 Removed::Stays
             }
         }
     }
 
-    /// Opens a directory that shall go; one that its owner may not enter is opened up first.
-    fn open_for_removal(&self, parent: &Dir, name: &[u8]) -> io::Result<Dir> {
-        match sys::open_dir(parent.fd(), name, Follow::Never) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !self.context.is_dry() => {
-                sys::chmod(parent.fd(), name, 0o700)?;
-                Ok(Dir::new(sys::open_dir(parent.fd(), name, Follow::Never)?))
+    fn rmdir_failed(&self, path: &RelPath, error: &io::Error) -> Event {
+        match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty => not_empty(path),
+            _ => self.failed("delete_file: rmdir", path, error),
+        }
+    }
+
+    /// Opens a directory that shall go; one that its owner may not write to is made writable first.
+    /// `None`: it could not be, and why was told.
+    fn open_for_removal(&self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
+        if !self.context.is_dry()
+            && !self.context.is_super
+            && let Ok(stat) = sys::stat(parent.fd(), path.name(), false)
+            && stat.mode & 0o200 == 0
+        {
+            // Where this fails, the deletion says why.
+            let _ = sys::chmod(parent.fd(), path.name(), stat.mode & 0o7777 | 0o200);
+        }
+        match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
+            Ok(fd) => Some(Dir::new(fd)),
+            Err(error) => {
+                let full = self.context.full(path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                None
             }
-            other => Ok(Dir::new(other?)),
         }
     }
 
@@ -205,9 +223,12 @@ impl<'a> Remover<'a> {
         let mut outcome = Removed::Gone;
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
-            if protected(chain, &below, entry)
-                || self.remove(dir, &below, entry.is_dir(), chain, events) == Removed::Stays
-            {
+            let gone = match entry.is_dir() {
+                _ if protected(chain, &below, entry) => Removed::Stays,
+                true => self.remove_dir(dir, &below, chain, true, events),
+                false => self.remove_other(dir, &below, events),
+            };
+            if gone == Removed::Stays {
                 outcome = Removed::Stays;
             }
         }
@@ -215,6 +236,8 @@ impl<'a> Remover<'a> {
     }
 
     /// Makes room where a directory is in the way of something else; `false`: it stays, and why was told.
+    ///
+    /// The directory itself is neither told nor counted: its name stays in use.
     pub fn make_room(
         &mut self,
         dir: &Dir,
@@ -223,43 +246,60 @@ impl<'a> Remover<'a> {
         what: &str,
         events: &mut Vec<Event>,
     ) -> bool {
-        let may_empty = self.context.options.delete.when.is_some() || self.context.options.delete.force;
-        let emptied = match self.open_for_removal(dir, path.name()) {
-            Ok(inside) if may_empty => self.empty_dir(&inside, path, chain, events),
+        let emptied = match self.open_for_removal(dir, path, events) {
+            Some(inside) if self.may_empty() => self.empty_dir(&inside, path, chain, events),
+            Some(inside) if has_entries(&inside) => Removed::Stays,
             _ => Removed::Gone,
         };
-        let mut error = None;
         if emptied == Removed::Gone {
-            if self.context.is_dry() && may_empty {
-                self.went(path, Kind::Dir, events);
-                return true;
+            let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(dir.fd(), path.name()) };
+            match gone {
+                Ok(()) => return true,
+                Err(error) => events.push(self.rmdir_failed(path, &error)),
             }
-            if self.context.is_dry() {
-                let is_empty = self.open_for_removal(dir, path.name()).and_then(|inside| {
-                    let mut any = false;
-                    read::names(&inside, 1, |_| any = true).map(|_| !any)
-                });
-                if is_empty.unwrap_or(false) {
-                    return true;
-                }
-            } else {
-                match sys::rmdir(dir.fd(), path.name()) {
-                    Ok(()) => {
-                        if may_empty {
-                            self.went(path, Kind::Dir, events);
-                        }
-                        return true;
-                    }
-                    Err(e) => error = Some(e),
-                }
-            }
+        } else {
+            events.push(not_empty(path));
         }
-        let _ = error;
-        events.push(Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat()));
         let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
         events.push(Event::Problem(Problem::said(line, Weight::Failed)));
         false
     }
+
+    /// Removes what an argument named that is missing at the source (`--delete-missing-args`): a directory
+    /// with its content only where the options let content go.
+    pub fn remove_missing(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        is_dir: bool,
+        chain: Option<&Chain>,
+        events: &mut Vec<Event>,
+    ) {
+        if is_dir
+            && !self.may_empty()
+            && let Some(inside) = self.open_for_removal(dir, path, events)
+            && has_entries(&inside)
+        {
+            events.push(not_empty(path));
+            return;
+        }
+        self.remove(dir, path, is_dir, chain, events);
+    }
+
+    /// Whether a directory may lose its content where that is in the way.
+    fn may_empty(&self) -> bool {
+        self.context.options.delete.when.is_some() || self.context.options.delete.force
+    }
+}
+
+fn not_empty(path: &RelPath) -> Event {
+    Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat())
+}
+
+fn has_entries(dir: &Dir) -> bool {
+    let mut any = false;
+    let _ = read::names(dir, 1, |_| any = true);
+    any
 }
 
 fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
