@@ -379,6 +379,10 @@ fn output(args: &Args) -> Output {
         add("NAME");
     }
     let info = words::settle_info(verbose, &more, &args.info);
+    let said = |letters: &[u8]| args.out_format.as_deref().is_some_and(|f| letters.iter().any(|&l| has_escape(f, l)));
+    // Names told by --progress count unless a format stands in their place.
+    let shows_names = args.progress && (args.out_format.is_none() || said(b"bcC"));
+    let named = words::settle_info(verbose, if shows_names { "NAME" } else { "" }, &args.info).name > 0;
     let default_format = || b"%i %n%L".to_vec();
     let out_format = match &args.out_format {
         Some(format) => Some(format.clone()),
@@ -397,6 +401,7 @@ fn output(args: &Args) -> Output {
             true => 1,
             false => 0,
         },
+        created_dir: has_i || named,
         out_format,
         log_file: args
             .log_file

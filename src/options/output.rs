@@ -92,6 +92,8 @@ pub struct Output {
     pub itemize: u8,
     /// `--out-format`, or `%i %n%L` under `-i`; `None`: names only, as `info.name` says.
     pub out_format: Option<Vec<u8>>,
+    /// `created directory …` is told. Names that only a format implies do not bring it.
+    pub created_dir: bool,
     /// `--log-file`
     pub log_file: Option<LogFile>,
     /// How often `-h` raised it above the default: 0 (`--no-h`), 1 (default: digit groups), 2 (units of

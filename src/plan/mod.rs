@@ -34,6 +34,8 @@ pub struct Policy {
     pub max_size_bytes: Option<u64>,
     /// `--min-size`
     pub min_size_bytes: Option<u64>,
+    /// The entries are only listed: nothing shall be done about any of them.
+    pub list_only: bool,
     /// Devices may be made (root, or fake-super).
     pub may_make_devices: bool,
     /// Whether two ACLs count as the same, in the form that reading brings them into; the second pair are
@@ -67,6 +69,9 @@ pub fn decide(
     unsafe_link: bool,
     policy: &Policy,
 ) -> Decision {
+    if policy.list_only {
+        return Decision::of(Action::Keep);
+    }
     let kind = source.kind();
     if let Some(reason) = refusal(kind, source, dest, unsafe_link, policy) {
         return Decision::of(Action::Refuse(reason));

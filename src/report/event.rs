@@ -161,7 +161,18 @@ pub enum Event {
     Note(Vec<u8>),
     /// A line for stderr.
     Problem(Problem),
-    /// So many entries were looked at of which there is nothing to tell; wanted for progress only.
+    /// An argument that does not exist is listed (`--delete-missing-args`).
+    Missing(Vec<u8>),
+    /// The list as far as it is known; wanted for progress and under [`Wants::whole_list`].
+    Listed {
+        /// Entries.
+        entries: u64,
+        /// Lengths of the files and symlinks among them.
+        bytes: u64,
+        /// No more will come.
+        complete: bool,
+    },
+    /// So many more entries are looked at: told before anything else of them; wanted for progress only.
     Checked(u64),
     /// The data of this file begins to move; see [`Wants::begin`].
     Begin(Vec<u8>),
@@ -189,13 +200,12 @@ pub struct Wants {
     pub unchanged: bool,
     /// An item is told after its data moved: the format asks for `%b`, `%c` or `%C`.
     pub after_transfer: bool,
-    /// [`Event::Progress`] and [`Event::Checked`], and `set_list_total`.
+    /// [`Event::Progress`], [`Event::Checked`] and [`Event::Listed`].
     pub progress: bool,
+    /// A complete [`Event::Listed`] before anything else.
+    pub whole_list: bool,
     /// [`Event::Begin`], before the progress of a file.
     pub begin: bool,
     /// [`Item::digest`] is shown.
     pub digest: bool,
-    /// The note `created directory …` is shown. (Also where the names of entries are shown by a
-    /// format without `%i`, rsync is silent about it.)
-    pub created_dir: bool,
 }

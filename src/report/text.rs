@@ -166,9 +166,9 @@ impl TextReporter {
             unchanged: self.facts.list_only || loud && self.choice.shows_unchanged() || logs_unchanged,
             after_transfer,
             progress: self.meter.is_some(),
+            whole_list: self.counts_list(),
             begin: after_transfer && self.meter.as_ref().is_some_and(|meter| meter.scope() == Scope::File),
             digest: !self.facts.list_only && formats().any(Format::has_digest),
-            created_dir: loud && (self.choice.name >= 1 || self.choice.itemizes),
         }
     }
 
@@ -189,16 +189,21 @@ impl TextReporter {
             (Banner::Whole, false) => b"receiving file list ... done",
         };
         self.print(words);
-        if self.facts.banner == Banner::Whole && self.output.info.flist >= 2 {
+        if self.counts_list() {
             self.owes_count = true;
             self.stdout.put_raw(b" 0 files...\r");
             self.stdout.flush();
         }
     }
 
+    /// Whether the number of entries is told before the first of them.
+    fn counts_list(&self) -> bool {
+        !self.output.quiet && self.facts.banner == Banner::Whole && self.output.info.flist >= 2
+    }
+
     /// Says how long the list is: entries, and the bytes of the files and symlinks among them. While it
     /// grows `complete` is false. Needed for progress, and for `N files to consider`.
-    pub fn set_list_total(&mut self, entries: u64, bytes: u64, complete: bool) {
+    fn set_list_total(&mut self, entries: u64, bytes: u64, complete: bool) {
         if let Some(meter) = &mut self.meter {
             meter.total = ListTotal { entries, bytes, complete };
         }
@@ -319,11 +324,11 @@ impl TextReporter {
             self.line = line;
             return;
         }
-        if let Some(meter) = &mut self.meter {
-            meter.checked += 1;
-            if self.facts.dry_run && item.transfer {
-                meter.count(item.len_bytes);
-            }
+        if let Some(meter) = &mut self.meter
+            && self.facts.dry_run
+            && item.transfer
+        {
+            meter.count(item.len_bytes);
         }
         let choice = self.choice.line(item);
         if !self.output.quiet {
@@ -386,6 +391,18 @@ impl TextReporter {
             line.clear();
             put_deletion(&mut line, Some(&log.format), &shown, (name, kind), &mut self.times);
             log.put(&line, now_secs, self.facts.pid);
+        }
+        self.line = line;
+    }
+
+    fn missing(&mut self, name: &[u8]) {
+        let mut line = std::mem::take(&mut self.line);
+        line.clear();
+        let style = ListStyle { human: self.output.human, atimes: self.facts.atimes };
+        list::put_missing(&mut line, name, style);
+        self.print(&line);
+        if !self.output.quiet {
+            self.log_text(&line);
         }
         self.line = line;
     }
@@ -479,6 +496,8 @@ impl Reporter for TextReporter {
                 }
             }
             Event::Problem(Problem { line, .. }) => self.error(line),
+            Event::Missing(name) => self.missing(name),
+            Event::Listed { entries, bytes, complete } => self.set_list_total(*entries, *bytes, *complete),
             Event::Checked(entries) => {
                 if let Some(meter) = &mut self.meter {
                     meter.checked += entries;
@@ -1076,9 +1095,10 @@ total size is 123456796  speedup is 1.00
         let output = Output { info: Info { name: 1, progress: 1, ..Info::default() }, ..output(0, 0, None) };
         let mut run = Run::new(&output, FACTS);
         run.reporter.set_list_total(9, 123, true);
-        run.tell(Event::Checked(4));
+        run.tell(Event::Checked(5));
         run.items(&[item("f_data")]);
         run.tell(Event::Progress { done_bytes: 6, len_bytes: 6 });
+        run.tell(Event::Checked(1));
         run.items(&[link("l")]);
         run.tell(Event::Progress { done_bytes: 32768, len_bytes: 3_000_000 });
         run.now_ms.fetch_add(1023, Ordering::Relaxed);
@@ -1101,10 +1121,11 @@ total size is 123456796  speedup is 1.00
         let wants = run.reporter.wants();
         assert!(wants.begin && wants.after_transfer && wants.progress);
         run.reporter.set_list_total(2, 2, true);
+        run.tell(Event::Checked(1));
         run.tell(Event::Begin(b"z1".into()));
         run.tell(Event::Progress { done_bytes: 0, len_bytes: 0 });
         run.items(&[Item { moved_bytes: 45, ..item("z1") }]);
-        assert_eq!(run.out.text(), "z1\n\r              0 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=2/2)\nz1 45\n");
+        assert_eq!(run.out.text(), "z1\n\r              0 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=1/2)\nz1 45\n");
     }
 
     #[test]
@@ -1152,11 +1173,11 @@ total size is 123456796  speedup is 1.00
         assert_eq!(wants(&output(0, 0, None)), Wants::default());
         assert_eq!(wants(&Output { quiet: true, ..output(2, 2, Some("%i %C")) }), Wants::default());
         let v = wants(&output(1, 0, None));
-        assert!(v.items && !v.unchanged && v.created_dir && !v.progress);
+        assert!(v.items && !v.unchanged && !v.progress);
         assert!(wants(&output(2, 0, None)).unchanged && wants(&output(0, 2, Some("%i"))).unchanged);
         assert!(!wants(&output(0, 2, Some("%n"))).unchanged);
         let format = wants(&output(0, 0, Some("%n %C")));
-        assert!(format.after_transfer && format.digest && !format.created_dir && !format.begin);
+        assert!(format.after_transfer && format.digest && !format.begin);
         let log = wants(&with_log(output(0, 0, None), "%b"));
         assert!(log.items && log.after_transfer && !log.unchanged);
     }

@@ -125,6 +125,8 @@ pub struct Generator<'a> {
     links_expected: HashMap<(u64, u64), u32>,
     problems: Arc<Mutex<Vec<Problem>>>,
     held: HashMap<Ticket, DirPlan>,
+    /// Entries that are not in any plan, and of those that are held: entries and bytes.
+    listed: (u64, u64),
     /// The deadline of `--stop-after` and `--stop-at`.
     out_of_time: &'a dyn Fn() -> bool,
 }
@@ -158,6 +160,7 @@ impl<'a> Generator<'a> {
             links_expected: HashMap::new(),
             problems,
             held: HashMap::new(),
+            listed: (0, 0),
             out_of_time,
         }
     }
@@ -168,17 +171,20 @@ impl<'a> Generator<'a> {
     }
 
     /// Goes through the whole tree. `top`: the source's directory whose content is the transfer's root,
-    /// with what the destination's root is now.
+    /// with what the destination's root is now. `opening`: told before the first entry.
     pub fn run(
         &mut self,
         root: Ticket,
         mut top: Option<(Entry, Option<Entry>)>,
         whole_list_first: bool,
         missing: &[RelPath],
+        opening: Vec<Event>,
     ) -> Result<(), Error> {
+        self.listed.0 += u64::from(top.is_some());
         if whole_list_first {
             self.hold_all(root);
         }
+        self.head.extend(opening);
         if self.context.options.delete.when == Some(When::Before) {
             self.delete_before(root, top.as_mut().and_then(|(_, there)| there.as_mut()))?;
         }
@@ -230,6 +236,9 @@ impl<'a> Generator<'a> {
 
     /// What `--delete-missing-args` removes: the namesakes of arguments that do not exist.
     fn delete_missing(&mut self, missing: &[RelPath]) {
+        if self.context.policy.list_only {
+            self.head.extend(missing.iter().map(|path| Event::Missing(path.as_bytes().to_vec())));
+        }
         let Some(dest) = self.context.dest else { return };
         let mut missing = missing.to_vec();
         missing.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
@@ -267,7 +276,13 @@ impl<'a> Generator<'a> {
                 }
             }
             order.push(ticket);
+            self.listed.0 += plan.tally.listed.total();
+            self.listed.1 += plan.tally.total_bytes;
             self.held.insert(ticket, plan);
+        }
+        if self.context.wants.progress || self.context.wants.whole_list {
+            let (entries, bytes) = self.listed;
+            self.head.push(Event::Listed { entries, bytes, complete: true });
         }
         if self.context.options.select.prune_empty_dirs {
             // Children come after their parents in the order, so that backwards each knows of its own.
@@ -335,9 +350,11 @@ impl<'a> Generator<'a> {
         self.head.extend(plan.problems.drain(..).map(Event::Problem));
         self.head.extend(plan.notes.drain(..).map(Event::Note));
         self.tally.merge(&plan.tally);
+        self.tell_list();
         self.delete_during(&plan, &spot);
         if let Some((source, there)) = itself {
             self.tally.list(Kind::Dir, 0, 1);
+            self.checked();
             self.root_itself(source, there, &plan);
         }
         self.head.extend(item);
@@ -350,10 +367,28 @@ impl<'a> Generator<'a> {
         Ok(Frame { plan, spot, next: 0 })
     }
 
+    /// One more entry is looked at.
+    fn checked(&mut self) {
+        if self.context.wants.progress {
+            self.head.push(Event::Checked(1));
+        }
+    }
+
+    /// Tells how long the list has grown while it is still being made.
+    fn tell_list(&mut self) {
+        if self.context.wants.progress && !self.scanner.is_unbounded() {
+            let (entries, bytes, complete) = self.scanner.listed();
+            let (entries, bytes) = (entries + self.listed.0, bytes + self.listed.1);
+            self.head.push(Event::Listed { entries, bytes, complete });
+        }
+    }
+
     /// The root's own attributes: told as `./`.
     fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
-        let changes =
-            there.map_or(Changes::NEW, |there| crate::plan::attribute_changes(source, there, self.context.policy));
+        let changes = match crate::plan::decide(source, there, None, false, self.context.policy).action {
+            Action::Create(changes) | Action::Adjust(changes) => changes,
+            Action::Keep | Action::Transfer(_) | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
+        };
         let update = if changes.has(Changes::NEW) { Update::Local } else { Update::Attrs };
         if changes.has(Changes::NEW) {
             self.tally.created.add(Kind::Dir);
@@ -402,6 +437,7 @@ impl<'a> Generator<'a> {
             Action::Adjust(changes) => (changes, Update::Attrs),
             Action::Keep | Action::Transfer(_) | Action::AskDigest => (Changes::NONE, Update::Attrs),
         };
+        self.checked();
         let is_new = changes.has(Changes::NEW);
         if is_new {
             self.tally.created.add(Kind::Dir);

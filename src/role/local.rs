@@ -69,8 +69,8 @@ struct Destination {
     path: Vec<u8>,
     /// The one entry's new name.
     renamed: Option<Vec<u8>>,
-    /// It was not there before.
-    created: bool,
+    /// It was not there before; as it was named.
+    created: Option<Vec<u8>>,
 }
 
 impl Local<'_> {
@@ -97,14 +97,14 @@ impl Local<'_> {
         if gathered.found == 0 && gathered.missing.is_empty() {
             return Ok(());
         }
-        let destination = self.destination(&gathered, reporter)?;
+        let destination = self.destination(&gathered)?;
         self.sync(&gathered, &destination, reporter, tally)
     }
 
     /// Finds or makes the destination.
-    fn destination(&self, gathered: &Gathered, reporter: &mut TextReporter) -> Result<Destination, Error> {
+    fn destination(&self, gathered: &Gathered) -> Result<Destination, Error> {
         let Some(arg) = &self.dest else {
-            return Ok(Destination { root: None, path: Vec::new(), renamed: None, created: false });
+            return Ok(Destination { root: None, path: Vec::new(), renamed: None, created: None });
         };
         let full = source::absolute(self.cwd, arg);
         let arg: &[u8] = if arg.is_empty() { b"." } else { arg };
@@ -123,7 +123,7 @@ impl Local<'_> {
         match sys::stat_path(arg, true) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
                 let root = open(arg, full.clone())?;
-                return Ok(Destination { root: Some(root), path: full, renamed: None, created: false });
+                return Ok(Destination { root: Some(root), path: full, renamed: None, created: None });
             }
             Ok(_) if gathered.single.is_none() => {
                 let line = "ERROR: destination must be a directory when copying more than 1 file";
@@ -144,7 +144,7 @@ impl Local<'_> {
             };
             let parent_full = source::absolute(self.cwd, parent);
             if sys::stat_path(parent, true).is_err() {
-                self.make(parent, &parent_full, self.options.place.mkpath, reporter).map_err(|error| {
+                self.make(parent).map_err(|error| {
                     let problem = Problem::failed(Voice::MainReceiver, "change_dir#3", &parent_full, &error);
                     Error::new(Exit::FileSelect, problem.line).by("Receiver")
                 })?;
@@ -154,27 +154,21 @@ impl Local<'_> {
             } else {
                 Some(open(parent, parent_full.clone())?)
             };
-            return Ok(Destination { root, path: parent_full, renamed: Some(name.to_vec()), created: false });
+            return Ok(Destination { root, path: parent_full, renamed: Some(name.to_vec()), created: None });
         }
         let trimmed_end = arg.iter().rposition(|&b| b != b'/').map_or(arg.len(), |at| at + 1);
         let arg = &arg[..trimmed_end];
-        if let Err(error) = self.make(arg, &full, self.options.place.mkpath, reporter) {
+        if let Err(error) = self.make(arg) {
             return Err(file_error("mkdir", &full, &error));
         }
-        if self.options.output.info.name > 0
-            || self.options.output.itemize > 0
-            || self.options.output.out_format.is_some()
-        {
-            let shown = if self.options.place.mkpath { arg } else { arg };
-            reporter.tell(&Event::Note([b"created directory ", shown].concat()));
-        }
         let root = if self.options.dry_run { None } else { Some(open(arg, full.clone())?) };
-        Ok(Destination { root, path: full, renamed: None, created: true })
+        Ok(Destination { root, path: full, renamed: None, created: Some(arg.to_vec()) })
     }
 
     /// Makes the destination's directory; in a dry run, finds out whether that could be done.
-    fn make(&self, arg: &[u8], _full: &[u8], with_parents: bool, _reporter: &mut TextReporter) -> io::Result<()> {
+    fn make(&self, arg: &[u8]) -> io::Result<()> {
         let mode = 0o777 & !self.umask;
+        let with_parents = self.options.place.mkpath;
         if self.options.dry_run {
             if with_parents {
                 return Ok(());
@@ -189,6 +183,22 @@ impl Local<'_> {
         if with_parents { apply::remove::make_path(arg, mode) } else { sys::mkdir_path(arg, mode) }
     }
 
+    /// What is told before the first entry.
+    fn opening(&self, to: &Destination) -> Vec<Event> {
+        let output = &self.options.output;
+        let created = to
+            .created
+            .iter()
+            .filter(|_| output.created_dir)
+            .map(|path| [b"created directory ", path.as_slice()].concat());
+        let delta: &[u8] = match self.options.delta.whole_file {
+            Some(false) => b"delta-transmission enabled",
+            Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
+        };
+        let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
+        created.chain(delta).map(Event::Note).collect()
+    }
+
     fn sync(
         &self,
         gathered: &Gathered,
@@ -199,7 +209,9 @@ impl Local<'_> {
         let options = self.options;
         let ids = sys::ids();
         let is_super = options.preserve.super_user.unwrap_or(ids.0 == 0);
-        let preserve = options.preserve.clone();
+        let mut preserve = options.preserve.clone();
+        // A listing has each name where it belongs.
+        preserve.hard_links &= self.dest.is_some();
         let accounts = Accounts { ids: Ids::new() };
         let own_groups = ids::own_groups();
         let (mapper, unknown) = IdMapper::new(&preserve, &accounts);
@@ -212,6 +224,7 @@ impl Local<'_> {
             min_size_bytes: options.select.min_size_bytes,
             may_make_devices: is_super || preserve.fake_super,
             same_acls: |wanted, have| acl::same_access(wanted.0, have.0) && acl::same_default(wanted.1, have.1),
+            list_only: self.dest.is_none(),
             preserve,
         };
         let policy = &policy;
@@ -266,7 +279,10 @@ impl Local<'_> {
             one_file_system: options.select.one_file_system,
             dest: to.root.as_ref(),
             delete: options.delete.when.is_some(),
-            unchanged: wants.unchanged || options.select.remove_source_files || policy.preserve.hard_links,
+            unchanged: wants.unchanged
+                || wants.progress
+                || options.select.remove_source_files
+                || policy.preserve.hard_links,
             is_dry: options.dry_run,
             alternates: &alternates,
             alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
@@ -275,6 +291,7 @@ impl Local<'_> {
         };
         let whole_list_first = policy.preserve.hard_links
             || options.select.prune_empty_dirs
+            || wants.whole_list
             || matches!(options.delete.when, Some(When::Before | When::After));
         let scanner = Scanner::new(walk, whole_list_first);
         let there = if to.root.is_some() { There::Present } else { There::Absent };
@@ -286,7 +303,7 @@ impl Local<'_> {
             let _ =
                 scanner.walk().wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
             let entry = list.entries.pop().expect("pushed above");
-            let there = to.root.as_ref().filter(|_| !to.created).and_then(|root| {
+            let there = to.root.as_ref().filter(|_| to.created.is_none()).and_then(|root| {
                 let stat = sys::fstat(root.dir().fd()).ok()?;
                 let mut list = DirList::default();
                 let there = list.push(b".", &stat);
@@ -329,7 +346,13 @@ impl Local<'_> {
                 match event {
                     Event::Problem(problem) => sum.problem(problem.weight),
                     Event::Deleted { kind, .. } => sum.deleted.add(*kind),
-                    Event::Item(_) | Event::Note(_) | Event::Progress { .. } | Event::Begin(_) | Event::Checked(_) => {}
+                    Event::Item(_)
+                    | Event::Note(_)
+                    | Event::Missing(_)
+                    | Event::Progress { .. }
+                    | Event::Begin(_)
+                    | Event::Checked(_)
+                    | Event::Listed { .. } => {}
                 }
             }
             drop(sum);
@@ -390,7 +413,7 @@ impl Local<'_> {
                     generator.stay_on(stat.dev);
                 }
                 let ticket = scanner.start(task);
-                generator.run(ticket, top, whole_list_first, &gathered.missing)?;
+                generator.run(ticket, top, whole_list_first, &gathered.missing, self.opening(to))?;
                 generator.finish()
             }
         });

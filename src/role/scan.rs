@@ -428,7 +428,7 @@ impl Walk<'_> {
         {
             return Ok((there, None));
         }
-        Ok((stat, Some(target)))
+        Ok((stat, self.policy.preserve.links.then_some(target)))
     }
 
     fn look_problem(&self, place: &Place, name: &[u8], named: bool, error: &io::Error) -> Problem {
@@ -816,6 +816,10 @@ struct State {
     waiting: Vec<(Ticket, Task)>,
     ready: HashMap<Ticket, DirPlan>,
     ready_entries: usize,
+    /// Plans under way.
+    begun: usize,
+    /// Entries of the plans made, and their bytes.
+    listed: (u64, u64),
     closed: bool,
 }
 
@@ -860,6 +864,7 @@ impl<'a> Scanner<'a> {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
+            state.begun += 1;
             drop(state);
             let (plan, tasks) = self.walk.plan(task);
             state = self.lock();
@@ -882,6 +887,7 @@ impl<'a> Scanner<'a> {
             }
             if let Some(at) = state.waiting.iter().rposition(|(waiting, _)| *waiting == ticket) {
                 let (_, task) = state.waiting.remove(at);
+                state.begun += 1;
                 drop(state);
                 let (plan, tasks) = self.walk.plan(task);
                 let plan = put_down(&mut self.lock(), plan, tasks);
@@ -890,6 +896,18 @@ impl<'a> Scanner<'a> {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The list as far as it is known: entries, bytes, and whether that is all. Without what no plan
+    /// names: the root.
+    pub fn listed(&self) -> (u64, u64, bool) {
+        let state = self.lock();
+        (state.listed.0, state.listed.1, state.waiting.is_empty() && state.begun == 0)
+    }
+
+    /// Whether all plans are made at once and held.
+    pub fn is_unbounded(&self) -> bool {
+        self.unbounded
     }
 
     /// Lets the workers go.
@@ -908,6 +926,9 @@ fn put_down(state: &mut State, mut plan: DirPlan, tasks: Vec<Task>) -> DirPlan {
         next += 1;
     }
     state.next = next;
+    state.begun -= 1;
+    state.listed.0 += plan.tally.listed.total();
+    state.listed.1 += plan.tally.total_bytes;
     debug_assert_eq!(next - first, tasks.len() as u64);
     let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
     state.waiting.extend(numbered);

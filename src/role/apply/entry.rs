@@ -91,7 +91,7 @@ pub fn item_of(
     update: Update,
     changes: Changes,
 ) -> Box<Item> {
-    let target = (source.kind() == Kind::Symlink).then(|| source.target().to_vec());
+    let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
         sender_path: place.map(|place| place.shown(source_name)).unwrap_or_default(),
@@ -114,6 +114,11 @@ pub fn item_of(
 
 /// Carries out one step.
 pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
+    checked(context, out);
+    carry_out(context, hands, job, out);
+}
+
+fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
     match job.step.decision.action {
         Action::Refuse(reason) => refuse(context, job, reason, out),
         Action::Keep => keep(context, job, out),
@@ -130,6 +135,13 @@ pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, ou
                 _ => unreachable!("the scanner answers AskDigest before a step is made"),
             }
         }
+    }
+}
+
+/// One more entry is looked at.
+fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
+    if context.wants.progress {
+        out.events.push(Event::Checked(1));
     }
 }
 
@@ -334,6 +346,7 @@ pub fn follow(
     leader: (&Option<Dir>, &crate::path::RelPath),
     out: &mut Outcome<'_>,
 ) {
+    checked(context, out);
     let changes = match job.step.decision.action {
         Action::Refuse(reason) => return refuse(context, job, reason, out),
         Action::Transfer(changes) | Action::Create(changes) | Action::Adjust(changes) => changes,
@@ -363,7 +376,7 @@ pub fn follow(
     let inode = |dir: &Dir, name: &[u8]| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
     let Some(of_leader) = inode(leader_dir, leader_path.name()) else {
         // The leader could not be had; perhaps this name of it can.
-        return perform(context, hands, job, out);
+        return carry_out(context, hands, job, out);
     };
     if job.replaces() && inode(dir, job.name()) == Some(of_leader) {
         return told(out, Changes::NONE, true);

@@ -26,7 +26,7 @@ pub struct Context<'a> {
     pub options: &'a Options,
     /// What decisions were made by, for the attributes that are kept.
     pub policy: &'a Policy,
-    /// The destination's top; `None` only in a dry run that would make it.
+    /// The destination's top; `None` in a listing, and in a dry run that would make it.
     pub dest: Option<&'a Root>,
     /// The destination's path, for messages.
     pub dest_path: &'a [u8],
@@ -59,7 +59,7 @@ impl Context<'_> {
 
     /// Whether nothing may be changed.
     pub fn is_dry(&self) -> bool {
-        self.options.dry_run
+        self.options.dry_run || self.policy.list_only
     }
 
     /// The absolute path of something at the destination, for messages.
