@@ -1,5 +1,7 @@
 //! The process as a value: arguments, variables, working directory, streams, signals.
 
+#![allow(clippy::disallowed_methods, reason = "this is their home")]
+
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;

@@ -1,4 +1,9 @@
-//! sparsync.
+//! The library behind the program `sparsync`; the page below is docs/ARCHITECTURE.md.
+//!
+#![doc = include_str!("../docs/ARCHITECTURE.md")]
+// Unit tests build their scratch trees with std; see clippy.toml.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod exit;
 
 mod error;

@@ -109,6 +109,26 @@ fn every_source_file_says_what_it_is() {
 }
 
 #[test]
+fn the_map_names_every_source_file_and_no_other() {
+    let map = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("the map can be read");
+    let map = map.split("```text").nth(1).and_then(|rest| rest.split("```").next()).expect("the map is in a block");
+    let named: Vec<_> = map.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let sources = sources();
+    let matches = |pattern: &str, name: &str| match pattern.strip_suffix("*.rs") {
+        Some(folder) => name.starts_with(folder),
+        None => name == pattern,
+    };
+    let forgotten = sources.iter().filter(|file| !named.iter().any(|pattern| matches(pattern, &file.name)));
+    let mut faults: Vec<_> = forgotten.map(|file| file.fault(1, "docs/ARCHITECTURE.md does not name it")).collect();
+    for pattern in named.iter().filter(|word| word.ends_with(".rs")) {
+        if !sources.iter().any(|file| matches(pattern, &file.name)) {
+            faults.push(format!("docs/ARCHITECTURE.md names src/{pattern}, which is not there"));
+        }
+    }
+    report("the map", faults);
+}
+
+#[test]
 fn every_test_file_is_declared_and_no_test_is_ignored() {
     let declared =
         declarations(&std::fs::read_to_string(root().join("tests/main.rs")).expect("tests/main.rs can be read"));

@@ -15,7 +15,7 @@ use std::io::Write;
 /// Runs what the command line asks for. All that is to be told was told when it returns.
 pub fn run(env: &mut Env) -> Exit {
     let popt = rules::popt_files(env);
-    let vars = |name: &str| std::env::var_os(name);
+    let vars = |name: &str| env.var(name);
     let args = env.args.clone();
     let program = env.program.clone();
     let call = Call {

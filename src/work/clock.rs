@@ -1,5 +1,7 @@
 //! The one place that asks what time it is.
 
+#![allow(clippy::disallowed_methods, reason = "this is their home")]
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 and nanoseconds.
