@@ -116,6 +116,7 @@ fn carry_out(
         since,
         stop_at_unix_secs,
     };
+    sys::share_memory_pools();
     sys::lift_open_files();
     let mut tally = Tally::default();
     let ended = local.run(&mut reporter, &mut tally);

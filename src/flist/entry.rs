@@ -204,6 +204,12 @@ impl DirList {
         self.push(name, &Stat { mode, ..Stat::default() });
     }
 
+    /// A name, and its entry to be completed.
+    pub fn entry_mut(&mut self, at: usize) -> (&[u8], &mut Entry) {
+        let entry = &mut self.entries[at];
+        (&self.names[entry.name_at as usize..][..entry.name_len as usize], entry)
+    }
+
     /// An entry's name: one path element.
     pub fn name(&self, entry: &Entry) -> &[u8] {
         &self.names[entry.name_at as usize..][..entry.name_len as usize]

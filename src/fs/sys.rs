@@ -635,6 +635,17 @@ pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
 }
 
+/// Keeps memory from growing with the number of threads: what one thread takes another gives back here,
+/// and each pool of the C library keeps what it once had.
+#[allow(unsafe_code)]
+pub fn share_memory_pools() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt only sets a number in the allocator; it is called before any thread is started.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
 /// Lifts the limit on open files to what the system allows; how many that is.
 pub fn lift_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -283,6 +283,7 @@ impl Local<'_> {
                 || wants.progress
                 || options.select.remove_source_files
                 || policy.preserve.hard_links,
+            threads: self.threads,
             is_dry: options.dry_run,
             alternates: &alternates,
             alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),

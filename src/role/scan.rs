@@ -8,6 +8,7 @@ pub mod alternate;
 
 use self::alternate::{AltDirs, Alternate, Hit};
 use crate::filter::{Chain, Side, Verdict};
+use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::{self, Incomplete, Wanted};
@@ -18,6 +19,7 @@ use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Decision, InTheWay, Policy, Reason};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
+use crate::work::parallel;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -121,6 +123,9 @@ pub struct Ticket(u64);
 
 /// No entry on that side.
 pub const NONE: u32 = u32::MAX;
+
+/// What a look at a name found, with a symlink's value.
+type Looked = (Stat, Option<Vec<u8>>);
 
 /// What shall be done about one entry that is no directory.
 #[derive(Debug, Clone, Copy)]
@@ -227,6 +232,8 @@ pub struct Walk<'a> {
     pub dest: Option<&'a Root>,
     /// Extra entries may be asked for.
     pub delete: bool,
+    /// How many threads may look at one large directory.
+    pub threads: usize,
     /// Steps are made for unchanged entries too.
     pub unchanged: bool,
     /// The umask the process had.
@@ -310,7 +317,8 @@ impl Walk<'_> {
                     if named.renamed.is_some() {
                         plan.renamed_from = Some(named.name.clone());
                     }
-                    self.add(plan, index, &place, &named.name, name, true, named.implied);
+                    let looked = self.look(&place, &named.name, &plan.path, named.implied);
+                    self.add(plan, index, &place, (&named.name, name), looked, true);
                 }
             }
         }
@@ -334,46 +342,45 @@ impl Walk<'_> {
             full.push(b'/');
         }
         let prefix = full.len();
+        let name_of = |&(at, len, _): &(u32, u16, Option<bool>)| &names[at as usize..][..len as usize];
+        // A symlink may stand for a directory, so its own type says nothing yet.
+        let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
+        let sure = |&(_, _, is_dir): &(u32, u16, Option<bool>)| is_dir.filter(|is_dir| *is_dir || !follows);
+        let mut takes_part = |name: &[u8], is_dir: bool| {
+            full.truncate(prefix);
+            full.extend_from_slice(name);
+            chain.verdict(Side::Sender, &full, is_dir) == Verdict::Include
+        };
+        if !chain.is_empty() {
+            found.retain(|listed| sure(listed).is_none_or(|is_dir| takes_part(name_of(listed), is_dir)));
+        }
         plan.source.reserve(found.len(), names.len());
-        for (at, len, is_dir) in found {
-            let name = &names[at as usize..][..len as usize];
-            // A symlink may stand for a directory, so its own type says nothing yet.
-            let sure =
-                is_dir.filter(|is_dir| *is_dir || !(self.copy_links || self.copy_dirlinks || self.copy_unsafe_links));
-            if let (Some(is_dir), false) = (sure, chain.is_empty()) {
-                full.truncate(prefix);
-                full.extend_from_slice(name);
-                if chain.verdict(Side::Sender, &full, is_dir) != Verdict::Include {
-                    continue;
-                }
-            }
-            if !self.add(plan, index, place, name, name, false, false) {
-                continue;
-            }
-            if sure.is_none() && !chain.is_empty() {
-                full.truncate(prefix);
-                full.extend_from_slice(name);
-                let is_dir = plan.source.entries.last().is_some_and(Entry::is_dir);
-                if chain.verdict(Side::Sender, &full, is_dir) != Verdict::Include {
-                    plan.source.entries.pop();
+        let dir = plan.path.clone();
+        for block in found.chunks(parallel::BLOCK) {
+            let looks = parallel::map(block, self.threads, |listed| self.look(place, name_of(listed), &dir, false));
+            for (listed, looked) in block.iter().zip(looks) {
+                let name = name_of(listed);
+                let added = self.add(plan, index, place, (name, name), looked, false);
+                if added && !chain.is_empty() && sure(listed).is_none() {
+                    let is_dir = plan.source.entries.last().is_some_and(Entry::is_dir);
+                    if !takes_part(name, is_dir) {
+                        plan.source.entries.pop();
+                    }
                 }
             }
         }
     }
 
-    /// Looks at one name and adds it to the list; whether it is there.
-    #[allow(clippy::too_many_arguments, reason = "one caller each for listed and named entries")]
+    /// Adds what a look at a name found, under the name that the transfer has for it; whether it is there.
     fn add(
         &self,
         plan: &mut DirPlan,
         index: u16,
         place: &Place,
-        name: &[u8],
-        called: &[u8],
+        (name, called): (&[u8], &[u8]),
+        looked: io::Result<Looked>,
         named: bool,
-        implied: bool,
     ) -> bool {
-        let looked = self.look(place, name, &plan.path, implied);
         let (stat, target) = match looked {
             Ok(found) => found,
             Err(error) => {
@@ -407,13 +414,7 @@ impl Walk<'_> {
     }
 
     /// Looks at one name, through symlinks where the options say so; with a symlink's value.
-    fn look(
-        &self,
-        place: &Place,
-        name: &[u8],
-        dir: &RelPath,
-        implied: bool,
-    ) -> io::Result<(crate::flist::entry::Stat, Option<Vec<u8>>)> {
+    fn look(&self, place: &Place, name: &[u8], dir: &RelPath, implied: bool) -> io::Result<Looked> {
         let stat = sys::stat(place.dir.fd(), name, self.copy_links || implied)?;
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
@@ -498,28 +499,35 @@ impl Walk<'_> {
         if !full.is_empty() {
             full.push(b'/');
         }
-        let was_dir: Vec<bool> = dest.entries.iter().map(Entry::is_dir).collect();
+        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
         let mut join = Join::default();
-        let mut alternates = AltDirs::default();
-        while let Some(pair) = join.next(&source, &dest, |at| was_dir[at]) {
-            let (source_at, dest_at) = match pair {
-                Pair::Source(source_at) => (source_at, None),
-                Pair::Both(source_at, dest_at) => (source_at, Some(dest_at)),
-                Pair::Dest(dest_at) => {
-                    self.judge_extra(plan, &dest, dest_at, &mut full, chain);
-                    continue;
-                }
-            };
-            let mut there = None;
-            if let (Some(dest_at), Some(dir)) = (dest_at, &dest_dir) {
-                there = self.look_at_dest(plan, &mut dest, dest_at, dir, source.entries[source_at].is_dir());
+        while let Some(pair) = join.next(&source, &dest, |at| dest.entries[at].is_dir()) {
+            match pair {
+                Pair::Source(source_at) => pairs.push((source_at as u32, NONE)),
+                Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
+                Pair::Dest(dest_at) => self.judge_extra(plan, &dest, dest_at, &mut full, chain),
             }
-            let step = self.decide_one(plan, &source, source_at, &dest, there);
-            self.look_elsewhere(plan, &mut alternates, &source, &step);
-            match source.entries[source_at].is_dir() {
-                true => plan.subdirs.push(SubDir { step, ticket: None, implied: false }),
-                false if step.decision.action == Action::Keep && !self.unchanged => {}
-                false => plan.steps.push(step),
+        }
+        let mut alternates = AltDirs::default();
+        for block in pairs.chunks(parallel::BLOCK) {
+            let stats = parallel::map(block, self.threads, |&(source_at, dest_at)| {
+                let dir = dest_dir.as_ref().filter(|_| dest_at != NONE)?;
+                let name = dest.name(&dest.entries[dest_at as usize]);
+                self.look_at_dest(dir, name, source.entries[source_at as usize].is_dir())
+            });
+            for (&(source_at, dest_at), stat) in block.iter().zip(stats) {
+                let there = stat.map(|stat| {
+                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
+                    dest_at as usize
+                });
+                let source_at = source_at as usize;
+                let step = self.decide_one(plan, &source, source_at, &dest, there);
+                self.look_elsewhere(plan, &mut alternates, &source, &step);
+                match source.entries[source_at].is_dir() {
+                    true => plan.subdirs.push(SubDir { step, ticket: None, implied: false }),
+                    false if step.decision.action == Action::Keep && !self.unchanged => {}
+                    false => plan.steps.push(step),
+                }
             }
         }
         plan.source = source;
@@ -549,35 +557,26 @@ impl Walk<'_> {
         full.truncate(prefix);
     }
 
-    /// Fills in the stat of a destination's entry; `None` if it is gone.
-    fn look_at_dest(
-        &self,
-        plan: &mut DirPlan,
-        dest: &mut DirList,
-        at: usize,
-        dir: &Dir,
-        source_is_dir: bool,
-    ) -> Option<usize> {
-        let name = dest.name(&dest.entries[at]).to_vec();
-        let mut stat = sys::stat(dir.fd(), &name, false).ok()?;
-        let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
-        if is_link
-            && source_is_dir
-            && self.keep_dirlinks
-            && let Ok(there) = sys::stat(dir.fd(), &name, true)
-            && Kind::of_mode(there.mode) == Some(Kind::Dir)
-        {
-            stat = there;
+    /// Looks at an entry of the destination; `None` if it is gone.
+    fn look_at_dest(&self, dir: &Dir, name: &[u8], source_is_dir: bool) -> Option<Stat> {
+        let stat = sys::stat(dir.fd(), name, false).ok()?;
+        if source_is_dir && self.keep_dirlinks && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
+            let there = sys::stat(dir.fd(), name, true).ok();
+            return Some(there.filter(|there| Kind::of_mode(there.mode) == Some(Kind::Dir)).unwrap_or(stat));
         }
-        let entry = &mut dest.entries[at];
-        entry.set_stat(&stat);
-        let path = plan.path.join(&name);
-        let full = || self.dest.map(|root| root.full(path.as_bytes())).unwrap_or_default();
-        let completed = self.wanted.complete_dest(entry, &stat, (dir, &name), &full, &|| path.as_bytes().to_vec());
-        if let Err(incomplete) = completed {
+        Some(stat)
+    }
+
+    /// Fills in what is known of an entry of the destination.
+    fn complete_dest(&self, plan: &mut DirPlan, dest: &mut DirList, at: usize, stat: &Stat) {
+        let Some(dir) = &plan.dest_dir else { return };
+        let (name, entry) = dest.entry_mut(at);
+        entry.set_stat(stat);
+        let path = || plan.path.join(name).as_bytes().to_vec();
+        let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
+        if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
             plan.problems.push(incomplete_entry(Voice::Generator, incomplete));
         }
-        Some(at)
     }
 
     fn decide_one(

@@ -2,4 +2,5 @@
 
 pub mod clock;
 pub mod order;
+pub mod parallel;
 pub mod queue;
