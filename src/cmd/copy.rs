@@ -10,7 +10,7 @@ use crate::options::output::StopAt;
 use crate::options::{Options, Recurse};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
-use crate::role::source::{absolute, listed_names};
+use crate::role::source::listed_names;
 use crate::work::clock::{self, Since};
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let options = wanted.options;
     let sources: Vec<Vec<u8>> = wanted.sources.iter().map(|operand| operand.as_bytes().to_vec()).collect();
     let dest = wanted.dest.map(|operand| operand.as_bytes().to_vec());
-    match prepare(env, &options, &sources, dest.as_deref()) {
+    match prepare(env, &options) {
         Ok(prepared) => carry_out(env, &options, sources, dest, prepared, since),
         Err(error) => fail(env, &error),
     }
@@ -31,20 +31,17 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
 
 /// What was read and opened before the run.
 struct Prepared {
-    chain: crate::filter::Chain,
+    rules: crate::filter::Rules,
     listed: Option<Vec<Vec<u8>>>,
     log: Option<Box<dyn Write + Send>>,
 }
 
-fn prepare(env: &Env, options: &Options, sources: &[Vec<u8>], dest: Option<&[u8]>) -> Result<Prepared, Error> {
+fn prepare(env: &Env, options: &Options) -> Result<Prepared, Error> {
     let listed = match &options.select.files_from {
         Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0)),
         None => None,
     };
-    let source_root =
-        sources.first().map(|source| transfer_root(&env.cwd, source, options.select.relative)).unwrap_or_default();
-    let _ = dest;
-    let chain = rules::chain(env, options, source_root)?;
+    let rules = rules::rules(env, options)?;
     let log: Option<Box<dyn Write + Send>> = match &options.output.log_file {
         None => None,
         Some(log) => match sys::open_append(&log.path, 0o666 & !env.umask) {
@@ -60,17 +57,7 @@ fn prepare(env: &Env, options: &Options, sources: &[Vec<u8>], dest: Option<&[u8]
         },
     };
     env.hear_signals().map_err(|error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")))?;
-    Ok(Prepared { chain, listed, log })
-}
-
-/// The absolute path of the directory that a source's names are relative to.
-fn transfer_root(cwd: &[u8], source: &[u8], relative: bool) -> Vec<u8> {
-    let (parent, name) = crate::path::split_parent(source);
-    if relative {
-        return cwd.to_vec();
-    }
-    let dir = if matches!(name, b"" | b"." | b"..") { source } else { parent };
-    absolute(cwd, dir)
+    Ok(Prepared { rules, listed, log })
 }
 
 fn carry_out(
@@ -108,7 +95,7 @@ fn carry_out(
         sources,
         dest: dest.filter(|_| !options.select.list_only),
         listed: prepared.listed,
-        chain: prepared.chain,
+        rules: prepared.rules,
         cwd: &env.cwd,
         umask: env.umask,
         stop: &env.stop,

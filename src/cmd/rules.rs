@@ -3,7 +3,7 @@
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{self, BadRule, Chain, ChainOptions, Merge, Parsed};
+use crate::filter::{self, BadRule, ChainOptions, Merge, Parsed, Rules};
 use crate::fs::sys;
 use crate::options::select::FilesFrom;
 use crate::options::{Options, RuleArg};
@@ -26,8 +26,8 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
     text
 }
 
-/// The rules of the command line with the files they name, ready for the root directory.
-pub fn chain(env: &Env, options: &Options, root_abs: Vec<u8>) -> Result<Chain, Error> {
+/// The rules of the command line with the files they name.
+pub fn rules(env: &Env, options: &Options) -> Result<Rules, Error> {
     let from0 = options.select.from0;
     let mut rules = Vec::new();
     for arg in &options.select.rules {
@@ -48,10 +48,7 @@ pub fn chain(env: &Env, options: &Options, root_abs: Vec<u8>) -> Result<Chain, E
         rules.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
     let delete_excluded = options.delete.excluded;
-    Ok(Chain::new(
-        rules,
-        ChainOptions { delete_excluded, from0, root_abs, cvs_home, cvs_env, ..ChainOptions::default() },
-    ))
+    Ok(Rules::new(rules, ChainOptions { delete_excluded, from0, cvs_home, cvs_env, ..ChainOptions::default() }))
 }
 
 fn one(env: &Env, parsed: Result<Parsed, BadRule>, from0: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
@@ -94,7 +91,7 @@ fn list(env: &Env, file: &[u8], include: bool, from0: bool, rules: &mut Vec<Pars
         let start = format!("rsync: [client] failed to open {kind} file ").into_bytes();
         Error::new(Exit::FileIo, [start.as_slice(), file, b": ", &errno_words(&error)].concat())
     })?;
-    let parsed = filter::parse_from(&text, include, from0).map_err(bad)?;
+    let parsed = filter::parse_from(&text, include, from0).map_err(|rule| bad(rule.in_file(file)))?;
     splice(env, parsed, from0, 0, rules)
 }
 
@@ -104,7 +101,7 @@ fn read(env: &Env, file: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 fn bad(rule: BadRule) -> Error {
-    Error::usage(rule.to_string())
+    Error::usage(rule.message())
 }
 
 /// The text that `--files-from` names.

@@ -21,4 +21,4 @@ pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, pars
 #[allow(unused_imports)]
 pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Verdict};
 #[allow(unused_imports)]
-pub use set::{Chain, ChainOptions, FilterError, Match, ReadMerge};
+pub use set::{Chain, ChainOptions, FilterError, Match, ReadMerge, Rules};

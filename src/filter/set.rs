@@ -96,6 +96,44 @@ pub struct Match {
 /// Reads a merge file; `None` when there is none of that name. See [`Chain::enter`].
 pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
 
+/// The rules of a run, of which the chain of each tree is made.
+#[derive(Debug)]
+pub struct Rules {
+    parsed: Vec<Parsed>,
+    options: ChainOptions,
+    /// For sender and receiver, where no rule looks at what is above the root.
+    shared: Option<[Chain; 2]>,
+}
+
+impl Rules {
+    /// `parsed` as for [`Chain::new`]; `options` without the root and the side.
+    pub fn new(parsed: Vec<Parsed>, options: ChainOptions) -> Rules {
+        let looks_up = parsed.iter().any(|parsed| match parsed {
+            Parsed::Rule(rule) => rule.absolute,
+            Parsed::Merge(_) => true,
+            Parsed::Cvs(cvs) => cvs.absolute,
+            Parsed::Clear | Parsed::Nothing => false,
+        });
+        let mut rules = Rules { parsed, options, shared: None };
+        if !looks_up {
+            rules.shared = Some([Side::Sender, Side::Receiver].map(|side| rules.chain(side, b"")));
+        }
+        rules
+    }
+
+    /// The chain of the tree at `root_abs`, before any directory is entered.
+    pub fn chain(&self, side: Side, root_abs: &[u8]) -> Chain {
+        if let Some([sender, receiver]) = &self.shared {
+            return match side {
+                Side::Sender => sender.clone(),
+                Side::Receiver => receiver.clone(),
+            };
+        }
+        let options = ChainOptions { root_abs: clean(root_abs), side: Some(side), ..self.options.clone() };
+        Chain::new(self.parsed.clone(), options)
+    }
+}
+
 /// The rules in force in one directory. Immutable, and cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Chain(Arc<Inner>);
@@ -226,8 +264,12 @@ impl Chain {
 
     /// The chain with which to enter the directory of a further source of the same run.
     ///
-    /// rsync scans parents for the first directory only; of others, parents are not looked at.
+    /// rsync scans parents for the first directory only; of others, parents are not looked at. A chain
+    /// with which a directory was entered is given back as it is.
     pub fn for_further_source(&self) -> Chain {
+        if self.0.entered || !self.has_per_dir() {
+            return self.clone();
+        }
         let Inner { options, items, cvs, .. } = &*self.0;
         Chain::of(items.clone(), cvs.clone(), Arc::clone(options), true)
     }

@@ -8,7 +8,7 @@ use super::apply::entry::{self, Job};
 use super::apply::late::{self, LastTouch};
 use super::apply::remove::{Removed, Remover};
 use super::apply::{Context, Outcome, Spot, file};
-use super::scan::{DirPlan, NONE, Scanner, SubDir, Ticket};
+use super::scan::{DirPlan, NONE, Scanner, SubDir, Ticket, enter_dir};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
@@ -182,7 +182,7 @@ impl<'a> Generator<'a> {
     ) -> Result<(), Error> {
         self.listed.0 += u64::from(top.is_some());
         if whole_list_first {
-            self.hold_all(root);
+            self.hold_all(root)?;
         }
         self.head.extend(opening);
         if self.context.options.delete.when == Some(When::Before) {
@@ -223,9 +223,11 @@ impl<'a> Generator<'a> {
                 last.touch();
             }
         }
+        let mut chains = HashMap::new();
         for (plan, spot) in std::mem::take(&mut self.after) {
-            self.delete_after(&plan, &spot);
+            self.delete_after(&plan, &spot, &mut chains)?;
         }
+        self.ask_remover()?;
         if self.remover.held_back > 0 {
             let line = format!("Deletions stopped due to --max-delete limit ({} skipped)", self.remover.held_back);
             self.head.push(Event::Problem(Problem::said(line, Weight::Warning)));
@@ -260,11 +262,14 @@ impl<'a> Generator<'a> {
     }
 
     /// Takes every plan before anything is done, for options that need the whole list.
-    fn hold_all(&mut self, root: Ticket) {
+    fn hold_all(&mut self, root: Ticket) -> Result<(), Error> {
         let mut tickets = vec![root];
         let mut order = Vec::new();
         while let Some(ticket) = tickets.pop() {
-            let plan = self.scanner.take(ticket);
+            let mut plan = self.scanner.take(ticket);
+            if let Some(error) = plan.fatal.take() {
+                return Err(error);
+            }
             tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
             self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
             if self.context.policy.preserve.hard_links {
@@ -293,6 +298,7 @@ impl<'a> Generator<'a> {
                 self.held.insert(ticket, plan);
             }
         }
+        Ok(())
     }
 
     fn last_touch_of_root(&self, top: Option<&(Entry, Option<Entry>)>) -> Arc<LastTouch> {
@@ -346,12 +352,16 @@ impl<'a> Generator<'a> {
         if (self.out_of_time)() {
             return Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"));
         }
+        if let Some(error) = plan.fatal.take() {
+            return Err(error);
+        }
         self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
         self.head.extend(plan.problems.drain(..).map(Event::Problem));
         self.head.extend(plan.notes.drain(..).map(Event::Note));
         self.tally.merge(&plan.tally);
         self.tell_list();
         self.delete_during(&plan, &spot);
+        self.ask_remover()?;
         if let Some((source, there)) = itself {
             self.tally.list(Kind::Dir, 0, 1);
             self.checked();
@@ -361,7 +371,7 @@ impl<'a> Generator<'a> {
         self.make_room(&mut plan, &spot);
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
-        if self.context.options.delete.when == Some(When::After) && plan.may_delete {
+        if self.context.options.delete.when == Some(When::After) {
             self.after.push((plan.clone(), spot.clone()));
         }
         Ok(Frame { plan, spot, next: 0 })
@@ -673,22 +683,44 @@ impl<'a> Generator<'a> {
                 }
             }
         }
+        self.ask_remover()?;
         self.flush(Vec::new())
     }
 
-    /// Lists the directory anew, with the rules that its own files say now, and deletes.
-    fn delete_after(&mut self, plan: &DirPlan, spot: &Arc<Spot>) {
-        let Some(dir) = &spot.dir else { return };
-        if !self.may_delete() {
-            return;
+    /// Whether the rules of a directory that was to go ended the run.
+    fn ask_remover(&mut self) -> Result<(), Error> {
+        self.remover.fatal.take().map_or(Ok(()), Err)
+    }
+
+    /// Lists the directory anew, with the rules that its own and its parents' files say now, and
+    /// deletes. `chains`: the rules in force in the directories before it.
+    fn delete_after(
+        &mut self,
+        plan: &DirPlan,
+        spot: &Arc<Spot>,
+        chains: &mut HashMap<RelPath, Chain>,
+    ) -> Result<(), Error> {
+        let Some(dir) = &spot.dir else { return Ok(()) };
+        let above = plan.path.parent().and_then(|parent| chains.get(&parent));
+        let mut chain = above.unwrap_or(self.scanner.walk().receiver_chain).clone();
+        if chain.has_per_dir() && (plan.may_delete || !plan.path.is_root()) {
+            if !chains.is_empty() {
+                chain = chain.for_further_source();
+            }
+            chain = enter_dir(&chain, dir, &plan.path, "generator")?;
+            chains.insert(plan.path.clone(), chain.clone());
         }
-        let extras = self.scanner.walk().extras_now(plan, dir);
+        if !plan.may_delete || !self.may_delete() {
+            return Ok(());
+        }
+        let extras = self.scanner.walk().extras_now(plan, dir, &chain);
         for (name, is_dir) in extras.iter().rev() {
             let path = spot.path.join(name);
-            if self.remover.remove(dir, &path, *is_dir, plan.receiver_chain.as_ref(), &mut self.head) == Removed::Gone {
+            if self.remover.remove(dir, &path, *is_dir, Some(&chain), &mut self.head) == Removed::Gone {
                 spot.last.touch();
             }
         }
+        Ok(())
     }
 
     /// Removes directories that are in the way of other things; what cannot be had is refused.

@@ -7,7 +7,7 @@ use super::scan::{Scanner, There, Walk};
 use super::source::{self, Gathered, Gatherer};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Chain, Side};
+use crate::filter::{Rules, Side};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::acl;
 use crate::fs::copy::Abilities;
@@ -40,8 +40,8 @@ pub struct Local<'a> {
     pub dest: Option<Vec<u8>>,
     /// What `--files-from` lists.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// The rules in force at the root, for sender and receiver.
-    pub chain: Chain,
+    /// The rules of the command line.
+    pub rules: Rules,
     /// The working directory, absolute.
     pub cwd: &'a [u8],
     /// The umask the process had.
@@ -76,7 +76,7 @@ struct Destination {
 impl Local<'_> {
     /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run.
     pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
-        let mut gatherer = Gatherer::new(&self.options.select, self.cwd);
+        let mut gatherer = Gatherer::new(&self.options.select, self.cwd, &self.rules);
         match &self.listed {
             Some(names) => gatherer.listed(&self.sources[0], names)?,
             None => {
@@ -252,9 +252,11 @@ impl Local<'_> {
             (false, 0) => Who::Root,
             (false, _) => Who::User,
         };
-        let has_rules = self.chain.xattr_verdict(Side::Sender, b"").is_some();
-        let sender_rules = |name: &[u8]| self.chain.xattr_verdict(Side::Sender, name).unwrap_or(true);
-        let receiver_rules = |name: &[u8]| self.chain.xattr_verdict(Side::Receiver, name).unwrap_or(true);
+        let receiver_chain = self.rules.chain(Side::Receiver, &to.path);
+        let attribute_rules = [Side::Sender, Side::Receiver].map(|side| self.rules.chain(side, b""));
+        let has_rules = attribute_rules[0].xattr_verdict(Side::Sender, b"").is_some();
+        let sender_rules = |name: &[u8]| attribute_rules[0].xattr_verdict(Side::Sender, name).unwrap_or(true);
+        let receiver_rules = |name: &[u8]| attribute_rules[1].xattr_verdict(Side::Receiver, name).unwrap_or(true);
         let wanted = Wanted {
             hard_links: policy.preserve.hard_links,
             atimes: policy.preserve.atimes,
@@ -279,6 +281,7 @@ impl Local<'_> {
             one_file_system: options.select.one_file_system,
             dest: to.root.as_ref(),
             delete: options.delete.when.is_some(),
+            receiver_chain: &receiver_chain,
             unchanged: wants.unchanged
                 || wants.progress
                 || options.select.remove_source_files
@@ -296,7 +299,7 @@ impl Local<'_> {
             || matches!(options.delete.when, Some(When::Before | When::After));
         let scanner = Scanner::new(walk, whole_list_first);
         let there = if to.root.is_some() { There::Present } else { There::Absent };
-        let task = gathered.task(there, &self.chain, &self.chain, to.renamed.as_deref());
+        let task = gathered.task(there, receiver_chain.clone(), to.renamed.as_deref());
         let top = gathered.top.as_ref().map(|(stat, base)| {
             let mut list = DirList::default();
             let entry = list.push(b".", stat);

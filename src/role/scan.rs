@@ -7,7 +7,9 @@
 pub mod alternate;
 
 use self::alternate::{AltDirs, Alternate, Hit};
-use crate::filter::{Chain, Side, Verdict};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{Chain, FilterError, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
@@ -33,6 +35,8 @@ pub struct Base {
     pub shown: Vec<u8>,
     /// Its file system, for `-x`.
     pub dev: u64,
+    /// The sender's rules for it, with no directory entered.
+    pub chain: Chain,
 }
 
 /// A directory of a source, and which of its entries take part.
@@ -174,6 +178,8 @@ pub struct DirPlan {
     pub receiver_chain: Option<Chain>,
     /// Trouble met on the way, in order.
     pub problems: Vec<Problem>,
+    /// Rules could not be read: the run ends here.
+    pub fatal: Option<Error>,
     /// Lines for stdout that belong to the listing.
     pub notes: Vec<Vec<u8>>,
     /// Entries of the source, counted.
@@ -234,6 +240,8 @@ pub struct Walk<'a> {
     pub delete: bool,
     /// How many threads may look at one large directory.
     pub threads: usize,
+    /// The receiver's rules, with no directory entered.
+    pub receiver_chain: &'a Chain,
     /// Steps are made for unchanged entries too.
     pub unchanged: bool,
     /// The umask the process had.
@@ -254,6 +262,8 @@ impl Walk<'_> {
         let mut plan = DirPlan { path: task.path.clone(), ..DirPlan::default() };
         let mut origins = task.origins;
         plan.may_delete = origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
+        // The directory above a named argument is no part of the transfer, nor are its rules.
+        let is_entered = plan.may_delete || !task.path.is_root();
         for (index, origin) in origins.iter_mut().enumerate() {
             self.list_origin(&mut plan, index as u16, origin);
         }
@@ -268,8 +278,8 @@ impl Walk<'_> {
         if let (There::Present, Some(root)) = (&task.there, self.dest) {
             match root.open_dir(&task.path) {
                 Ok(dir) => {
-                    if self.delete && chain.has_per_dir() {
-                        chain = enter(&chain, &dir, &mut plan);
+                    if self.delete && is_entered && chain.has_per_dir() {
+                        chain = enter(&chain, &dir, "generator", &mut plan);
                     }
                     self.list_dest(&mut plan, &dir, root);
                     plan.dest_dir = Some(dir);
@@ -305,8 +315,9 @@ impl Walk<'_> {
             }
         };
         let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
-        if origin.chain.has_per_dir() {
-            origin.chain = enter(&origin.chain, &place.dir, plan);
+        let is_entered = matches!(origin.listing, Listing::All { .. }) || !plan.path.is_root();
+        if is_entered && origin.chain.has_per_dir() {
+            origin.chain = enter(&origin.chain, &place.dir, "sender", plan);
         }
         match &origin.listing {
             Listing::All { .. } => self.list_all(plan, index, &place, &origin.chain),
@@ -617,7 +628,8 @@ impl Walk<'_> {
     }
 
     /// What only the destination has now, in order: names, and whether they are directories.
-    pub fn extras_now(&self, plan: &DirPlan, dir: &Dir) -> Vec<(Vec<u8>, bool)> {
+    /// `chain`: the receiver's rules in force here now.
+    pub fn extras_now(&self, plan: &DirPlan, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
         let mut now = DirPlan { path: plan.path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
         let mut list = DirList::default();
         let listed = read::names(dir, usize::MAX, |entry| {
@@ -629,8 +641,6 @@ impl Walk<'_> {
             return Vec::new();
         }
         list.sort();
-        let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
-        let chain = if chain.has_per_dir() { enter(&chain, dir, &mut now) } else { chain };
         let mut full = plan.path.as_bytes().to_vec();
         if !full.is_empty() {
             full.push(b'/');
@@ -638,7 +648,7 @@ impl Walk<'_> {
         let mut join = Join::default();
         while let Some(pair) = join.next(&plan.source, &list, |at| list.entries[at].is_dir()) {
             if let Pair::Dest(at) = pair {
-                self.judge_extra(&mut now, &list, at, &mut full, &chain);
+                self.judge_extra(&mut now, &list, at, &mut full, chain);
             }
         }
         now.extras
@@ -649,18 +659,30 @@ impl Walk<'_> {
 
     /// The tasks of the directories in this one; their tickets are given when they are put down.
     fn tasks_below(&self, plan: &mut DirPlan, origins: &[Origin], node: Option<&Node>, chain: &Chain) -> Vec<Task> {
-        let mut tasks = Vec::new();
+        let mut tasks: Vec<Task> = Vec::new();
         let mut subdirs = std::mem::take(&mut plan.subdirs);
+        // Above the first directory of a run, and of no other, rsync looks for per-directory files too.
+        let mut is_first = plan.path.is_root() && !origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
         for sub in &mut subdirs {
             let entry = &plan.source.entries[sub.step.source as usize];
             let name = plan.source.name(entry);
             if matches!(sub.step.decision.action, Action::Refuse(Reason::NotExisting | Reason::Exists)) {
                 continue;
             }
-            let (below, implied) = self.origins_below(plan, origins, node, name, entry);
+            let (mut below, implied) = self.origins_below(plan, origins, node, name, entry);
             sub.implied = implied;
             if below.is_empty() {
                 continue;
+            }
+            let mut receiver_chain = chain.clone();
+            if plan.path.is_root() {
+                for origin in below.iter_mut().skip(usize::from(is_first)) {
+                    origin.chain = origin.chain.for_further_source();
+                }
+                if !is_first {
+                    receiver_chain = chain.for_further_source();
+                }
+                is_first = false;
             }
             let there = match (sub.step.dest, sub.step.decision.in_the_way) {
                 (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => There::Absent,
@@ -672,7 +694,7 @@ impl Walk<'_> {
                 origins: below,
                 node: node.and_then(|node| node.children.get(name).cloned()),
                 there,
-                receiver_chain: chain.clone(),
+                receiver_chain,
             });
         }
         plan.subdirs = subdirs;
@@ -738,16 +760,12 @@ impl Walk<'_> {
                     .iter()
                     .find(|origin| Arc::ptr_eq(&origin.base, base))
                     .map(|origin| origin.chain.clone())
-                    .unwrap_or_else(|| plan_chain(origins));
+                    .unwrap_or_else(|| base.chain.clone());
                 below.push(Origin { base: base.clone(), path: path.clone(), listing: listing.clone(), chain });
             }
         }
         (below, implied)
     }
-}
-
-fn plan_chain(origins: &[Origin]) -> Chain {
-    origins.first().map(|origin| origin.chain.clone()).expect("a directory with children has an origin")
 }
 
 /// The line for an entry of which the attributes could not be read.
@@ -768,15 +786,27 @@ fn vanished(full: &[u8]) -> Problem {
     Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
 }
 
-/// Reads a directory's own merge files.
-fn enter(chain: &Chain, dir: &Dir, plan: &mut DirPlan) -> Chain {
-    match chain.enter(plan.path.as_bytes(), &mut |name| read::text_file(dir, name)) {
+/// Reads a directory's own merge files, on behalf of a role. What cannot be read as a file is none.
+fn enter(chain: &Chain, dir: &Dir, role: &'static str, plan: &mut DirPlan) -> Chain {
+    match enter_dir(chain, dir, &plan.path, role) {
         Ok(chain) => chain,
         Err(error) => {
-            plan.problems.push(Problem::said(error.message(), Weight::SourceError));
+            plan.fatal.get_or_insert(error);
+            plan.may_delete = false;
             chain.clone()
         }
     }
+}
+
+/// The rules in force in a directory, given those of its parent.
+pub fn enter_dir(chain: &Chain, dir: &Dir, path: &RelPath, role: &'static str) -> Result<Chain, Error> {
+    chain.enter(path.as_bytes(), &mut |name| Ok(read::text_file(dir, name).unwrap_or(None))).map_err(|error| {
+        let exit = match error {
+            FilterError::BadRule(_) => Exit::Usage,
+            FilterError::Unreadable { .. } => Exit::FileIo,
+        };
+        Error::new(exit, error.message()).by(role)
+    })
 }
 
 /// Of entries with one name the first source's stays; a directory stays before anything else, because

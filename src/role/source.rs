@@ -6,7 +6,7 @@
 use super::scan::{Base, Content, Listing, Named, Node, Origin, Task, There};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::Chain;
+use crate::filter::{Chain, Rules, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, entry};
 use crate::fs::root::{Dir, Root};
@@ -40,7 +40,7 @@ pub struct Gathered {
 
 impl Gathered {
     /// The task of the root.
-    pub fn task(&self, there: There, sender: &Chain, receiver: &Chain, renamed: Option<&[u8]>) -> Task {
+    pub fn task(&self, there: There, receiver_chain: Chain, renamed: Option<&[u8]>) -> Task {
         let origins = self
             .node
             .origins
@@ -54,10 +54,10 @@ impl Gathered {
                     )),
                     _ => listing.clone(),
                 },
-                chain: sender.clone(),
+                chain: base.chain.clone(),
             })
             .collect();
-        Task { path: RelPath::root(), origins, node: Some(self.node.clone()), there, receiver_chain: receiver.clone() }
+        Task { path: RelPath::root(), origins, node: Some(self.node.clone()), there, receiver_chain }
     }
 }
 
@@ -65,6 +65,7 @@ impl Gathered {
 pub struct Gatherer<'a> {
     select: &'a Select,
     cwd: &'a [u8],
+    rules: &'a Rules,
     bases: HashMap<Vec<u8>, Arc<Base>>,
     tree: Builder,
     out: Gathered,
@@ -113,7 +114,7 @@ impl Builder {
 
 impl<'a> Gatherer<'a> {
     /// With nothing gathered yet. `cwd` is absolute.
-    pub fn new(select: &'a Select, cwd: &'a [u8]) -> Gatherer<'a> {
+    pub fn new(select: &'a Select, cwd: &'a [u8], rules: &'a Rules) -> Gatherer<'a> {
         let out = Gathered {
             node: Arc::new(Node::default()),
             top: None,
@@ -123,7 +124,7 @@ impl<'a> Gatherer<'a> {
             missing: Vec::new(),
             found: 0,
         };
-        Gatherer { select, cwd, bases: HashMap::new(), tree: Builder::default(), out, entries: 0 }
+        Gatherer { select, cwd, rules, bases: HashMap::new(), tree: Builder::default(), out, entries: 0 }
     }
 
     /// One argument of the command line.
@@ -197,7 +198,8 @@ impl<'a> Gatherer<'a> {
         } else {
             Follow::Never
         };
-        let base = Arc::new(Base { root: Root::new(open, full, follow), shown: shown.to_vec(), dev });
+        let chain = self.rules.chain(Side::Sender, &full);
+        let base = Arc::new(Base { root: Root::new(open, full, follow), shown: shown.to_vec(), dev, chain });
         self.bases.insert(dir.to_vec(), base.clone());
         Ok(base)
     }
@@ -216,10 +218,6 @@ impl<'a> Gatherer<'a> {
             Err(error) => return self.missing_argument(arg, name, &error),
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-        if is_dir && self.select.recurse == Recurse::No {
-            self.out.notes.push([b"skipping directory ", arg].concat());
-            return Ok(());
-        }
         let shown = trim_slashes(parent).to_vec();
         let base = match self.base(parent, &shown) {
             Ok(base) => base,
@@ -228,6 +226,13 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
+        if is_hidden(&base, name, is_dir) {
+            return Ok(());
+        }
+        if is_dir && self.select.recurse == Recurse::No {
+            self.out.notes.push([b"skipping directory ", arg].concat());
+            return Ok(());
+        }
         let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
         self.tree.name(&base, &RelPath::root(), Named { name: name.to_vec(), renamed: None, content, implied: false });
         self.found(if is_dir { None } else { Some(name) });
@@ -365,6 +370,9 @@ impl<'a> Gatherer<'a> {
             }
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+        if is_hidden(base, &whole, is_dir) {
+            return;
+        }
         if is_dir && self.select.recurse == Recurse::No {
             self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
             return;
@@ -384,6 +392,11 @@ impl<'a> Gatherer<'a> {
         here.name(base, &dir, Named { name: last.clone(), renamed: None, content: what, implied: false });
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
     }
+}
+
+/// Whether the rules leave out what an argument names; those of per-directory files are not asked.
+fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
+    base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
 }
 
 /// Where the last `/./` (or a leading `./`, or a final `/.`) marks the beginning of what `-R` keeps.

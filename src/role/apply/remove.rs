@@ -1,6 +1,7 @@
 //! Deletes, backs up, makes room.
 
 use super::Context;
+use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Dir;
@@ -8,6 +9,7 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::{read, root::Root};
 use crate::path::{self, RelPath};
 use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::role::scan::enter_dir;
 use std::io;
 
 /// Deletes entries of the destination, one at a time and in order, as far as the limit goes.
@@ -19,6 +21,8 @@ pub struct Remover<'a> {
     pub held_back: u64,
     /// The file system that deletion stays on (`-x`).
     pub one_file_system: Option<u64>,
+    /// Rules in a directory that was to go could not be read: the run ends.
+    pub fatal: Option<Error>,
 }
 
 /// What became of something that was to be removed.
@@ -33,7 +37,7 @@ pub enum Removed {
 impl<'a> Remover<'a> {
     /// With the limit of the options.
     pub fn new(context: &'a Context<'a>) -> Remover<'a> {
-        Remover { context, left: context.options.delete.max, held_back: 0, one_file_system: None }
+        Remover { context, left: context.options.delete.max, held_back: 0, one_file_system: None, fatal: None }
     }
 
     /// Removes one entry and everything in it that no rule protects.
@@ -216,15 +220,22 @@ impl<'a> Remover<'a> {
             list.push_name(&name, is_dir);
         }
         list.sort();
-        let entered = chain
-            .filter(|chain| chain.has_per_dir())
-            .and_then(|chain| chain.enter(path.as_bytes(), &mut |name| read::text_file(dir, name)).ok());
+        let entered = match chain.filter(|chain| chain.has_per_dir()) {
+            None => None,
+            Some(chain) => match enter_dir(chain, dir, path, "generator") {
+                Ok(entered) => Some(entered),
+                Err(error) => {
+                    self.fatal.get_or_insert(error);
+                    return Removed::Stays;
+                }
+            },
+        };
         let chain = entered.as_ref().or(chain);
         let mut outcome = Removed::Gone;
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
             let gone = match entry.is_dir() {
-                _ if protected(chain, &below, entry) => Removed::Stays,
+                _ if protected(chain, &below, entry) || self.fatal.is_some() => Removed::Stays,
                 true => self.remove_dir(dir, &below, chain, true, events),
                 false => self.remove_other(dir, &below, events),
             };
