@@ -55,7 +55,10 @@ pub struct Time {
 }
 
 /// Extended attributes as (name, value), sorted by name. ACLs are not among them.
-pub type Xattrs = Vec<(Box<[u8]>, Box<[u8]>)>;
+pub type Xattrs = Vec<Xattr>;
+
+/// Name and value of one.
+pub type Xattr = (Box<[u8]>, Box<[u8]>);
 
 /// What only few entries have, or only some options ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,7 +73,7 @@ pub struct Extra {
     pub nlink: u32,
     /// Access time, when `-U` asks.
     pub atime: Option<Time>,
-    /// Extended attributes, when `-X` asks.
+    /// Extended attributes, when `-X` asks and there are any.
     pub xattrs: Option<Arc<Xattrs>>,
     /// The ACL that governs access, in the kernel's xattr form; empty: none beyond the mode. `None`: not asked.
     pub acl: Option<Box<[u8]>>,
@@ -131,6 +134,11 @@ impl Entry {
             Some(extra) => (extra.acl.as_deref().unwrap_or(b""), extra.default_acl.as_deref().unwrap_or(b"")),
             None => (b"", b""),
         }
+    }
+
+    /// Its extended attributes, as far as they were asked for.
+    pub fn xattrs(&self) -> &[Xattr] {
+        self.extra.as_ref().and_then(|extra| extra.xattrs.as_deref()).map_or(&[], Vec::as_slice)
     }
 
     /// A symlink's value; empty for others.

@@ -110,7 +110,11 @@ impl Wanted<'_> {
         if self.atimes {
             entry.extra_mut().atime = Some(stat.atime);
         }
-        if self.acls && kind != Kind::Symlink {
+        // One list of names tells for most entries that there is nothing to read.
+        let asks = self.xattrs.is_some() || (self.acls && kind != Kind::Symlink && !self.fake_super);
+        let names = if asks { name.names() } else { Ok(None) };
+        let has_acl = !matches!(&names, Ok(names) if !names_acl(names.as_deref()));
+        if self.acls && kind != Kind::Symlink && (has_acl || self.fake_super) {
             let acls = if self.fake_super {
                 fake::read_acls(name, seen.mode).map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
             } else {
@@ -125,10 +129,14 @@ impl Wanted<'_> {
         }
         if let Some((source, dest)) = &self.xattrs {
             let policy = if end == End::Source { source } else { dest };
-            let found =
-                xattr::read(name, policy).map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
+            let found = names
+                .map_err(|error| xattr::ReadError { attr: None, error })
+                .and_then(|names| xattr::read_listed(name, &names.unwrap_or_default(), policy))
+                .map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
             let found = if end == End::Source { dest.stored(&source.told(found)) } else { found };
-            entry.extra_mut().xattrs = Some(Arc::new(found));
+            if !found.is_empty() {
+                entry.extra_mut().xattrs = Some(Arc::new(found));
+            }
         }
         Ok(())
     }
@@ -139,6 +147,11 @@ impl Wanted<'_> {
             entry.extra_mut().target = Some(text.into());
         }
     }
+}
+
+/// Whether an ACL is among an entry's attributes.
+fn names_acl(names: Option<&[u8]>) -> bool {
+    names.is_some_and(|names| names.split(|&b| b == 0).any(|name| name.starts_with(b"system.posix_acl_")))
 }
 
 /// Tells the names of a directory, at most `enough` of them; whether that was all.

@@ -5,7 +5,7 @@
 //! `user.rsync.%stat` in [`super::fake`].
 
 use super::sys;
-use crate::flist::Xattrs;
+use crate::flist::{Xattr, Xattrs};
 use rustix::fd::BorrowedFd;
 use std::io;
 
@@ -194,6 +194,11 @@ impl ReadError {
 /// A file system without attributes gives none. One that disappears between list and read is left out.
 pub fn read(at: At<'_>, policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
     let names = at.names().map_err(|error| ReadError { attr: None, error })?.unwrap_or_default();
+    read_listed(at, &names, policy)
+}
+
+/// The same where [`At::names`] was asked already.
+pub fn read_listed(at: At<'_>, names: &[u8], policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
     let mut found = Xattrs::new();
     for name in names.split(|&b| b == 0).filter(|n| !n.is_empty() && policy.shows(n)) {
         match at.get(name) {
@@ -232,8 +237,8 @@ impl SetError {
 /// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from
 /// [`read`]. What the policy hid is in neither and stays. A thing that its owner may not write is opened
 /// up for the moment, as rsync does.
-pub fn apply(at: At<'_>, wanted: &Xattrs, have: &Xattrs) -> Result<(), Vec<SetError>> {
-    let find = |list: &Xattrs, name: &[u8]| list.binary_search_by(|(n, _)| n.as_ref().cmp(name));
+pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<SetError>> {
+    let find = |list: &[Xattr], name: &[u8]| list.binary_search_by(|(n, _)| n.as_ref().cmp(name));
     let mut errors = Vec::new();
     let mut mode_before = None;
     let mut insist = |call: &dyn Fn() -> io::Result<()>| match call() {

@@ -184,12 +184,10 @@ pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Chang
     if preserve.acls && kind != Kind::Symlink {
         changes = changes.with(Changes::ACL, !(policy.same_acls)(source.acls(), dest.acls()));
     }
-    if let (Some(want), Some(have)) = (&source.extra, &dest.extra) {
-        let atime = |time: Option<crate::flist::Time>| time.map(|time| time.secs);
-        let files = !matches!(kind, Kind::Dir | Kind::Symlink);
-        changes = changes
-            .with(Changes::ATIME, preserve.atimes && files && atime(want.atime) != atime(have.atime))
-            .with(Changes::XATTR, preserve.xattrs > 0 && want.xattrs != have.xattrs);
-    }
+    let atime = |entry: &Entry| entry.extra.as_ref().and_then(|extra| extra.atime).map(|time| time.secs);
+    let files = !matches!(kind, Kind::Dir | Kind::Symlink);
+    changes = changes
+        .with(Changes::ATIME, preserve.atimes && files && atime(source) != atime(dest))
+        .with(Changes::XATTR, preserve.xattrs > 0 && source.xattrs() != dest.xattrs());
     changes
 }

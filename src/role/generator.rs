@@ -589,7 +589,7 @@ impl<'a> Generator<'a> {
         let acls =
             (!self.context.policy.preserve.acls || parent.default_acl_mode.is_none()).then_some((&b""[..], &b""[..]));
         let has =
-            Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: None, acls };
+            Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: &[], acls };
         let mut problems = Vec::new();
         let full = || self.context.full(path.as_bytes());
         let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };

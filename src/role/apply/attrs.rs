@@ -5,7 +5,7 @@
 
 use super::Context;
 use crate::flist::entry::{S_IFMT, Stat};
-use crate::flist::{Entry, Kind, Time, Xattrs};
+use crate::flist::{Entry, Kind, Time, Xattr};
 use crate::fs::acl::{self, Which};
 use crate::fs::errno;
 use crate::fs::fake::{self, FakeStat};
@@ -26,7 +26,7 @@ pub struct Has<'a> {
     /// Its times are those of the source already, or will be set later.
     pub times_are_right: bool,
     /// Extended attributes.
-    pub xattrs: Option<&'a Xattrs>,
+    pub xattrs: &'a [Xattr],
     /// Its ACLs, if it was looked at: that of access and the default one; empty: none.
     pub acls: Option<(&'a [u8], &'a [u8])>,
 }
@@ -38,7 +38,7 @@ impl Has<'_> {
             ids: Some((entry.uid, entry.gid)),
             mode: Some(entry.mode),
             times_are_right: !changes.any(Changes::TIME | Changes::ATIME),
-            xattrs: entry.extra.as_deref().and_then(|extra| extra.xattrs.as_deref()),
+            xattrs: entry.xattrs(),
             acls: Some(entry.acls()),
         }
     }
@@ -136,13 +136,11 @@ impl Touch<'_, '_> {
         true
     }
 
-    fn xattrs(&mut self, has: Option<&Xattrs>) {
+    fn xattrs(&mut self, has: &[Xattr]) {
         if self.context.policy.preserve.xattrs == 0 {
             return;
         }
-        let Some(wanted) = self.source.extra.as_deref().and_then(|extra| extra.xattrs.as_deref()) else { return };
-        let none = Xattrs::new();
-        if let Err(errors) = xattr::apply(self.subject.at(), wanted, has.unwrap_or(&none)) {
+        if let Err(errors) = xattr::apply(self.subject.at(), self.source.xattrs(), has) {
             let full = (self.subject.full)();
             for error in errors {
                 let what = error.text(&full, self.source.kind() == Kind::Symlink);
