@@ -67,6 +67,8 @@ tells!(info_stats_twice, ["-a", "--info=stats2"]);
 tells!(info_none, ["-av", "--info=none"]);
 tells!(info_symsafe, ["-a", "--safe-links", "--info=symsafe"]);
 tells!(info_remove, ["-a", "--remove-source-files", "--info=remove"]);
+tells!(info_skip_twice_with_checksums, ["-ac", "--info=skip2", "--ignore-existing"]);
+tells!(info_backup_to_a_directory, ["-ab", "--backup-dir=../kept", "--delete", "--info=backup"]);
 tells!(info_backup, ["-ab", "--info=backup"]);
 tells!(info_mount_is_quiet_without_mounts, ["-ax", "--info=mount2"]);
 
@@ -108,6 +110,7 @@ tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
 tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
 tells!(format_bytes_moves_the_line, ["-a", "--out-format=%b %n"]);
+tells!(format_digest, ["-a", "--out-format=%C %c %n"]);
 tells!(format_checksum_of_nothing_but_width, ["-a", "--no-p", "--out-format=%n"]);
 tells!(format_old_name, ["-a", "--log-format=%n"]);
 tells!(format_empty, ["-a", "--out-format="]);
@@ -150,6 +153,11 @@ synctest!(progress_of_the_whole, |w: World| {
     w.agree(&["-a", "--info=progress2", "--no-inc-recursive"]).exits(0);
 });
 
+synctest!(progress_before_the_line, |w: World| {
+    w.source("a= b=text").dest("");
+    w.agree(&["-a", "--progress", "--no-inc-recursive", "--out-format=%n %b"]).exits(0);
+});
+
 synctest!(progress_and_itemize, |w: World| {
     w.source("a= b=text").dest("");
     w.agree(&["-ai", "--progress", "--no-inc-recursive"]).exits(0);
@@ -174,6 +182,11 @@ lists!(list_only_in_plain_digits, ["-a", "--list-only", "--no-h"], ["src/"]);
 lists!(list_only_in_units, ["-a", "--list-only", "-h"], ["src/"]);
 lists!(list_only_without_links_has_no_targets, ["-r", "--list-only"], ["src/"]);
 lists!(list_only_obeys_rules, ["-a", "--list-only", "--exclude=d"], ["src/"]);
+lists!(list_only_very_verbose, ["-avv", "--list-only"], ["src/"]);
+lists!(list_only_with_statistics, ["-a", "--list-only", "--stats"], ["src/"]);
+lists!(list_only_has_links_in_place, ["-aH", "--list-only"], ["src/"]);
+lists!(list_only_whatever_may_be_copied, ["-a", "--list-only", "--existing", "--max-size=3"], ["src/"]);
+lists!(list_only_where_nothing_could_be, ["-a", "--list-only"], ["src/", "kept/no/where"]);
 lists!(list_only_verbose, ["-av", "--list-only"], ["src/"]);
 lists!(list_only_with_itemize, ["-ai", "--list-only"], ["src/"]);
 

@@ -230,6 +230,11 @@ synctest!(removing_sources_with_hard_links, |w: World| {
     w.agree(&["-aiH", "--remove-source-files"]).exits(0);
 });
 
+synctest!(sent_files_are_removed_with_new_links, |w: World| {
+    w.source("a b d/c l->a m->a p|").dest("b m->a");
+    w.agree(&["-ai", "--remove-sent-files", "--info=remove"]).exits(0);
+});
+
 synctest!(removing_sources_onto_themselves_removes_nothing, |w: World| {
     w.source("a b");
     w.stderr_unordered().agree_paths(&["-ai", "--remove-source-files"], &["src/", "src/"]);

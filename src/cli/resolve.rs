@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, Backup, Check, CheckMode, Connect, Delete, Delta, FilesFrom, IdMap, LogFile, Options, Output,
-    Place, Preserve, Recurse, RuleArg, Select, When,
+    Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
 };
 use std::ffi::OsString;
 
@@ -468,7 +468,11 @@ fn select(mut args: Args, list_only: bool, partial_dir: Option<&[u8]>, backup: O
         rules,
         cvs_exclude: args.cvs_exclude,
         list_only,
-        remove_source_files: args.remove_source_files.is_some(),
+        remove_source: match args.remove_source_files {
+            None => RemoveSource::No,
+            Some("remove-sent-files") => RemoveSource::Sent,
+            Some(_) => RemoveSource::All,
+        },
         copy_devices: args.copy_devices,
         open_noatime: args.open_noatime,
     }

@@ -19,7 +19,7 @@ pub use delta::{AltDest, AltKind, Delta};
 pub use output::{Debug, Info, LogFile, Outbuf, Output, StderrMode};
 pub use place::{Append, Backup, Place};
 pub use preserve::{IdFrom, IdMap, IdTo, ModeChange, Preserve};
-pub use select::{FilesFrom, Recurse, RuleArg, Select};
+pub use select::{FilesFrom, Recurse, RemoveSource, RuleArg, Select};
 
 /// Everything a run was asked for, besides its operands.
 #[derive(Debug, Clone, Default)]

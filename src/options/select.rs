@@ -51,6 +51,18 @@ pub enum MissingArgs {
     Delete,
 }
 
+/// Which entries of the source, directories aside, are removed once they have arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RemoveSource {
+    /// None.
+    #[default]
+    No,
+    /// `--remove-sent-files`: files that were sent, and symlinks that were made.
+    Sent,
+    /// `--remove-source-files`: all that the destination has now.
+    All,
+}
+
 /// Which entries take part.
 #[derive(Debug, Clone, Default)]
 pub struct Select {
@@ -86,8 +98,8 @@ pub struct Select {
     pub cvs_exclude: bool,
     /// `--list-only`, or one source and no destination.
     pub list_only: bool,
-    /// `--remove-source-files`
-    pub remove_source_files: bool,
+    /// `--remove-source-files`, `--remove-sent-files`
+    pub remove_source: RemoveSource,
     /// `--copy-devices`: the content of devices is read as a file's.
     pub copy_devices: bool,
     /// `--open-noatime`

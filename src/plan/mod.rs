@@ -76,6 +76,12 @@ pub fn decide(
     if let Some(reason) = refusal(kind, source, dest, unsafe_link, policy) {
         return Decision::of(Action::Refuse(reason));
     }
+    fate(source, dest, same_content, policy)
+}
+
+/// What is to be done about an entry that nothing speaks against.
+pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
+    let kind = source.kind();
     let same_kind = dest.filter(|dest| dest.kind() == kind && same_type(kind, source, dest));
     let in_the_way = match dest {
         Some(dest) if same_kind.is_none() && dest.is_dir() => InTheWay::Dir,

@@ -1134,6 +1134,7 @@ total size is 123456796  speedup is 1.00
         let quietly = Output { info: info(0), ..output(0, 0, None) };
         let mut run = Run::new(&quietly, FACTS);
         run.reporter.set_list_total(2, 1, true);
+        run.tell(Event::Checked(2));
         run.items(&[entry(".", Kind::Dir, Update::Local, Changes::NEW), item("b")]);
         run.tell(Event::Progress { done_bytes: 1, len_bytes: 1 });
         run.reporter.summary(&Tally::default(), Duration::ZERO);

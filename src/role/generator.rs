@@ -6,7 +6,7 @@
 use super::apply::attrs::{self, Has, Subject};
 use super::apply::entry::{self, Job};
 use super::apply::late::{self, LastTouch};
-use super::apply::remove::{Removed, Remover};
+use super::apply::remove::{self, Removed, Remover};
 use super::apply::{Context, Outcome, Spot, file};
 use super::scan::{DirPlan, NONE, Scanner, SubDir, Ticket, enter_dir};
 use crate::error::Error;
@@ -213,8 +213,7 @@ impl<'a> Generator<'a> {
     pub fn finish(&mut self) -> Result<Ended, Error> {
         (self.barrier)(self.number);
         let delayed = std::mem::take(&mut *self.context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
-        let problems = late::place_delayed(self.context, delayed, self.context.staging_name());
-        self.head.extend(problems.into_iter().map(Event::Problem));
+        late::place_delayed(self.context, delayed, self.context.staging_name(), &mut self.head);
         for (_, dir, path, is_dir, chain, last) in std::mem::take(&mut self.delayed).into_iter() {
             if !self.may_delete() {
                 break;
@@ -476,10 +475,10 @@ impl<'a> Generator<'a> {
         let Some(dir) = &spot.dir else { return true };
         spot.last.touch();
         if self.context.is_dry() {
+            remove::tell_backup(self.context, path, &mut self.head);
             return true;
         }
-        if let Some(problem) = super::apply::remove::back_up(self.context, dir, path) {
-            self.head.push(Event::Problem(problem));
+        if !remove::back_up(self.context, dir, path, &mut self.head) {
             return false;
         }
         match sys::unlink(dir.fd(), path.name()) {

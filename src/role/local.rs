@@ -16,7 +16,7 @@ use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{Options, When};
+use crate::options::{Options, RemoveSource, When};
 use crate::path;
 use crate::plan::idmap::{Class, IdMapper, Names, Powers};
 use crate::plan::{self, NO_ID, Policy};
@@ -195,8 +195,13 @@ impl Local<'_> {
             Some(false) => b"delta-transmission enabled",
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
         };
+        let backup_dir = self.options.place.backup.as_ref().and_then(|backup| backup.dir.as_deref());
+        let backup_dir = backup_dir.filter(|_| output.info.backup >= 1 && self.dest.is_some()).map(|dir| {
+            let is_new = sys::stat_path(&source::absolute(&to.path, dir), true).is_err();
+            [if is_new { &b"(new) "[..] } else { b"" }, b"backup_dir is ", dir].concat()
+        });
         let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
-        created.chain(delta).map(Event::Note).collect()
+        created.chain(backup_dir).chain(delta).map(Event::Note).collect()
     }
 
     fn sync(
@@ -284,7 +289,7 @@ impl Local<'_> {
             receiver_chain: &receiver_chain,
             unchanged: wants.unchanged
                 || wants.progress
-                || options.select.remove_source_files
+                || options.select.remove_source != RemoveSource::No
                 || policy.preserve.hard_links,
             threads: self.threads,
             is_dry: options.dry_run,
@@ -317,6 +322,7 @@ impl Local<'_> {
             });
             (entry, there)
         });
+        let opening = self.opening(to);
         let backup_root = self.backup_root(&to.path)?;
         let temp_dir = self.temp_dir(&to.path)?;
         let abilities = Abilities::default();
@@ -336,6 +342,7 @@ impl Local<'_> {
             stop: self.stop,
             wants,
             throttle: throttle_call.as_ref().map(|call| call as &(dyn Fn(u64) + Sync)),
+            compare: &compare,
             delayed: &delayed,
         };
         let late_problems = Arc::new(Mutex::new(Vec::new()));
@@ -417,7 +424,7 @@ impl Local<'_> {
                     generator.stay_on(stat.dev);
                 }
                 let ticket = scanner.start(task);
-                generator.run(ticket, top, whole_list_first, &gathered.missing, self.opening(to))?;
+                generator.run(ticket, top, whole_list_first, &gathered.missing, opening)?;
                 generator.finish()
             }
         });

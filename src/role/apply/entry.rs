@@ -5,8 +5,8 @@ use super::{Context, Outcome, Spot, file, remove};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
-use crate::options::AltKind;
-use crate::plan::{Action, Changes, InTheWay, Reason};
+use crate::options::{AltKind, CheckMode};
+use crate::plan::{self, Action, Changes, InTheWay, Reason};
 use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use crate::role::scan::alternate::Hit;
 use crate::role::scan::{DirPlan, NONE, Place, Step};
@@ -115,18 +115,24 @@ pub fn item_of(
 /// Carries out one step.
 pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
     checked(context, out);
-    carry_out(context, hands, job, out);
+    if carry_out(context, hands, job, out) {
+        file::let_source_go(context, job, out);
+    }
 }
 
-fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
+/// Whether the destination has the entry now.
+fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     match job.step.decision.action {
-        Action::Refuse(reason) => refuse(context, job, reason, out),
+        Action::Refuse(reason) => {
+            refuse(context, job, reason, out);
+            false
+        }
         Action::Keep => keep(context, job, out),
         Action::Adjust(changes) => adjust(context, job, changes, out),
         Action::Create(_) | Action::Transfer(_) | Action::AskDigest => {
             if let Some(hit) = job.plan.hits.get(&job.step.source) {
-                if use_hit(context, hands, job, hit, out) {
-                    return;
+                if let Some(arrived) = use_hit(context, hands, job, hit, out) {
+                    return arrived;
                 }
             }
             match job.step.decision.action {
@@ -154,6 +160,7 @@ fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcom
             let what = if job.source().is_dir() { "directory" } else { "file" };
             quoted(&format!("not creating new {what} \""), "\"")
         }
+        Reason::Exists if info.skip >= 2 => quoted("", &format!(" exists ({})", difference(context, job))),
         Reason::Exists if info.skip >= 1 => quoted("", " exists"),
         Reason::Newer if info.skip >= 1 => quoted("", " is newer"),
         Reason::TooLarge if info.skip >= 1 => quoted("", " is over max-size"),
@@ -167,20 +174,42 @@ fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcom
     out.events.push(Event::Note(line));
 }
 
-fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
-    if context.wants.unchanged {
-        out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
+/// How an entry that exists differs, in rsync's words.
+fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
+    let compare = |there: &Entry| {
+        let (place, dir) = (job.place()?, job.spot.dir.as_ref()?);
+        (there.len_bytes == job.source().len_bytes)
+            .then(|| (context.compare)((&place.dir, job.source_name()), (dir, job.name())).unwrap_or(false))
+    };
+    let Some(there) = job.dest() else { return "type change" };
+    let mut action = plan::fate(job.source(), Some(there), None, context.policy).action;
+    if action == Action::AskDigest {
+        action = plan::fate(job.source(), Some(there), Some(compare(there).unwrap_or(false)), context.policy).action;
+    }
+    match action {
+        Action::Keep => "uptodate",
+        Action::Adjust(_) => "attr change",
+        Action::Create(_) | Action::Transfer(_) | Action::AskDigest | Action::Refuse(_) => {
+            if context.policy.check.mode == CheckMode::Digest { "sum change" } else { "file change" }
+        }
     }
 }
 
-fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) {
+fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    if context.wants.unchanged {
+        out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
+    }
+    true
+}
+
+fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     if context.wants.items {
         out.events.push(Event::Item(job.item(Update::Attrs, changes)));
     }
     if context.is_dry() {
-        return;
+        return false;
     }
-    let Some(dir) = &job.spot.dir else { return };
+    let Some(dir) = &job.spot.dir else { return false };
     let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
     let mut problems = Vec::new();
     let full = || context.full(job.path.as_bytes());
@@ -194,10 +223,11 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         &mut problems,
     );
     out.events.extend(problems.into_iter().map(Event::Problem));
+    true
 }
 
 /// Makes a symlink, a device, a fifo or a socket.
-fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) {
+fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let told = |out: &mut Outcome| {
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
@@ -207,15 +237,16 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         }
     };
     if context.is_dry() {
-        return told(out);
+        if job.replaces() {
+            remove::tell_backup(context, &job.path, &mut out.events);
+        }
+        told(out);
+        return false;
     }
-    let Some(dir) = &job.spot.dir else { return };
+    let Some(dir) = &job.spot.dir else { return false };
     job.spot.last.touch();
-    if job.replaces()
-        && let Some(problem) = remove::back_up(context, dir, &job.path)
-    {
-        out.events.push(Event::Problem(problem));
-        return;
+    if job.replaces() && !remove::back_up(context, dir, &job.path, &mut out.events) {
+        return false;
     }
     match make_node(context, job, dir) {
         Ok(()) => {
@@ -232,6 +263,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
                 &mut problems,
             );
             out.events.extend(problems.into_iter().map(Event::Problem));
+            true
         }
         Err(error) => {
             let full = context.full(job.path.as_bytes());
@@ -247,6 +279,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
                 Problem::failed(Voice::Generator, "mknod", &full, &error)
             };
             out.events.push(Event::Problem(problem));
+            false
         }
     }
 }
@@ -284,8 +317,15 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
     })
 }
 
-/// Uses what an alternate tree has; `false`: it could not be, and the entry is made as if there were none.
-fn use_hit(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> bool {
+/// Uses what an alternate tree has, and says whether the destination has the entry now; `None`: it could
+/// not be used, and the entry is made as if there were none.
+fn use_hit(
+    context: &Context<'_>,
+    hands: &mut file::Hands,
+    job: &Job<'_>,
+    hit: &Hit,
+    out: &mut Outcome<'_>,
+) -> Option<bool> {
     let kind = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
     let exact = hit.changes.is_none();
     match kind {
@@ -293,33 +333,33 @@ fn use_hit(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, hit: &
             if context.wants.unchanged {
                 out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
             }
-            true
+            Some(true)
         }
         Some(AltKind::Link) if exact && job.source().kind() != Kind::Dir => link_hit(context, job, hit, out),
         Some(AltKind::Link | AltKind::Copy) if job.source().kind() == Kind::File => {
             file::copy_hit(context, hands, job, hit, out)
         }
-        _ => false,
+        _ => None,
     }
 }
 
-fn link_hit(context: &Context<'_>, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> bool {
+fn link_hit(context: &Context<'_>, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> Option<bool> {
     if !context.is_dry() {
-        let Some(dir) = &job.spot.dir else { return true };
+        let dir = job.spot.dir.as_ref()?;
         job.spot.last.touch();
         if let Err(error) = link_over(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
             if !errno::cannot_link(&error) {
                 let full = context.full(job.path.as_bytes());
                 out.events.push(Event::Problem(Problem::failed(Voice::Generator, "link", &full, &error)));
-                return true;
+                return Some(false);
             }
-            return false;
+            return None;
         }
     }
     if context.wants.unchanged {
         out.events.push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
     }
-    true
+    Some(true)
 }
 
 /// Makes a second name of an entry, over whatever has that name.
@@ -347,8 +387,24 @@ pub fn follow(
     out: &mut Outcome<'_>,
 ) {
     checked(context, out);
+    if follow_leader(context, hands, job, leader, out) {
+        file::let_source_go(context, job, out);
+    }
+}
+
+/// Whether the destination has the entry now.
+fn follow_leader(
+    context: &Context<'_>,
+    hands: &mut file::Hands,
+    job: &Job<'_>,
+    leader: (&Option<Dir>, &crate::path::RelPath),
+    out: &mut Outcome<'_>,
+) -> bool {
     let changes = match job.step.decision.action {
-        Action::Refuse(reason) => return refuse(context, job, reason, out),
+        Action::Refuse(reason) => {
+            refuse(context, job, reason, out);
+            return false;
+        }
         Action::Transfer(changes) | Action::Create(changes) | Action::Adjust(changes) => changes,
         Action::Keep | Action::AskDigest => Changes::NONE,
     };
@@ -370,26 +426,28 @@ pub fn follow(
         let linked = job.dest().is_some_and(|there| {
             there.extra.as_ref().is_some_and(|extra| extra.dev_ino.is_some()) && changes.is_none()
         });
-        return told(out, changes, linked);
+        told(out, changes, linked);
+        return false;
     }
-    let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return };
+    let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return false };
     let inode = |dir: &Dir, name: &[u8]| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
     let Some(of_leader) = inode(leader_dir, leader_path.name()) else {
         // The leader could not be had; perhaps this name of it can.
         return carry_out(context, hands, job, out);
     };
     if job.replaces() && inode(dir, job.name()) == Some(of_leader) {
-        return told(out, Changes::NONE, true);
+        told(out, Changes::NONE, true);
+        return true;
     }
     job.spot.last.touch();
-    if job.replaces()
-        && let Some(problem) = remove::back_up(context, dir, &job.path)
-    {
-        out.events.push(Event::Problem(problem));
-        return;
+    if job.replaces() && !remove::back_up(context, dir, &job.path, &mut out.events) {
+        return false;
     }
     match link_over(leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {
-        Ok(()) => told(out, changes, false),
+        Ok(()) => {
+            told(out, changes, false);
+            true
+        }
         Err(error) => {
             let mut line = b"rsync: [generator] link \"".to_vec();
             line.extend_from_slice(&context.full(job.path.as_bytes()));
@@ -398,6 +456,7 @@ pub fn follow(
             line.extend_from_slice(b" failed: ");
             line.extend_from_slice(&crate::report::event::errno_words(&error));
             out.events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+            false
         }
     }
 }

@@ -11,9 +11,11 @@ use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
-use crate::options::Append;
-use crate::plan::{Changes, chmod};
+use crate::options::{Append, RemoveSource};
+use crate::path::RelPath;
+use crate::plan::{Action, Changes, chmod};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::role::scan::Place;
 use crate::role::scan::alternate::Hit;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +37,7 @@ pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
 enum Failure {
     /// Told, and the entry is left.
     Told(Event),
-    /// The run is being stopped; nothing more to tell.
+    /// Nothing more to tell: it was told, or the run is being stopped.
     Stopped,
     /// The run cannot go on.
     Fatal(Error),
@@ -48,7 +50,15 @@ impl From<Problem> for Failure {
 }
 
 /// Copies a file's content from the source to its place.
-pub fn transfer(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) {
+///
+/// Whether the destination has it now.
+pub fn transfer(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    changes: Changes,
+    out: &mut Outcome<'_>,
+) -> bool {
     let mut item = job.item(Update::Received, changes);
     item.transfer = true;
     if context.is_dry() {
@@ -59,9 +69,9 @@ pub fn transfer(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, changes
         if context.wants.items {
             out.events.push(Event::Item(item));
         }
-        return;
+        return false;
     }
-    let Some(place) = job.place() else { return };
+    let Some(place) = job.place() else { return false };
     let noatime = context.options.select.open_noatime;
     let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
     let from = match sys::open_read(place.dir.fd(), job.source_name(), follow, noatime) {
@@ -77,70 +87,144 @@ pub fn transfer(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, changes
                 line.extend_from_slice(&crate::report::event::errno_words(&error));
                 Problem::said(line, Weight::Failed)
             }));
-            return;
+            return false;
         }
     };
     if context.wants.items && !context.wants.after_transfer {
         out.events.push(Event::Item(item.clone()));
     }
+    if context.wants.begin {
+        out.events.push(Event::Begin(item.name.clone()));
+    }
     match place_content(context, hands, job, from.as_fd(), out) {
         Ok(bytes) => {
+            let len_bytes = job.source().len_bytes;
             out.tally.transfer(job.source().len_bytes, bytes);
             if changes.has(Changes::NEW) {
                 out.tally.created.add(Kind::File);
             }
-            item.moved_bytes = bytes;
+            if context.wants.progress {
+                out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
+            }
             if context.wants.items && context.wants.after_transfer {
+                item.moved_bytes = moved_bytes(bytes);
+                if context.wants.digest {
+                    item.digest = digest_of(from.as_fd());
+                }
                 out.events.push(Event::Item(item));
             }
-            if context.wants.progress {
-                out.events
-                    .push(Event::Progress { done_bytes: job.source().len_bytes, len_bytes: job.source().len_bytes });
-            }
-            if context.options.select.remove_source_files {
-                remove_source(job, out);
-            }
+            return true;
         }
         Err(Failure::Told(event)) => out.events.push(event),
         Err(Failure::Stopped) => {}
         Err(Failure::Fatal(error)) => out.fatal = Some(error),
     }
+    false
 }
 
-/// Removes a file of the source that arrived, if it is still what arrived.
-pub fn remove_source(job: &Job<'_>, out: &mut Outcome<'_>) {
-    let Some(place) = job.place() else { return };
-    let name = job.source_name();
-    let source = job.source();
-    let gone = sys::stat(place.dir.fd(), name, false).and_then(|now| {
-        if source.kind() == Kind::File && (now.len_bytes, now.mtime) != (source.len_bytes, source.mtime) {
-            let full = place.full(name);
-            let line = [b"ERROR: Skipping sender remove for changed file: ", full.as_slice()].concat();
-            out.events.push(Event::Problem(Problem::said(line, Weight::Failed)));
-            return Ok(());
+/// What rsync's sender would have sent for a file of so many literal bytes: a header of 20 bytes, the
+/// data in tokens of up to 32 KiB with four bytes of length each, an empty token, and a digest of 16.
+fn moved_bytes(literal_bytes: u64) -> u64 {
+    literal_bytes + 4 * literal_bytes.div_ceil(32 * 1024) + 39
+}
+
+/// The digest that `%C` shows; `None` if the file cannot be read again.
+fn digest_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    sys::seek_to(file, 0).ok()?;
+    crate::digest::shown(|piece| sys::read(file, piece)).ok().map(|digest| digest.to_vec())
+}
+
+/// An entry of the source that `--remove-source-files` removes once it arrived.
+pub struct Leaving {
+    place: Place,
+    name: Vec<u8>,
+    path: RelPath,
+    kind: Kind,
+    was: (u64, Time),
+}
+
+impl Leaving {
+    /// Removes it, if it is still what arrived, and not itself what is at the destination (`arrived`).
+    pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), events: &mut Vec<Event>) {
+        let skipped = |why: &str, path: &[u8]| {
+            let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
+            Event::Problem(Problem::said(line, Weight::Failed))
+        };
+        let failed = |what: &str, error: &io::Error| {
+            Event::Problem(Problem::failed(Voice::Sender, what, &self.place.full(&self.name), error))
+        };
+        match sys::stat(self.place.dir.fd(), &self.name, false) {
+            Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
+                return events.push(skipped("for changed file: ", &self.place.full(&self.name)));
+            }
+            Ok(now) => {
+                let there = sys::stat(arrived.0.fd(), arrived.1, false);
+                if there.is_ok_and(|there| (there.dev, there.ino) == (now.dev, now.ino)) {
+                    return events.push(skipped("of destination file: ", self.path.as_bytes()));
+                }
+            }
+            Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
-        sys::unlink(place.dir.fd(), name)
-    });
-    if let Err(error) = gone {
-        let full = place.full(name);
-        out.events.push(Event::Problem(Problem::failed(Voice::Sender, "sender failed to remove", &full, &error)));
+        match sys::unlink(self.place.dir.fd(), &self.name) {
+            Ok(()) if context.options.output.info.remove >= 1 => {
+                events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
+            }
+            Ok(()) => {}
+            Err(error) => events.push(failed("sender failed to remove", &error)),
+        }
     }
 }
 
-/// Makes the file from what an alternate tree has, with the source's attributes; `false`: it could not be.
-pub fn copy_hit(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> bool {
+/// What `--remove-source-files` removes of an entry.
+fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
+    let source = job.source();
+    let asked = match (context.options.select.remove_source, job.step.decision.action) {
+        (RemoveSource::No, _) => false,
+        (RemoveSource::All, _) => true,
+        (RemoveSource::Sent, Action::Transfer(_)) => true,
+        (RemoveSource::Sent, Action::Create(_)) => source.kind() == Kind::Symlink,
+        (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
+    };
+    let place = job.place().filter(|_| asked && !context.is_dry())?;
+    Some(Leaving {
+        place: place.clone(),
+        name: job.source_name().to_vec(),
+        path: job.path.clone(),
+        kind: source.kind(),
+        was: (source.len_bytes, source.mtime),
+    })
+}
+
+/// Removes the source of an entry that arrived, if the options say so and it has its name already.
+pub fn let_source_go(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
+    let waits = context.options.place.delay_updates && matches!(job.step.decision.action, Action::Transfer(_));
+    if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), &job.spot.dir) {
+        leaving.go(context, (dir, job.name()), &mut out.events);
+    }
+}
+
+/// Makes the file from what an alternate tree has, with the source's attributes, and says whether it is
+/// there now; `None`: it could not be read.
+pub fn copy_hit(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    hit: &Hit,
+    out: &mut Outcome<'_>,
+) -> Option<bool> {
     if !context.is_dry() {
-        let Ok(from) = sys::open_read(hit.dir.fd(), job.name(), false, false) else { return false };
-        match place_content(context, hands, job, from.as_fd(), out) {
+        let from = sys::open_read(hit.dir.fd(), job.name(), false, false).ok()?;
+        let placed = quietly(out, |out| place_content(context, hands, job, from.as_fd(), out));
+        match placed {
             Ok(_) => {}
             Err(Failure::Told(event)) => {
                 out.events.push(event);
-                return true;
+                return Some(false);
             }
-            Err(Failure::Stopped) => return true,
+            Err(Failure::Stopped) => return Some(false),
             Err(Failure::Fatal(error)) => {
                 out.fatal = Some(error);
-                return true;
+                return Some(false);
             }
         }
     }
@@ -148,7 +232,15 @@ pub fn copy_hit(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, hit: &H
     if told {
         out.events.push(Event::Item(job.item(Update::Local, hit.changes)));
     }
-    true
+    Some(true)
+}
+
+/// Does something of which no progress is shown, because no data of the source moves.
+fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> T) -> T {
+    let live = out.live.take();
+    let done = work(out);
+    out.live = live;
+    done
 }
 
 /// Copies content and gives it its name and attributes, in the manner that the options ask for.
@@ -211,14 +303,13 @@ fn place_content(
             path: job.path.clone(),
             last: job.spot.last.clone(),
             replaces,
+            leaving: leaving(context, job),
         };
         context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delayed);
         return Ok(bytes);
     }
-    if job.replaces()
-        && let Some(problem) = remove::back_up(context, dir, &job.path)
-    {
-        return Err(problem.into());
+    if job.replaces() && !remove::back_up(context, dir, &job.path, &mut out.events) {
+        return Err(Failure::Stopped);
     }
     pending.place(dir, job.name()).map_err(|error| rename_failed(context, job, &error))?;
     forget_partial(context, job, dir);
@@ -369,11 +460,13 @@ fn copy_as_backup(
     let from = sys::open_read(dir.fd(), job.name(), false, false).map_err(failed)?;
     let (to_dir, name) = remove::backup_spot(context, dir, &job.path).map_err(failed)?;
     let pending = Pending::begin(&to_dir, &name, there.mode & 0o777, true, None).map_err(failed)?;
-    copy_content(context, hands, job, from.as_fd(), pending.fd(), true, out)?;
+    quietly(out, |out| copy_content(context, hands, job, from.as_fd(), pending.fd(), true, out))?;
     let _ = sys::chown(pending.fd(), b"", Some(there.uid), Some(there.gid));
     let _ = sys::fchmod(pending.fd(), there.mode);
     let _ = sys::utimes(pending.fd(), b"", None, Some(there.mtime));
-    pending.place(&to_dir, &name).map_err(failed)
+    pending.place(&to_dir, &name).map_err(failed)?;
+    remove::tell_backup(context, &job.path, &mut out.events);
+    Ok(())
 }
 
 fn same_prefix(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64) -> bool {

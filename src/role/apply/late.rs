@@ -5,7 +5,7 @@ use crate::flist::Time;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::report::event::Problem;
+use crate::report::event::{Event, Problem};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -118,24 +118,25 @@ pub struct DelayedFile {
     pub last: Arc<LastTouch>,
     /// Something has its name now.
     pub replaces: bool,
+    /// The source's file, if it shall go once this one has its name.
+    pub leaving: Option<super::file::Leaving>,
 }
 
 /// Gives delayed files their names.
-pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8]) -> Vec<Problem> {
-    let mut problems = Vec::new();
+pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8], events: &mut Vec<Event>) {
     for file in files {
-        if file.replaces
-            && let Some(problem) = super::remove::back_up(context, &file.dir, &file.path)
-        {
-            problems.push(problem);
+        if file.replaces && !super::remove::back_up(context, &file.dir, &file.path, events) {
             continue;
         }
-        if let Err(error) = sys::rename(file.staging.fd(), &file.name, file.dir.fd(), &file.name) {
-            let full = context.full(file.path.as_bytes());
-            problems.push(Problem::failed(crate::report::event::Voice::Receiver, "rename", &full, &error));
+        match sys::rename(file.staging.fd(), &file.name, file.dir.fd(), &file.name) {
+            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (&file.dir, &file.name), events)),
+            Err(error) => {
+                let full = context.full(file.path.as_bytes());
+                let problem = Problem::failed(crate::report::event::Voice::Receiver, "rename", &full, &error);
+                events.push(Event::Problem(problem));
+            }
         }
         // Empty by now, or not yet: the last file of the directory removes it.
         let _ = sys::rmdir(file.dir.fd(), staging_name);
     }
-    problems
 }

@@ -46,6 +46,8 @@ pub struct Context<'a> {
     pub wants: crate::report::text::Wants,
     /// Waits as `--bwlimit` says after so many bytes.
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Compares contents under `-c`: source directory and name, destination's.
+    pub compare: &'a crate::role::scan::Compare,
     /// Files whose names wait for the end (`--delay-updates`).
     pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
 }

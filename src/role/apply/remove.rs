@@ -81,22 +81,21 @@ impl<'a> Remover<'a> {
         {
             kind = Kind::of_mode(stat.mode).unwrap_or(Kind::File);
         }
+        let keeps = self.context.options.place.backup.is_some() && !self.is_backup(path);
         if self.context.is_dry() {
+            if keeps {
+                tell_backup(self.context, path, events);
+            }
             return self.went(path, kind, events);
         }
-        let gone = if self.context.options.place.backup.is_some() && !self.is_backup(path) {
-            match back_up(self.context, dir, path) {
-                Some(problem) => {
-                    events.push(Event::Problem(problem));
-                    return Removed::Stays;
-                }
-                None => {
-                    // Where the backup was a second name, the first one goes now.
-                    match sys::unlink(dir.fd(), path.name()) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                        _ => Ok(()),
-                    }
-                }
+        let gone = if keeps {
+            if !back_up(self.context, dir, path, events) {
+                return Removed::Stays;
+            }
+            // Where the backup was a second name, the first one goes now.
+            match sys::unlink(dir.fd(), path.name()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
             }
         } else {
             sys::unlink(dir.fd(), path.name())
@@ -321,18 +320,32 @@ fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
 }
 
 /// Moves what is about to be replaced or deleted to its backup name, by a second name where that can be
-/// so that the first is never missing. A problem if that failed; nothing was lost then.
-pub fn back_up(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Problem> {
-    context.options.place.backup.as_ref()?;
+/// so that the first is never missing; as far as backups are asked for. `false`: that failed and was
+/// told, and nothing was lost.
+pub fn back_up(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> bool {
+    if context.options.place.backup.is_none() {
+        return true;
+    }
     let moved = backup_spot(context, dir, path).and_then(|(to, name)| second_name(dir, path.name(), &to, &name));
     match moved {
-        Ok(()) => None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(()) => tell_backup(context, path, events),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
             let full = context.full(path.as_bytes());
-            Some(Problem::failed(Voice::Generator, "backup of", &full, &error))
+            events.push(Event::Problem(Problem::failed(Voice::Generator, "backup of", &full, &error)));
+            return false;
         }
     }
+    true
+}
+
+/// Tells that something was backed up, or would be.
+pub fn tell_backup(context: &Context<'_>, path: &RelPath, events: &mut Vec<Event>) {
+    let Some(backup) = context.options.place.backup.as_ref().filter(|_| context.options.output.info.backup >= 1) else {
+        return;
+    };
+    let place = path::join(backup.dir.as_deref().unwrap_or(b""), path.as_bytes());
+    events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place, &backup.suffix].concat()));
 }
 
 /// Where the backup of an entry belongs, and its name there.
