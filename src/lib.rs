@@ -13,8 +13,8 @@ pub mod options;
 
 pub mod flist;
 
-mod digest;
 mod filter;
+mod digest;
 mod plan;
 
 pub mod report;

@@ -3,6 +3,7 @@
 pub mod sys;
 
 pub mod acl;
+pub mod compare;
 pub mod copy;
 pub mod errno;
 pub mod fake;

@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::filter::{Rules, Side};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::acl;
+use crate::fs::compare::same_bytes;
 use crate::fs::copy::Abilities;
 use crate::fs::ids::{self, Ids};
 use crate::fs::read::Wanted;
@@ -534,14 +535,13 @@ fn no_thread(error: io::Error) -> Error {
     Error::new(Exit::Malloc, format!("rsync: could not start a thread: {error}"))
 }
 
-/// Compares two files by digest, as `--checksum` asks.
+/// Compares two files of one length as `--checksum` asks.
 fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8])) -> io::Result<bool> {
-    let digest = |(dir, name): (&Dir, &[u8])| {
-        use std::os::fd::AsFd;
-        let fd = sys::open_read(dir.fd(), name, true, false)?;
-        crate::digest::of(|piece| sys::read(fd.as_fd(), piece))
-    };
-    Ok(digest(source)? == digest(dest)?)
+    use std::os::fd::AsFd;
+    let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
+    let (source, dest) = (open(source)?, open(dest)?);
+    let len_bytes = sys::fstat(source.as_fd())?.len_bytes;
+    Ok(sys::fstat(dest.as_fd())?.len_bytes == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes)?)
 }
 
 /// Holds the bytes that are copied to a rate.

@@ -7,6 +7,7 @@ use super::{Context, Outcome, remove};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{Kind, Time};
+use crate::fs::compare::same_bytes;
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
@@ -398,7 +399,7 @@ fn overwrite(
     let mut start = 0;
     if let Some(append) = context.options.place.append {
         start = there.len_bytes;
-        if append == Append::Verify && !same_prefix(from, to.as_fd(), start) {
+        if append == Append::Verify && !same_bytes(from, to.as_fd(), start).unwrap_or(false) {
             let line =
                 [b"WARNING: ", job.path.as_bytes(), b" failed verification -- update retained (will try again)."]
                     .concat();
@@ -467,20 +468,6 @@ fn copy_as_backup(
     pending.place(&to_dir, &name).map_err(failed)?;
     remove::tell_backup(context, &job.path, &mut out.events);
     Ok(())
-}
-
-fn same_prefix(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64) -> bool {
-    let (mut left, mut right) = (vec![0u8; 64 * 1024], vec![0u8; 64 * 1024]);
-    let mut at = 0;
-    while at < len_bytes {
-        let want = (len_bytes - at).min(left.len() as u64) as usize;
-        let got = sys::pread(a, &mut left[..want], at).unwrap_or(0);
-        if got == 0 || sys::pread(b, &mut right[..got], at).unwrap_or(0) != got || left[..got] != right[..got] {
-            return false;
-        }
-        at += got as u64;
-    }
-    true
 }
 
 fn copy_content(
