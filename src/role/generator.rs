@@ -4,24 +4,24 @@
 //! hard-link groups, the turn in which things are told.
 
 use super::apply::attrs::{self, Has, Subject};
-use super::apply::entry::{self, Job};
+use super::apply::entry::{self, Job, Leader};
 use super::apply::late::{self, LastTouch};
 use super::apply::remove::{self, Removed, Remover};
 use super::apply::{Context, Outcome, Spot, file};
-use super::scan::{DirPlan, NONE, Scanner, SubDir, Ticket, enter_dir};
+use super::scan::{DirPlan, NONE, Scanner, Step, SubDir, Ticket, enter_dir};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::options::When;
+use crate::options::{AltKind, When};
 use crate::path::RelPath;
 use crate::plan::{Action, Changes, InTheWay, Reason, chmod, keeps_time};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::work::queue::Queue;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,19 +41,20 @@ pub struct Batch {
 pub enum Work {
     /// Steps of one directory.
     Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
+    /// The step of the first name of a file that has several.
+    Lead(Member, Leading),
     /// One more name of a file that was placed before.
-    Follow {
-        /// The directory's plan.
-        plan: Arc<DirPlan>,
-        /// Index of the step in it.
-        step: usize,
-        /// The directory at the destination.
-        spot: Arc<Spot>,
-        /// The file that was placed.
-        leader: Arc<Spot>,
-        /// Its path.
-        leader_path: RelPath,
-    },
+    Follow(Member, Arc<Leader>),
+}
+
+/// Held until the leader is placed, or will never be; then its followers may go on. The queue is first in,
+/// first out, so that a leader is under work before anybody waits for it.
+pub struct Leading(Arc<Leader>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.is_placed.open();
+    }
 }
 
 impl Batch {
@@ -74,9 +75,13 @@ impl Batch {
                         entry::perform(context, hands, &Job::new(&plan, *step, &spot), out);
                     }
                 }
-                Work::Follow { plan, step, spot, leader, leader_path } => {
-                    let job = Job::new(&plan, plan.steps[step], &spot);
-                    entry::follow(context, hands, &job, (&leader.dir, &leader_path), out);
+                Work::Lead(member, leading) => {
+                    entry::perform(context, hands, &member.job(), out);
+                    drop(leading);
+                }
+                Work::Follow(member, leader) => {
+                    leader.is_placed.wait();
+                    entry::follow(context, hands, &member.job(), &leader, out);
                 }
             }
         }
@@ -95,10 +100,25 @@ pub struct Ended {
 }
 
 /// A name in a hard-link group.
-struct Member {
+pub struct Member {
     plan: Arc<DirPlan>,
     step: usize,
     spot: Arc<Spot>,
+}
+
+impl Member {
+    fn job(&self) -> Job<'_> {
+        Job::new(&self.plan, self.plan.steps[self.step], &self.spot)
+    }
+}
+
+/// The names of one file of the source, as far as they were met.
+#[derive(Default)]
+struct LinkGroup {
+    /// Names that the destination lacks, while none that it has was met.
+    waiting: Vec<Member>,
+    leader: Option<Arc<Leader>>,
+    met: u32,
 }
 
 /// Goes through the plans in order.
@@ -121,7 +141,7 @@ pub struct Generator<'a> {
     delayed: Vec<(RelPath, Dir, RelPath, bool, Option<Chain>, Arc<LastTouch>)>,
     /// `--delete-after`
     after: Vec<(Arc<DirPlan>, Arc<Spot>)>,
-    links: HashMap<(u64, u64), Vec<Member>>,
+    links: BTreeMap<(u64, u64), LinkGroup>,
     links_expected: HashMap<(u64, u64), u32>,
     problems: Arc<Mutex<Vec<Problem>>>,
     held: HashMap<Ticket, DirPlan>,
@@ -156,7 +176,7 @@ impl<'a> Generator<'a> {
             said_io_error: false,
             delayed: Vec::new(),
             after: Vec::new(),
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             links_expected: HashMap::new(),
             problems,
             held: HashMap::new(),
@@ -272,11 +292,9 @@ impl<'a> Generator<'a> {
             tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
             self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
             if self.context.policy.preserve.hard_links {
-                for step in &plan.steps {
-                    let entry = &plan.source.entries[step.source as usize];
-                    if let Some(inode) = entry.extra.as_ref().and_then(|extra| extra.dev_ino) {
-                        *self.links_expected.entry(inode).or_default() += 1;
-                    }
+                let inodes: Vec<_> = plan.steps.iter().filter_map(|step| self.link_group(&plan, step)).collect();
+                for inode in inodes {
+                    *self.links_expected.entry(inode).or_default() += 1;
                 }
             }
             order.push(ticket);
@@ -752,9 +770,7 @@ impl<'a> Generator<'a> {
         let mut bytes = 0;
         for (at, step) in plan.steps.iter().enumerate() {
             let entry = &plan.source.entries[step.source as usize];
-            if let Some(inode) = entry.extra.as_ref().and_then(|extra| extra.dev_ino)
-                && self.context.policy.preserve.hard_links
-            {
+            if let Some(inode) = self.link_group(plan, step) {
                 if start < at {
                     self.flush(vec![Work::Steps(plan.clone(), start..at, spot.clone())])?;
                 }
@@ -775,38 +791,62 @@ impl<'a> Generator<'a> {
         self.flush(vec![Work::Steps(plan.clone(), rest, spot.clone())])
     }
 
-    /// One more name of a group; the last one brings the content, the others follow it.
+    /// The inode that a step shares with other names of its group; `None` if the step stands alone: it has
+    /// one name only, is left as it is, or need not be there because of `--compare-dest`.
+    fn link_group(&self, plan: &DirPlan, step: &Step) -> Option<(u64, u64)> {
+        let alternate = self.context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+        let elsewhere = || plan.hits.get(&step.source).is_some_and(|hit| hit.changes.is_none());
+        if !self.context.policy.preserve.hard_links
+            || matches!(step.decision.action, Action::Refuse(_))
+            || (alternate == Some(AltKind::Compare) && elsewhere())
+        {
+            return None;
+        }
+        plan.source.entries[step.source as usize].extra.as_ref().and_then(|extra| extra.dev_ino)
+    }
+
+    /// One more name of a group. The first name that the destination (or an alternate one) has leads, else the
+    /// last; of what is no regular file always the first. The others become links to it: those that came
+    /// before it at once and in reverse, those after it in their places.
     fn link_member(&mut self, inode: (u64, u64), member: Member) -> Result<(), Error> {
-        let expected = self.links_expected.get(&inode).copied().unwrap_or(1);
         let group = self.links.entry(inode).or_default();
-        group.push(member);
-        if (group.len() as u32) < expected {
+        group.met += 1;
+        let is_last = self.links_expected.get(&inode).is_none_or(|&expected| group.met >= expected);
+        if let Some(leader) = group.leader.clone() {
+            if is_last {
+                self.links.remove(&inode);
+            }
+            return self.flush(vec![Work::Follow(member, leader)]);
+        }
+        let job = member.job();
+        let is_there = job.dest().is_some() || job.plan.hits.contains_key(&job.step.source);
+        if !is_last && !is_there && job.source().kind() == Kind::File {
+            group.waiting.push(member);
             return Ok(());
         }
-        let group = self.links.remove(&inode).expect("pushed above");
-        self.place_group(group)
+        let mut group = self.links.remove(&inode).expect("met just now");
+        let leader = self.lead(member, std::mem::take(&mut group.waiting))?;
+        if !is_last {
+            self.links.insert(inode, LinkGroup { leader: Some(leader), ..group });
+        }
+        Ok(())
     }
 
-    fn place_group(&mut self, mut group: Vec<Member>) -> Result<(), Error> {
-        let Some(leader) = group.pop() else { return Ok(()) };
-        let leader_path = {
-            let step = leader.plan.steps[leader.step];
-            leader.spot.path.join(leader.plan.source.name(&leader.plan.source.entries[step.source as usize]))
-        };
-        let mut work = vec![Work::Steps(leader.plan, leader.step..leader.step + 1, leader.spot.clone())];
-        work.extend(group.into_iter().rev().map(|member| Work::Follow {
-            plan: member.plan,
-            step: member.step,
-            spot: member.spot,
-            leader: leader.spot.clone(),
-            leader_path: leader_path.clone(),
-        }));
-        self.flush(work)
+    /// Places a name and links those that waited for it.
+    fn lead(&mut self, member: Member, waiting: Vec<Member>) -> Result<Arc<Leader>, Error> {
+        let leader = Arc::new(Leader::new(&member.job(), member.spot.clone()));
+        let mut work = vec![Work::Lead(member, Leading(leader.clone()))];
+        work.extend(waiting.into_iter().rev().map(|member| Work::Follow(member, leader.clone())));
+        self.flush(work)?;
+        Ok(leader)
     }
 
+    /// Groups of which a name that was expected did not come.
     fn finish_links(&mut self) -> Result<(), Error> {
-        for (_, group) in std::mem::take(&mut self.links) {
-            self.place_group(group)?;
+        for (_, mut group) in std::mem::take(&mut self.links) {
+            if let Some(member) = group.waiting.pop() {
+                self.lead(member, group.waiting)?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Threads and queues; knows nothing of files or syncing.
 
 pub mod clock;
+pub mod gate;
 pub mod order;
 pub mod parallel;
 pub mod queue;

@@ -38,34 +38,67 @@ enum Voice {
     Remarks,
     /// Several processes, each about the files that it has dealt with: a set without an order.
     Confirmations,
+    /// The generator, about further names of a file: a set, each after the first name.
+    Links,
+}
+
+/// What comes at a time of its own, and so has no place among other lines.
+#[derive(Clone, Copy, Default)]
+pub struct Floats {
+    /// Deletions, with `--delete-during`.
+    pub deletions: bool,
+    /// Hard links, which wait for a file that is under way; in a dry run they do not.
+    pub links: bool,
 }
 
 /// Compares two outputs in which several of rsync's processes speak.
 ///
-/// How their voices mix is chance. So each voice must have its order, and, where `deletions_float`, a deletion must
-/// come before the first item of its directory. Deletions at the beginning or the end have their fixed place.
-pub fn stdout(wanted: &str, got: &str, deletions_float: bool) -> Option<String> {
+/// How their voices mix is chance. So each voice must have its order, and, where deletions float, a deletion must
+/// come before the first item of its directory. Deletions at the beginning or the end have their fixed place. A link
+/// that floats must come after what it is linked to.
+pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let said_by = |text: &str, voice: Voice| {
-        let lines = text.split('\n').filter(|line| voice_of(line, deletions_float) == voice);
+        let lines = text.split('\n').filter(|line| voice_of(line, floats) == voice);
         let mut lines: Vec<_> = lines.map(str::to_owned).collect();
-        if voice == Voice::Confirmations {
+        if matches!(voice, Voice::Confirmations | Voice::Links) {
             lines.sort();
         }
         lines
     };
-    let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations];
+    let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations, Voice::Links];
     let each_agrees = voices.iter().all(|&voice| said_by(wanted, voice) == said_by(got, voice));
-    if each_agrees && (!deletions_float || deletions_come_first(got)) { None } else { lines(wanted, got) }
+    let in_place = (!floats.deletions || deletions_come_first(got)) && links_come_later(got);
+    if each_agrees && in_place { None } else { lines(wanted, got) }
 }
 
-fn voice_of(line: &str, deletions_float: bool) -> Voice {
+fn voice_of(line: &str, floats: Floats) -> Voice {
     if line.starts_with("sender removed ") || line.starts_with("backed up ") {
         Voice::Confirmations
-    } else if is_remark(line) || deletions_float && is_deletion(line) {
+    } else if floats.links && is_link(line) {
+        Voice::Links
+    } else if is_remark(line) || floats.deletions && is_deletion(line) {
         Voice::Remarks
     } else {
         Voice::Items
     }
+}
+
+/// `hf+++++++++ b => a`, `hf          b`, `b => a`
+fn is_link(line: &str) -> bool {
+    line.contains(" => ") || line.starts_with('h') && line.get(11..12) == Some(" ")
+}
+
+/// Tells whether no name comes after another one that is linked to it.
+fn links_come_later(text: &str) -> bool {
+    let mut linked_to = std::collections::BTreeSet::new();
+    text.split('\n').all(|line| {
+        if let Some((_, leader)) = line.split_once(" => ") {
+            linked_to.insert(leader);
+            return true;
+        }
+        let name = if line.get(11..12) == Some(" ") { &line[12..] } else { line };
+        !linked_to.contains(name.split(" -> ").next().unwrap_or(name))
+    })
 }
 
 fn is_deletion(line: &str) -> bool {
@@ -91,7 +124,9 @@ fn deletions_come_first(text: &str) -> bool {
     text.split('\n').all(|line| {
         match line.strip_prefix("*deleting   ").or_else(|| line.strip_prefix("deleting ")) {
             Some(gone) => !begun.contains(parent(gone)),
-            None if is_deletion(line) || voice_of(line, true) != Voice::Items => true,
+            None if is_deletion(line) || voice_of(line, Floats { deletions: true, links: true }) != Voice::Items => {
+                true
+            }
             None => {
                 let itemized = line.get(11..12) == Some(" ") && line.starts_with(['<', '>', 'c', 'h', '.']);
                 let told = if itemized { &line[12..] } else { line };

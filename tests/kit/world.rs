@@ -267,7 +267,7 @@ impl World {
             differences += &difference.map(|d| format!("  {title}\n{d}")).unwrap_or_default();
         };
         section("stderr", diff::lines(&wanted.stderr, &got.stderr));
-        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, deletes_meanwhile(argv)));
+        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, floats(argv)));
         section(
             "tree (kind, mode, owner, mtime, path, content, attributes, links)",
             diff::trees(&wanted.tree, &got.tree),
@@ -382,6 +382,11 @@ impl Agreed {
 fn is_dry(option: &[u8]) -> bool {
     let letters = option.strip_prefix(b"-").filter(|letters| letters.iter().all(u8::is_ascii_alphabetic));
     option == b"--dry-run" || letters.is_some_and(|letters| letters.contains(&b'n'))
+}
+
+/// Tells what rsync prints whenever it gets to it.
+fn floats(argv: &[Vec<u8>]) -> diff::Floats {
+    diff::Floats { deletions: deletes_meanwhile(argv), links: !argv.iter().any(|option| is_dry(option)) }
 }
 
 /// Tells whether deletions are told while items are; at the beginning or the end they have their fixed place.

@@ -6,11 +6,14 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::{AltKind, CheckMode};
+use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, InTheWay, Reason};
 use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use crate::role::scan::alternate::Hit;
 use crate::role::scan::{DirPlan, NONE, Place, Step};
+use crate::work::gate::Gate;
 use std::io;
+use std::sync::Arc;
 
 /// One entry under work, with all that is known of it.
 pub struct Job<'a> {
@@ -378,14 +381,41 @@ pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8], replaces: bool) -
     renamed
 }
 
-/// Makes an entry a hard link to one that was placed before (`leader`, with its path for the report).
-pub fn follow(
-    context: &Context<'_>,
-    hands: &mut file::Hands,
-    job: &Job<'_>,
-    leader: (&Option<Dir>, &crate::path::RelPath),
-    out: &mut Outcome<'_>,
-) {
+/// The name of a hard-link group that is placed first.
+pub struct Leader {
+    spot: Arc<Spot>,
+    path: RelPath,
+    /// What the destination had under its name before.
+    dest_inode: Option<(u64, u64)>,
+    /// The alternate entry that it is made from.
+    hit_inode: Option<(u64, u64)>,
+    /// Opened when it is placed, or will never be.
+    pub is_placed: Gate,
+}
+
+impl Leader {
+    /// The leader that a job places.
+    pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
+        let (dest_inode, hit_inode) = (dest_inode(job), hit_inode(job));
+        Leader { spot, path: job.path.clone(), dest_inode, hit_inode, is_placed: Gate::default() }
+    }
+}
+
+/// What the destination has under a name, if that has several.
+fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
+    job.dest().and_then(|there| there.extra.as_ref()?.dev_ino)
+}
+
+fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
+    job.plan.hits.get(&job.step.source).and_then(|hit| inode(&hit.dir, job.name()))
+}
+
+fn inode(dir: &Dir, name: &[u8]) -> Option<(u64, u64)> {
+    sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino))
+}
+
+/// Makes an entry a hard link to one that was placed before.
+pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     checked(context, out);
     if follow_leader(context, hands, job, leader, out) {
         file::let_source_go(context, job, out);
@@ -397,20 +427,25 @@ fn follow_leader(
     context: &Context<'_>,
     hands: &mut file::Hands,
     job: &Job<'_>,
-    leader: (&Option<Dir>, &crate::path::RelPath),
+    leader: &Leader,
     out: &mut Outcome<'_>,
 ) -> bool {
+    // Names that an alternate tree has joined are as good as names that were joined here.
+    let joined_elsewhere = leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
     let changes = match job.step.decision.action {
         Action::Refuse(reason) => {
             refuse(context, job, reason, out);
             return false;
         }
-        Action::Transfer(changes) | Action::Create(changes) | Action::Adjust(changes) => changes,
+        Action::Transfer(_) if joined_elsewhere => Changes::NONE,
+        // Its own content is not looked at.
+        Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
+        Action::Adjust(changes) => changes,
         Action::Keep | Action::AskDigest => Changes::NONE,
     };
-    let (leader_dir, leader_path) = leader;
+    let (leader_dir, leader_path) = (&leader.spot.dir, &leader.path);
     let told = |out: &mut Outcome<'_>, changes: Changes, is_linked: bool| {
-        if is_linked && !context.wants.unchanged {
+        if (is_linked || joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
         }
         if changes.has(Changes::NEW) {
@@ -423,14 +458,11 @@ fn follow_leader(
         }
     };
     if context.is_dry() {
-        let linked = job.dest().is_some_and(|there| {
-            there.extra.as_ref().is_some_and(|extra| extra.dev_ino.is_some()) && changes.is_none()
-        });
+        let linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
         told(out, changes, linked);
         return false;
     }
     let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return false };
-    let inode = |dir: &Dir, name: &[u8]| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
     let Some(of_leader) = inode(leader_dir, leader_path.name()) else {
         // The leader could not be had; perhaps this name of it can.
         return carry_out(context, hands, job, out);

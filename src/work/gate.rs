@@ -1,0 +1,42 @@
+//! A door that is shut once and opened once: who comes early waits.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Shut until [`Gate::open`].
+#[derive(Debug, Default)]
+pub struct Gate {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Lets everybody through, now and later.
+    pub fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns when the gate is open.
+    pub fn wait(&self) {
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            is_open = self.changed.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_early_waits_and_who_comes_late_does_not() {
+        let gate = Gate::default();
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| gate.wait());
+            gate.open();
+            assert!(early.join().is_ok());
+        });
+        gate.wait();
+    }
+}
