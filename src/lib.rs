@@ -13,8 +13,8 @@ pub mod options;
 
 pub mod flist;
 
-mod filter;
 mod digest;
+mod filter;
 mod plan;
 
 pub mod report;

@@ -51,6 +51,24 @@ impl Root {
 
     /// Opens a directory below, however long its path.
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
+        self.open_with(path, sys::open_dir)
+    }
+
+    /// Opens a directory below, if only to reach names in it where it may not be listed.
+    pub fn open_dir_to_search(&self, path: &RelPath) -> io::Result<Dir> {
+        match self.open_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.open_with(path, sys::open_dir_to_search)
+            }
+            other => other,
+        }
+    }
+
+    fn open_with(
+        &self,
+        path: &RelPath,
+        open: impl Fn(BorrowedFd<'_>, &[u8], Follow) -> io::Result<OwnedFd>,
+    ) -> io::Result<Dir> {
         if path.is_root() {
             return Ok(self.dir.clone());
         }
@@ -59,11 +77,11 @@ impl Root {
         while rest.len() > STEP_BYTES {
             let cut = rest[..STEP_BYTES].iter().rposition(|&b| b == b'/').ok_or(io::ErrorKind::InvalidFilename)?;
             let from = here.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
-            here = Some(sys::open_dir(from, &rest[..cut], self.follow)?);
+            here = Some(sys::open_dir_to_search(from, &rest[..cut], self.follow)?);
             rest = &rest[cut + 1..];
         }
         let from = here.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
-        Ok(Dir::new(sys::open_dir(from, rest, self.follow)?))
+        Ok(Dir::new(open(from, rest, self.follow)?))
     }
 
     /// The absolute path of something below, for messages.

@@ -145,21 +145,30 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Opens a directory below `at` in one step where the kernel can hold the walk below it. `path` is
 /// relative and shorter than [`PATH_MAX`]; an empty one opens `at` anew.
 pub fn open_dir(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
+    open_dir_with(at, path, follow, DIR_FLAGS)
+}
+
+/// As [`open_dir`], for a directory that may not be listed: names in it can be reached, no more.
+pub fn open_dir_to_search(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
+    open_dir_with(at, path, follow, OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC))
+}
+
+fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags) -> io::Result<OwnedFd> {
     enter(Call::OpenDir);
     let path: &[u8] = if path.is_empty() { b"." } else { path };
     let resolve = match follow {
         Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
         Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-        Follow::Anywhere => return Ok(fs::openat(at, path, DIR_FLAGS, Mode::empty())?),
+        Follow::Anywhere => return Ok(fs::openat(at, path, flags, Mode::empty())?),
     };
     loop {
-        match fs::openat2(at, path, DIR_FLAGS, Mode::empty(), resolve) {
+        match fs::openat2(at, path, flags, Mode::empty(), resolve) {
             Ok(fd) => return Ok(fd),
             // The kernel asks to try again when something was renamed during the walk.
             Err(Errno::AGAIN | Errno::INTR) => continue,
             // A link that leads outside is told as rsync tells it: too many levels of symbolic links.
             Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
-            Err(Errno::NOSYS | Errno::PERM) => return open_dir_stepwise(at, path),
+            Err(Errno::NOSYS | Errno::PERM) => return stepwise(at, path, flags),
             Err(error) => return Err(error.into()),
         }
     }
@@ -167,13 +176,17 @@ pub fn open_dir(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<O
 
 /// The same walk for kernels and sandboxes without `openat2`: one element at a time, no symlinks.
 pub fn open_dir_stepwise(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    stepwise(at, path, DIR_FLAGS)
+}
+
+fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
     let mut here: Option<OwnedFd> = None;
     for part in path.split(|&b| b == b'/').filter(|p| !p.is_empty()) {
         if part == b".." {
             return Err(Errno::LOOP.into());
         }
         let from = here.as_ref().map_or(at, |fd| fd.as_fd());
-        here = Some(fs::openat(from, part, DIR_FLAGS | OFlags::NOFOLLOW, Mode::empty())?);
+        here = Some(fs::openat(from, part, last | OFlags::NOFOLLOW, Mode::empty())?);
     }
     here.ok_or_else(|| Errno::NOENT.into())
 }

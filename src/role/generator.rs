@@ -23,7 +23,7 @@ use crate::report::tally::Tally;
 use crate::work::queue::Queue;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// A piece of work for an applier, with its turn in what is told.
 pub struct Batch {
@@ -62,25 +62,40 @@ impl Batch {
     pub fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) {
         out.events = self.head;
         out.tally = self.tally;
-        for work in self.work {
-            if out.fatal.is_some() || context.stopped() {
-                return;
+        // Asked while the directory is held, so that its last touch knows.
+        let is_over = |out: &Outcome<'_>| {
+            let over = out.fatal.is_some() || context.stopped();
+            if over {
+                context.late.given_up.store(true, std::sync::atomic::Ordering::Relaxed);
             }
+            over
+        };
+        for work in self.work {
             match work {
                 Work::Steps(plan, range, spot) => {
                     for step in &plan.steps[range] {
-                        if out.fatal.is_some() || context.stopped() {
+                        if is_over(out) {
                             return;
                         }
                         entry::perform(context, hands, &Job::new(&plan, *step, &spot), out);
                     }
+                    if is_over(out) {
+                        return;
+                    }
                 }
                 Work::Lead(member, leading) => {
+                    if is_over(out) {
+                        return;
+                    }
                     entry::perform(context, hands, &member.job(), out);
+                    is_over(out);
                     drop(leading);
                 }
                 Work::Follow(member, leader) => {
                     leader.is_placed.wait();
+                    if is_over(out) {
+                        return;
+                    }
                     entry::follow(context, hands, &member.job(), &leader, out);
                 }
             }
@@ -143,7 +158,7 @@ pub struct Generator<'a> {
     after: Vec<(Arc<DirPlan>, Arc<Spot>)>,
     links: BTreeMap<(u64, u64), LinkGroup>,
     links_expected: HashMap<(u64, u64), u32>,
-    problems: Arc<Mutex<Vec<Problem>>>,
+    late: Arc<late::LateNotes>,
     held: HashMap<Ticket, DirPlan>,
     /// Entries that are not in any plan, and of those that are held: entries and bytes.
     listed: (u64, u64),
@@ -152,7 +167,7 @@ pub struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    /// A generator at the beginning. Problems of last touches gather in `problems`.
+    /// A generator at the beginning. `late` is shared by the last touches.
     pub fn new(
         scanner: &'a Scanner<'a>,
         context: &'a Context<'a>,
@@ -160,7 +175,7 @@ impl<'a> Generator<'a> {
         pace: &'a dyn Fn(u64),
         barrier: &'a dyn Fn(u64),
         out_of_time: &'a dyn Fn() -> bool,
-        problems: Arc<Mutex<Vec<Problem>>>,
+        late: Arc<late::LateNotes>,
     ) -> Generator<'a> {
         Generator {
             scanner,
@@ -178,7 +193,7 @@ impl<'a> Generator<'a> {
             after: Vec::new(),
             links: BTreeMap::new(),
             links_expected: HashMap::new(),
-            problems,
+            late,
             held: HashMap::new(),
             listed: (0, 0),
             out_of_time,
@@ -210,7 +225,7 @@ impl<'a> Generator<'a> {
         }
         self.delete_missing(missing);
         let plan = self.take(root);
-        let last = self.last_touch_of_root(top.as_ref());
+        let last = self.prepare_root(top.as_ref());
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         let mut stack =
             vec![self.enter(plan, spot, top.as_ref().map(|(source, there)| (source, there.as_ref())), None)?];
@@ -318,26 +333,42 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    fn last_touch_of_root(&self, top: Option<&(Entry, Option<Entry>)>) -> Arc<LastTouch> {
-        let preserve = &self.context.policy.preserve;
+    /// The root's own attributes, and what is left of them for the end.
+    fn prepare_root(&mut self, top: Option<&(Entry, Option<Entry>)>) -> Arc<LastTouch> {
         match (top, self.context.dest) {
             (Some((source, there)), Some(dest)) if !self.context.is_dry() => {
-                let mtime = keeps_time(Kind::Dir, preserve).then_some(source.mtime);
-                let always = there.as_ref().is_none_or(|there| self.time_differs(source, there));
-                let mode = self.late_mode(source, there.as_ref(), chmod::Parent::default());
-                LastTouch::of(
-                    None,
-                    dest.dir().clone(),
-                    Vec::new(),
-                    dest.path.clone(),
-                    mtime,
-                    always,
-                    mode,
-                    self.problems.clone(),
-                )
+                let full = crate::path::join(&dest.path, b".");
+                let changes = there
+                    .as_ref()
+                    .map_or(Changes::NEW, |there| crate::plan::attribute_changes(source, there, self.context.policy));
+                let root = RelPath::root();
+                let (late, well) = self.prepare_dir(
+                    (dest.dir(), b""),
+                    source,
+                    there.as_ref(),
+                    changes,
+                    &root,
+                    full,
+                    chmod::Parent::default(),
+                );
+                let always = well && there.as_ref().is_none_or(|there| self.time_differs(source, there));
+                self.last_touch(None, (dest.dir(), b""), source, dest.path.clone(), always, late)
             }
-            _ => LastTouch::none(None, self.problems.clone()),
+            _ => LastTouch::none(None, self.late.clone()),
         }
+    }
+
+    fn last_touch(
+        &self,
+        parent: Option<Arc<LastTouch>>,
+        at: (&Dir, &[u8]),
+        source: &Entry,
+        full: Vec<u8>,
+        always: bool,
+        mode: Option<u32>,
+    ) -> Arc<LastTouch> {
+        let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(source.mtime);
+        LastTouch::of(parent, at.0.clone(), at.1.to_vec(), full, mtime, always, mode, self.late.clone())
     }
 
     fn time_differs(&self, source: &Entry, there: &Entry) -> bool {
@@ -350,10 +381,41 @@ impl<'a> Generator<'a> {
         if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
     }
 
-    /// The mode that must wait because with it nobody but root could work in the directory.
-    fn late_mode(&self, source: &Entry, there: Option<&Entry>, parent: chmod::Parent) -> Option<u32> {
-        let mode = self.dir_mode(source, there, parent);
-        (mode & 0o700 != 0o700 && !self.context.is_super).then_some(mode)
+    /// The mode in which work can be done in the directory: nobody but root could without its owner's bits.
+    fn working_mode(&self, mode: u32) -> u32 {
+        if self.context.is_super { mode } else { mode | 0o700 }
+    }
+
+    /// Gives a directory that exists its owner, mode and the like, in so far as they change, and opens it up
+    /// for work. Returns the mode that must wait for the end, and whether all of it could be done.
+    #[allow(clippy::too_many_arguments, reason = "all of them say which directory it is")]
+    fn prepare_dir(
+        &mut self,
+        at: (&Dir, &[u8]),
+        source: &Entry,
+        there: Option<&Entry>,
+        changes: Changes,
+        path: &RelPath,
+        full: Vec<u8>,
+        parent: chmod::Parent,
+    ) -> (Option<u32>, bool) {
+        let wanted = self.dir_mode(source, there, parent);
+        let working = self.working_mode(wanted);
+        let late = (working != wanted).then_some(wanted);
+        if changes.without(Changes::TIME) != Changes::NONE {
+            let well = self.adjust_dir(at, source, there, path, working);
+            return (late.filter(|_| well), well);
+        }
+        match there.filter(|there| late.is_some() && there.mode & 0o700 != 0o700) {
+            None => (late, true),
+            Some(_) => match attrs::set_mode(at.0.fd(), at.1, working) {
+                Ok(()) => (late, true),
+                Err(error) => {
+                    self.head.push(Event::Problem(cannot_open_up(&full, &error)));
+                    (None, true)
+                }
+            },
+        }
     }
 
     fn enter(
@@ -424,25 +486,25 @@ impl<'a> Generator<'a> {
             let place = plan.places.first().and_then(Option::as_ref);
             self.head.push(Event::Item(entry::item_of(&plan.source, source, b"", place, b"", update, changes)));
         }
-        if !self.context.is_dry()
-            && let Some(dest) = self.context.dest
-        {
-            self.adjust_dir(dest.dir(), source, there, &RelPath::root(), chmod::Parent::default());
-        }
     }
 
-    /// Owner, mode and the like of a directory that exists; its time comes last.
-    fn adjust_dir(&mut self, dir: &Dir, source: &Entry, there: Option<&Entry>, path: &RelPath, parent: chmod::Parent) {
+    /// Owner, mode and the like of a directory that exists; its time comes last. Whether all of it went well.
+    fn adjust_dir(
+        &mut self,
+        at: (&Dir, &[u8]),
+        source: &Entry,
+        there: Option<&Entry>,
+        path: &RelPath,
+        mode: u32,
+    ) -> bool {
         let has = there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
-        let mut mode = self.dir_mode(source, there, parent);
-        if self.late_mode(source, there, parent).is_some() {
-            mode |= 0o700;
-        }
         let mut problems = Vec::new();
         let full = || self.context.full(path.as_bytes());
-        let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };
+        let subject = Subject { fd: at.0.fd(), name: at.1, full: &full, path: path.as_bytes() };
         attrs::finish(self.context, subject, source, Has { times_are_right: true, ..has }, mode, &mut problems);
+        let well = problems.is_empty();
         self.head.extend(problems.into_iter().map(Event::Problem));
+        well
     }
 
     /// What is done about a directory in another one; its frame if its content takes part.
@@ -478,12 +540,19 @@ impl<'a> Generator<'a> {
             return Ok(None);
         }
         let (dir, last) = self.open_or_make(spot, name, source, same, sub, changes, &path)?;
-        let Some((dir, last)) = dir.map(|dir| (dir, last)) else { return Ok(None) };
+        let Some((dir, last)) = dir.map(|dir| (dir, last)) else {
+            // Told as made all the same, as rsync does.
+            self.head.extend(item);
+            return Ok(None);
+        };
         let Some(ticket) = sub.ticket else {
             self.head.extend(item);
             return Ok(None);
         };
-        let below = self.take(ticket);
+        let mut below = self.take(ticket);
+        if below.dest_unseen && !is_new {
+            self.scanner.walk().look_again(&mut below, dir.as_ref());
+        }
         let spot = Arc::new(Spot::new(path, dir, last));
         self.enter(below, spot, None, item).map(Some)
     }
@@ -496,7 +565,8 @@ impl<'a> Generator<'a> {
             remove::tell_backup(self.context, path, &mut self.head);
             return true;
         }
-        if !remove::back_up(self.context, dir, path, &mut self.head) {
+        if let Err(problem) = remove::back_up(self.context, Voice::Generator, dir, path, &mut self.head) {
+            self.head.push(Event::Problem(problem));
             return false;
         }
         match sys::unlink(dir.fd(), path.name()) {
@@ -521,7 +591,7 @@ impl<'a> Generator<'a> {
         changes: Changes,
         path: &RelPath,
     ) -> Result<(Option<Option<Dir>>, Arc<LastTouch>), Error> {
-        let untouched = || LastTouch::none(Some(spot.last.clone()), self.problems.clone());
+        let untouched = || LastTouch::none(Some(spot.last.clone()), self.late.clone());
         let Some(parent) = spot.dir.as_ref().filter(|_| !self.context.is_dry()) else {
             let dir = spot.dir.as_ref().filter(|_| there.is_some());
             let dir = dir.and_then(|_| self.context.dest.and_then(|dest| dest.open_dir(path).ok()));
@@ -531,43 +601,33 @@ impl<'a> Generator<'a> {
         let is_new = there.is_none();
         let around = spot.passes_on();
         if is_new {
-            spot.last.touch();
-            if let Err(error) = sys::mkdir(parent.fd(), name, self.dir_mode(source, None, around) & 0o777 | 0o700)
-                && error.kind() != std::io::ErrorKind::AlreadyExists
-            {
-                self.head.push(Event::Problem(Problem::failed(
-                    Voice::Generator,
-                    "recv_generator: mkdir",
-                    &full,
-                    &error,
-                )));
-                self.head.push(Event::Problem(Problem::said(
-                    "*** Skipping any contents from this failed directory ***",
-                    Weight::Warning,
-                )));
-                return Ok((None, untouched()));
+            match sys::mkdir(parent.fd(), name, self.dir_mode(source, None, around) & 0o777 | 0o700) {
+                Ok(()) => spot.last.touch(),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let what = "recv_generator: mkdir";
+                    self.head.push(Event::Problem(Problem::failed(Voice::Generator, what, &full, &error)));
+                    let line = "*** Skipping any contents from this failed directory ***";
+                    self.head.push(Event::Problem(Problem::said(line, Weight::Warning)));
+                    return Ok((None, untouched()));
+                }
             }
         }
         let bare = sub.implied && self.context.options.select.no_implied_dirs;
         let followed = self.context.policy.preserve.keep_dirlinks && !is_new;
-        let opened = match followed {
-            true => self.context.dest.expect("not dry").open_dir(path),
-            false => sys::open_dir(parent.fd(), name, Follow::Never).map(Dir::new),
+        let open = |to_search: bool| match (followed, to_search) {
+            (true, true) => self.context.dest.expect("not dry").open_dir_to_search(path),
+            (true, false) => self.context.dest.expect("not dry").open_dir(path),
+            (false, true) => sys::open_dir_to_search(parent.fd(), name, Follow::Never).map(Dir::new),
+            (false, false) => sys::open_dir(parent.fd(), name, Follow::Never).map(Dir::new),
         };
-        let dir = match opened {
+        let mut opened = open(false);
+        let closed = matches!(&opened, Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied);
+        if closed {
+            opened = open(true);
+        }
+        let mut dir = match opened {
             Ok(dir) => dir,
-            Err(error) if there.is_some() && error.kind() == std::io::ErrorKind::PermissionDenied && !bare => {
-                // One's own directory can be opened up; its mode comes at the end.
-                let mode = there.map_or(0o700, |there| there.mode | 0o700);
-                match sys::chmod(parent.fd(), name, mode).and_then(|()| sys::open_dir(parent.fd(), name, Follow::Never))
-                {
-                    Ok(fd) => Dir::new(fd),
-                    Err(error) => {
-                        self.head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
-                        return Ok((None, untouched()));
-                    }
-                }
-            }
             Err(error) => {
                 self.head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
                 return Ok((None, untouched()));
@@ -577,32 +637,27 @@ impl<'a> Generator<'a> {
             return Ok((Some(Some(dir)), untouched()));
         }
         if is_new {
-            self.finish_new_dir(&dir, source, path, around);
-        } else if changes.without(Changes::TIME) != Changes::NONE {
-            self.adjust_dir(&dir, source, there, path, around);
+            let late = self.finish_new_dir(&dir, source, path, around);
+            let last = self.last_touch(Some(spot.last.clone()), (&dir, b""), source, full, true, late);
+            return Ok((Some(Some(dir)), last));
         }
-        let preserve = &self.context.policy.preserve;
-        let mtime = keeps_time(Kind::Dir, preserve).then_some(source.mtime);
-        let last = LastTouch::of(
-            Some(spot.last.clone()),
-            dir.clone(),
-            Vec::new(),
-            full,
-            mtime,
-            is_new || changes.has(Changes::TIME),
-            self.late_mode(source, there, around),
-            self.problems.clone(),
-        );
+        // What may not be listed can only be changed by its name.
+        let at: (Dir, &[u8]) = if closed { (parent.clone(), name) } else { (dir.clone(), b"") };
+        let (late, well) = self.prepare_dir((&at.0, at.1), source, there, changes, path, full.clone(), around);
+        if closed && let Ok(readable) = open(false) {
+            dir = readable;
+        }
+        let always = well && changes.has(Changes::TIME);
+        let last = self.last_touch(Some(spot.last.clone()), (&at.0, at.1), source, full, always, late);
         Ok((Some(Some(dir)), last))
     }
 
     /// The attributes of a directory that was just made.
-    fn finish_new_dir(&mut self, dir: &Dir, source: &Entry, path: &RelPath, parent: chmod::Parent) {
-        let Ok(stat) = sys::fstat(dir.fd()) else { return };
-        let mut mode = self.dir_mode(source, None, parent);
-        if self.late_mode(source, None, parent).is_some() {
-            mode |= 0o700;
-        }
+    /// Returns the mode that must wait for the end.
+    fn finish_new_dir(&mut self, dir: &Dir, source: &Entry, path: &RelPath, parent: chmod::Parent) -> Option<u32> {
+        let Ok(stat) = sys::fstat(dir.fd()) else { return None };
+        let wanted = self.dir_mode(source, None, parent);
+        let mode = self.working_mode(wanted);
         let acls =
             (!self.context.policy.preserve.acls || parent.default_acl_mode.is_none()).then_some((&b""[..], &b""[..]));
         let has =
@@ -612,6 +667,7 @@ impl<'a> Generator<'a> {
         let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };
         attrs::finish(self.context, subject, source, has, mode, &mut problems);
         self.head.extend(problems.into_iter().map(Event::Problem));
+        (mode != wanted).then_some(wanted)
     }
 
     fn may_delete(&mut self) -> bool {
@@ -867,6 +923,15 @@ impl<'a> Generator<'a> {
         (self.pace)(self.number);
         self.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
     }
+}
+
+/// The line for a directory in which nobody but its owner or root could work.
+fn cannot_open_up(full: &[u8], error: &std::io::Error) -> Problem {
+    let mut line = b"rsync: [generator] failed to modify permissions on \"".to_vec();
+    line.extend_from_slice(full);
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Problem::said(line, Weight::Failed)
 }
 
 /// A directory whose own directories are being gone through.

@@ -7,7 +7,7 @@ use super::scan::{Scanner, There, Walk};
 use super::source::{self, Gathered, Gatherer};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Rules, Side};
+use crate::filter::{Rules, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::acl;
 use crate::fs::compare::same_bytes;
@@ -17,7 +17,7 @@ use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{Options, RemoveSource, When};
+use crate::options::{Options, Recurse, RemoveSource, When};
 use crate::path;
 use crate::plan::idmap::{Class, IdMapper, Names, Powers};
 use crate::plan::{self, NO_ID, Policy};
@@ -70,8 +70,10 @@ struct Destination {
     path: Vec<u8>,
     /// The one entry's new name.
     renamed: Option<Vec<u8>>,
-    /// It was not there before; as it was named.
-    created: Option<Vec<u8>>,
+    /// It was not there before.
+    is_new: bool,
+    /// Lines about directories that were made for it.
+    made: Vec<Vec<u8>>,
 }
 
 impl Local<'_> {
@@ -105,7 +107,7 @@ impl Local<'_> {
     /// Finds or makes the destination.
     fn destination(&self, gathered: &Gathered) -> Result<Destination, Error> {
         let Some(arg) = &self.dest else {
-            return Ok(Destination { root: None, path: Vec::new(), renamed: None, created: None });
+            return Ok(Destination { root: None, path: Vec::new(), renamed: None, is_new: false, made: Vec::new() });
         };
         let full = source::absolute(self.cwd, arg);
         let arg: &[u8] = if arg.is_empty() { b"." } else { arg };
@@ -121,77 +123,89 @@ impl Local<'_> {
             })?;
             Ok(Root::new(Dir::new(fd), full, follow))
         };
+        let lone_dir = gathered.lone_dir.as_deref().filter(|dir| self.is_bare(dir));
         match sys::stat_path(arg, true) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
                 let root = open(arg, full.clone())?;
-                return Ok(Destination { root: Some(root), path: full, renamed: None, created: None });
+                return Ok(Destination {
+                    root: Some(root),
+                    path: full,
+                    renamed: None,
+                    is_new: false,
+                    made: Vec::new(),
+                });
+            }
+            Ok(_) if lone_dir.is_some() => {
+                let line = "ERROR: cannot overwrite non-directory with a directory";
+                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
             }
             Ok(_) if gathered.single.is_none() => {
                 let line = "ERROR: destination must be a directory when copying more than 1 file";
                 return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
             }
-            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Err(file_error("stat", &full, &error));
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let shown = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full };
+                let mut line = b"rsync: [Receiver] ERROR: cannot stat destination \"".to_vec();
+                line.extend_from_slice(&shown);
+                line.extend_from_slice(b"\": ");
+                line.extend_from_slice(&crate::report::event::errno_words(&error));
+                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
             }
             _ => {}
         }
         let trailing = arg.ends_with(b"/");
-        if gathered.single.is_some() && !trailing {
-            let (parent, name) = path::split_parent(arg);
-            let parent: &[u8] = match parent {
-                b"" if arg.starts_with(b"/") => b"/",
-                b"" => b".",
-                parent => parent,
-            };
-            let parent_full = source::absolute(self.cwd, parent);
-            if sys::stat_path(parent, true).is_err() {
-                self.make(parent).map_err(|error| {
-                    let problem = Problem::failed(Voice::MainReceiver, "change_dir#3", &parent_full, &error);
-                    Error::new(Exit::FileSelect, problem.line).by("Receiver")
-                })?;
-            }
-            let root = if self.options.dry_run && sys::stat_path(parent, true).is_err() {
-                None
-            } else {
-                Some(open(parent, parent_full.clone())?)
-            };
-            return Ok(Destination { root, path: parent_full, renamed: Some(name.to_vec()), created: None });
-        }
         let trimmed_end = arg.iter().rposition(|&b| b != b'/').map_or(arg.len(), |at| at + 1);
         let arg = &arg[..trimmed_end];
-        if let Err(error) = self.make(arg) {
+        // A list of one entry gets the destination as its name.
+        let is_one = !trailing && (gathered.single.is_some() || lone_dir.is_some());
+        let parent: &[u8] = match path::split_parent(arg).0 {
+            b"" if arg.starts_with(b"/") => b"/",
+            b"" => b".",
+            parent => parent,
+        };
+        let mut made = Vec::new();
+        if self.options.place.mkpath {
+            let wanted = if is_one { parent } else { arg };
+            let count = self.make_path(wanted).map_err(|error| file_error("mkdir", &full, &error))?;
+            if count > 0 {
+                let what = if count == 1 { "directory" } else { "directories" };
+                made.push([format!("created {count} {what} for ").as_bytes(), wanted].concat());
+            }
+        }
+        if is_one {
+            let parent_full = source::absolute(self.cwd, parent);
+            let there = sys::stat_path(parent, true);
+            let root = match there {
+                Ok(_) => Some(open(parent, parent_full.clone())?),
+                Err(_) if self.options.dry_run && self.options.place.mkpath => None,
+                Err(error) => {
+                    let problem = Problem::failed(Voice::MainReceiver, "change_dir#3", &parent_full, &error);
+                    return Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"));
+                }
+            };
+            if gathered.top.is_none() {
+                let renamed = Some(path::file_name(arg).to_vec());
+                return Ok(Destination { root, path: parent_full, renamed, is_new: false, made });
+            }
+        }
+        let exists = self.options.place.mkpath && !is_one && !self.options.dry_run;
+        if !self.options.dry_run
+            && !exists
+            && let Err(error) = sys::mkdir_path(arg, 0o777 & !self.umask)
+        {
             return Err(file_error("mkdir", &full, &error));
         }
-        let root = if self.options.dry_run { None } else { Some(open(arg, full.clone())?) };
-        Ok(Destination { root, path: full, renamed: None, created: Some(arg.to_vec()) })
-    }
-
-    /// Makes the destination's directory; in a dry run, finds out whether that could be done.
-    fn make(&self, arg: &[u8]) -> io::Result<()> {
-        let mode = 0o777 & !self.umask;
-        let with_parents = self.options.place.mkpath;
-        if self.options.dry_run {
-            if with_parents {
-                return Ok(());
-            }
-            let parent = match path::split_parent(arg) {
-                (b"", _) if arg.starts_with(b"/") => &b"/"[..],
-                (b"", _) => b".",
-                (parent, _) => parent,
-            };
-            return sys::stat_path(parent, true).map(|_| ());
+        if !exists && !is_one {
+            made.push([b"created directory ", arg].concat());
         }
-        if with_parents { apply::remove::make_path(arg, mode) } else { sys::mkdir_path(arg, mode) }
+        let root = if self.options.dry_run { None } else { Some(open(arg, full.clone())?) };
+        Ok(Destination { root, path: full, renamed: None, is_new: !exists, made })
     }
 
     /// What is told before the first entry.
     fn opening(&self, to: &Destination) -> Vec<Event> {
         let output = &self.options.output;
-        let created = to
-            .created
-            .iter()
-            .filter(|_| output.created_dir)
-            .map(|path| [b"created directory ", path.as_slice()].concat());
+        let made = to.made.iter().filter(|_| output.created_dir).cloned();
         let delta: &[u8] = match self.options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
@@ -202,7 +216,40 @@ impl Local<'_> {
             [if is_new { &b"(new) "[..] } else { b"" }, b"backup_dir is ", dir].concat()
         });
         let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
-        created.chain(backup_dir).chain(delta).map(Event::Note).collect()
+        made.chain(backup_dir).chain(delta).map(Event::Note).collect()
+    }
+
+    /// Makes a directory with those above it (`--mkpath`), or finds out what would be made; how many were missing.
+    fn make_path(&self, path: &[u8]) -> io::Result<usize> {
+        match sys::stat_path(path, true) {
+            Ok(_) => return Ok(0),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) => {}
+        }
+        let parent = path::split_parent(path).0;
+        let above = if parent.is_empty() { 0 } else { self.make_path(parent)? };
+        if !self.options.dry_run {
+            sys::mkdir_path(path, 0o777 & !self.umask)?;
+        }
+        Ok(above + 1)
+    }
+
+    /// Whether a directory of the source has no entry that takes part.
+    fn is_bare(&self, dir: &[u8]) -> bool {
+        use rustix::fd::AsFd;
+        if self.options.select.recurse != Recurse::Full {
+            return !dir.ends_with(b"/");
+        }
+        let Ok(fd) = sys::open_dir_path(dir) else { return true };
+        let (root, inside): (&[u8], &[u8]) =
+            if dir.ends_with(b"/") { (dir, b"") } else { (path::split_parent(dir).0, path::file_name(dir)) };
+        let chain = self.rules.chain(Side::Sender, &source::absolute(self.cwd, root));
+        let mut any = false;
+        let listed = sys::list(fd.as_fd(), |entry| {
+            let name = path::join(inside, entry.name);
+            any |= chain.verdict(Side::Sender, &name, entry.is_dir.unwrap_or(false)) == Verdict::Include;
+        });
+        listed.is_ok() && !any
     }
 
     fn sync(
@@ -313,7 +360,7 @@ impl Local<'_> {
             let _ =
                 scanner.walk().wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
             let entry = list.entries.pop().expect("pushed above");
-            let there = to.root.as_ref().filter(|_| to.created.is_none()).and_then(|root| {
+            let there = to.root.as_ref().filter(|_| !to.is_new).and_then(|root| {
                 let stat = sys::fstat(root.dir().fd()).ok()?;
                 let mut list = DirList::default();
                 let there = list.push(b".", &stat);
@@ -330,7 +377,9 @@ impl Local<'_> {
         let delayed = Mutex::new(Vec::new());
         let throttle = options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, self.stop));
         let throttle_call = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
+        let late = Arc::new(apply::late::LateNotes::default());
         let context = Context {
+            late: &late,
             options,
             policy,
             dest: to.root.as_ref(),
@@ -346,7 +395,6 @@ impl Local<'_> {
             compare: &compare,
             delayed: &delayed,
         };
-        let late_problems = Arc::new(Mutex::new(Vec::new()));
         let queue: Queue<Batch> = Queue::new(BATCHES_WAITING);
         let total = Mutex::new(std::mem::take(tally));
         let fatal: Mutex<Option<Error>> = Mutex::new(None);
@@ -418,7 +466,7 @@ impl Local<'_> {
                     );
                 }
                 let mut generator =
-                    Generator::new(&scanner, &context, &queue, &pace, &barrier, &out_of_time, late_problems.clone());
+                    Generator::new(&scanner, &context, &queue, &pace, &barrier, &out_of_time, late.clone());
                 if options.select.one_file_system > 0
                     && let Some(Ok(stat)) = to.root.as_ref().map(|root| sys::fstat(root.dir().fd()))
                 {
@@ -431,7 +479,7 @@ impl Local<'_> {
         });
         let mut sum = total.into_inner().unwrap_or_else(PoisonError::into_inner);
         drop(order);
-        for problem in std::mem::take(&mut *late_problems.lock().unwrap_or_else(PoisonError::into_inner)) {
+        for problem in std::mem::take(&mut *late.problems.lock().unwrap_or_else(PoisonError::into_inner)) {
             sum.problem(problem.weight);
             reporter.tell(&Event::Problem(problem));
         }
@@ -539,7 +587,11 @@ fn no_thread(error: io::Error) -> Error {
 fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8])) -> io::Result<bool> {
     use std::os::fd::AsFd;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
-    let (source, dest) = (open(source)?, open(dest)?);
+    let (source, dest) = match (open(source), open(dest)) {
+        // What nobody may read on either side rsync takes to be the same.
+        (Err(_), Err(_)) => return Ok(true),
+        (source, dest) => (source?, dest?),
+    };
     let len_bytes = sys::fstat(source.as_fd())?.len_bytes;
     Ok(sys::fstat(dest.as_fd())?.len_bytes == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes)?)
 }

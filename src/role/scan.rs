@@ -172,6 +172,10 @@ pub struct DirPlan {
     pub subdirs: Vec<SubDir>,
     /// Indices in `dest` of what only the destination has and no rule protects; in order.
     pub extras: Vec<u32>,
+    /// The destination's directory could not be seen; the generator opens it up or tells of it.
+    pub dest_unseen: bool,
+    /// Indices in `source` of entries of which nobody may say whether the destination has them.
+    pub hidden: Vec<u32>,
     /// The content was listed completely, so that extra entries may go.
     pub may_delete: bool,
     /// The receiver's rules in force here.
@@ -279,14 +283,9 @@ impl Walk<'_> {
         }
         let mut chain = task.receiver_chain;
         if let (There::Present, Some(root)) = (&task.there, self.dest) {
-            match root.open_dir(&task.path) {
-                Ok(dir) => {
-                    if self.delete && is_entered && chain.has_per_dir() {
-                        chain = enter(&chain, &dir, "generator", &mut plan);
-                    }
-                    self.list_dest(&mut plan, &dir, root);
-                    plan.dest_dir = Some(dir);
-                }
+            match root.open_dir_to_search(&task.path) {
+                Ok(dir) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
                 Err(error) => plan.problems.push(Problem::failed(
                     Voice::Generator,
                     "opendir",
@@ -299,6 +298,53 @@ impl Walk<'_> {
         let tasks = self.tasks_below(&mut plan, &origins, task.node.as_deref(), &chain);
         plan.receiver_chain = Some(chain);
         (plan, tasks)
+    }
+
+    fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
+        if self.delete && is_entered && chain.has_per_dir() {
+            *chain = enter(chain, &dir, "generator", plan);
+        }
+        self.list_dest(plan, &dir, root);
+        plan.dest_dir = Some(dir);
+    }
+
+    /// Decides anew where the destination's directory could not be seen when the plan was made. `dir`: as
+    /// it can be reached now; what still cannot be seen is told, and left alone.
+    pub fn look_again(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
+        let Some(root) = self.dest else { return };
+        let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
+        plan.steps.clear();
+        plan.extras.clear();
+        plan.hits.clear();
+        plan.dest_unseen = false;
+        plan.hidden.clear();
+        let mut chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        if let Some(dir) = dir {
+            self.see_dest(plan, dir.clone(), root, &mut chain, true);
+        }
+        self.decide_all(plan, &chain);
+        for sub in &mut plan.subdirs {
+            if let Some(known) = tickets.get(&sub.step.source) {
+                (sub.ticket, sub.implied) = (known.ticket, known.implied);
+            }
+        }
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
+        if plan.dest_unseen && self.delete && plan.may_delete {
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(plan.path.as_bytes()), &denied));
+        }
+        let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
+        for step in plan.steps.iter().filter(|step| hidden(step)) {
+            let name = plan.source.name(&plan.source.entries[step.source as usize]);
+            let mut line = b"rsync: [generator] recv_generator: failed to stat \"".to_vec();
+            line.extend_from_slice(&full(name));
+            line.extend_from_slice(b"\": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&denied));
+            plan.problems.push(Problem::said(line, Weight::Failed));
+        }
+        let hidden = std::mem::take(&mut plan.hidden);
+        plan.steps.retain(|step| dir.is_some() && !hidden.contains(&step.source));
+        plan.receiver_chain = Some(chain);
     }
 
     fn list_origin(&self, plan: &mut DirPlan, index: u16, origin: &mut Origin) {
@@ -374,7 +420,17 @@ impl Walk<'_> {
             let looks = parallel::map(block, self.threads, |listed| self.look(place, name_of(listed), &dir, false));
             for (listed, looked) in block.iter().zip(looks) {
                 let name = name_of(listed);
+                let problems = plan.problems.len();
                 let added = self.add(plan, index, place, (name, name), looked, false);
+                if plan.problems.len() > problems
+                    && let Err(error) = sys::stat(place.dir.fd(), b".", false)
+                {
+                    // It may be listed and not entered: one line stands for all its names.
+                    plan.problems.truncate(problems);
+                    let problem = Problem::failed(Voice::Sender, "opendir", &place.full(b""), &error);
+                    plan.problems.push(problem.weighing(Weight::SourceError));
+                    return;
+                }
                 if added && !chain.is_empty() && sure(listed).is_none() {
                     let is_dir = plan.source.entries.last().is_some_and(Entry::is_dir);
                     if !takes_part(name, is_dir) {
@@ -486,8 +542,12 @@ impl Walk<'_> {
         let complete = match listed {
             Ok(complete) => complete,
             Err(error) => {
-                let full = root.full(plan.path.as_bytes());
-                plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                // Where nothing is deleted a list is not needed.
+                plan.dest_unseen |= self.delete && may_not_be_listed(&error);
+                if !may_not_be_listed(&error) {
+                    let full = root.full(plan.path.as_bytes());
+                    plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                }
                 false
             }
         };
@@ -495,9 +555,14 @@ impl Walk<'_> {
             dest = DirList::default();
             untyped = plan.source.entries.iter().map(|e| plan.source.name(e).to_vec()).collect();
         }
-        for name in untyped {
-            if let Ok(stat) = sys::stat(dir.fd(), &name, false) {
-                dest.push_name(&name, Kind::of_mode(stat.mode) == Some(Kind::Dir));
+        for (at, name) in untyped.iter().enumerate() {
+            match sys::stat(dir.fd(), name, false) {
+                Ok(stat) => dest.push_name(name, Kind::of_mode(stat.mode) == Some(Kind::Dir)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !complete => {
+                    plan.dest_unseen = true;
+                    plan.hidden.push(at as u32);
+                }
+                Err(_) => {}
             }
         }
         dest.sort();
@@ -534,6 +599,14 @@ impl Walk<'_> {
                     self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
                     dest_at as usize
                 });
+                if there.is_none()
+                    && let Some(dir) = dest_dir.as_ref().filter(|_| dest_at != NONE)
+                    && sys::stat(dir.fd(), b".", false).is_err()
+                {
+                    // Its names may be read, and nothing of what they name.
+                    plan.dest_unseen = true;
+                    plan.hidden.push(source_at);
+                }
                 let source_at = source_at as usize;
                 let step = self.decide_one(plan, &source, source_at, &dest, there);
                 self.look_elsewhere(plan, &mut alternates, &source, &step);
@@ -688,6 +761,7 @@ impl Walk<'_> {
                 is_first = false;
             }
             let there = match (sub.step.dest, sub.step.decision.in_the_way) {
+                (NONE, _) if plan.dest_unseen => There::Present,
                 (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => There::Absent,
                 _ => There::Present,
             };
@@ -769,6 +843,11 @@ impl Walk<'_> {
         }
         (below, implied)
     }
+}
+
+/// Whether listing failed because the directory was opened to be searched only, or its owner forbids it.
+fn may_not_be_listed(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EBADF))
 }
 
 /// The line for an entry of which the attributes could not be read.

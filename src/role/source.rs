@@ -32,6 +32,9 @@ pub struct Gathered {
     /// The one entry that the list consists of, if it is one and no directory: a destination that
     /// does not exist is then its new name.
     pub single: Option<Vec<u8>>,
+    /// The one argument, if it is a directory: with a slash at its end where its content is meant. If that is
+    /// empty, the list is one entry too.
+    pub lone_dir: Option<Vec<u8>>,
     /// Names that the destination shall lose (`--delete-missing-args`).
     pub missing: Vec<RelPath>,
     /// How many arguments were found.
@@ -121,6 +124,7 @@ impl<'a> Gatherer<'a> {
             problems: Vec::new(),
             notes: Vec::new(),
             single: None,
+            lone_dir: None,
             missing: Vec::new(),
             found: 0,
         };
@@ -165,6 +169,9 @@ impl<'a> Gatherer<'a> {
     pub fn finish(mut self) -> Gathered {
         if self.entries != 1 {
             self.out.single = None;
+        }
+        if self.out.found != 1 {
+            self.out.lone_dir = None;
         }
         self.out.node = Arc::new(self.tree.build());
         self.out
@@ -236,6 +243,7 @@ impl<'a> Gatherer<'a> {
         let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
         self.tree.name(&base, &RelPath::root(), Named { name: name.to_vec(), renamed: None, content, implied: false });
         self.found(if is_dir { None } else { Some(name) });
+        self.out.lone_dir = is_dir.then(|| arg.to_vec());
         Ok(())
     }
 
@@ -280,6 +288,7 @@ impl<'a> Gatherer<'a> {
         self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
         self.out.top.get_or_insert((stat, base));
         self.found(None);
+        self.out.lone_dir = Some([trimmed, b"/"].concat());
         Ok(())
     }
 
@@ -304,6 +313,14 @@ impl<'a> Gatherer<'a> {
             }
         }
         let full = absolute(self.cwd, arg);
+        let parent = path::split_parent(arg).0;
+        if !parent.is_empty()
+            && let Err(error) = sys::stat_path(parent, true)
+        {
+            let problem = Problem::failed(Voice::Sender, "change_dir", &absolute(self.cwd, parent), &error);
+            self.out.problems.push(problem);
+            return Ok(());
+        }
         // A missing argument alone does not stop deletions.
         let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
         self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(weight));

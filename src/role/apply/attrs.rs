@@ -88,7 +88,7 @@ pub fn finish(
         touch.fake(mode);
         true
     } else {
-        let changed = touch.owner(has.ids);
+        let Ok(changed) = touch.owner(has.ids) else { return };
         has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
     };
     touch.xattrs(has.xattrs);
@@ -120,20 +120,22 @@ impl Touch<'_, '_> {
         [before.as_bytes(), b" \"", &(self.subject.full)(), b"\"", after.as_bytes()].concat()
     }
 
-    /// Sets owner and group where they differ; whether anything was set.
-    fn owner(&mut self, has: Option<(u32, u32)>) -> bool {
+    /// Sets owner and group where they differ; whether anything was set. An error: what belongs to somebody
+    /// else cannot have the other attributes either.
+    fn owner(&mut self, has: Option<(u32, u32)>) -> Result<bool, ()> {
         let preserve = &self.context.policy.preserve;
         let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
         let uid = if preserve.owner { differs(self.source.uid, has.map(|ids| ids.0)) } else { None };
         let gid = if preserve.group { differs(self.source.gid, has.map(|ids| ids.1)) } else { None };
         if uid.is_none() && gid.is_none() {
-            return false;
+            return Ok(false);
         }
         if let Err(error) = sys::chown(self.subject.fd, self.subject.name, uid, gid) {
             let what = self.quoted(if uid.is_some() { "chown" } else { "chgrp" }, " failed");
             self.failed(Voice::Generator, &what, &error);
+            return Err(());
         }
-        true
+        Ok(true)
     }
 
     fn xattrs(&mut self, has: &[Xattr]) {
@@ -194,11 +196,7 @@ impl Touch<'_, '_> {
     }
 
     fn mode(&mut self, mode: u32) {
-        let set = match self.subject.name {
-            b"" => sys::fchmod(self.subject.fd, mode),
-            name => sys::chmod(self.subject.fd, name, mode),
-        };
-        if let Err(error) = set {
+        if let Err(error) = set_mode(self.subject.fd, self.subject.name, mode) {
             let what = self.quoted("failed to set permissions on", "");
             self.failed(Voice::Generator, &what, &error);
         }
@@ -237,6 +235,14 @@ impl Touch<'_, '_> {
             let line = error.text(&(self.subject.full)());
             self.problems.push(Problem::said(line, Weight::Failed));
         }
+    }
+}
+
+/// Sets the permission bits of what `fd` is, or of `name` in it.
+pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    match name {
+        b"" => sys::fchmod(fd, mode),
+        name => sys::chmod(fd, name, mode),
     }
 }
 

@@ -70,17 +70,14 @@ impl<'a> Job<'a> {
         self.plan.renamed_from.as_deref().unwrap_or(self.name())
     }
 
+    /// The path by which it is told of: the source's, also where the destination calls it otherwise.
+    pub fn told_path(&self) -> &[u8] {
+        self.plan.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
+    }
+
     /// What is told of it.
     pub fn item(&self, update: Update, changes: Changes) -> Box<Item> {
-        item_of(
-            &self.plan.source,
-            self.source(),
-            self.path.as_bytes(),
-            self.place(),
-            self.source_name(),
-            update,
-            changes,
-        )
+        item_of(&self.plan.source, self.source(), self.told_path(), self.place(), self.source_name(), update, changes)
     }
 }
 
@@ -156,7 +153,7 @@ fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
 
 fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     let info = &context.options.output.info;
-    let name = job.path.as_bytes();
+    let name = job.told_path();
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     let line = match reason {
         Reason::NotExisting if info.skip >= 1 => {
@@ -247,12 +244,15 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
-    job.spot.last.touch();
-    if job.replaces() && !remove::back_up(context, dir, &job.path, &mut out.events) {
+    if job.replaces()
+        && let Err(problem) = remove::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+    {
+        out.events.push(Event::Problem(problem));
         return false;
     }
     match make_node(context, job, dir) {
         Ok(()) => {
+            job.spot.last.touch();
             told(out);
             let mut problems = Vec::new();
             let full = || context.full(job.path.as_bytes());
@@ -472,7 +472,10 @@ fn follow_leader(
         return true;
     }
     job.spot.last.touch();
-    if job.replaces() && !remove::back_up(context, dir, &job.path, &mut out.events) {
+    if job.replaces()
+        && let Err(problem) = remove::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+    {
+        out.events.push(Event::Problem(problem));
         return false;
     }
     match link_over(leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {

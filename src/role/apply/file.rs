@@ -257,7 +257,6 @@ fn place_content(
     if place.inplace && job.dest().is_some() {
         return overwrite(context, hands, job, dir, from, out);
     }
-    job.spot.last.touch();
     let mode = wanted_mode(context, job);
     let staging = staging_dir(context, job, dir)?;
     let staged = staging.as_ref().or(context.temp_dir);
@@ -267,6 +266,7 @@ fn place_content(
         let shown = context.full(job.spot.path.join(&name).as_bytes());
         Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error))
     })?;
+    job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
         let _ = sys::allocate(pending.fd(), job.source().len_bytes);
     }
@@ -309,8 +309,8 @@ fn place_content(
         context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delayed);
         return Ok(bytes);
     }
-    if job.replaces() && !remove::back_up(context, dir, &job.path, &mut out.events) {
-        return Err(Failure::Stopped);
+    if job.replaces() {
+        remove::back_up(context, Voice::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     pending.place(dir, job.name()).map_err(|error| rename_failed(context, job, &error))?;
     forget_partial(context, job, dir);
@@ -392,7 +392,8 @@ fn overwrite(
     let there = job.dest().expect("asked before");
     let full = || context.full(job.path.as_bytes());
     if context.options.place.backup.is_some() {
-        copy_as_backup(context, hands, job, dir, out)?;
+        // The file itself must stay, so its content is copied away.
+        remove::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     let to = open_for_writing(dir, job.name(), there.mode)
         .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "open", &full(), &error)))?;
@@ -446,28 +447,9 @@ fn open_for_writing(dir: &Dir, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Under `--inplace` the old content is copied away, because the file itself must stay.
-fn copy_as_backup(
-    context: &Context<'_>,
-    hands: &mut Hands,
-    job: &Job<'_>,
-    dir: &Dir,
-    out: &mut Outcome<'_>,
-) -> Result<(), Failure> {
-    let failed = |error: io::Error| {
-        Failure::from(Problem::failed(Voice::Generator, "backup of", &context.full(job.path.as_bytes()), &error))
-    };
-    let there = job.dest().expect("asked before");
-    let from = sys::open_read(dir.fd(), job.name(), false, false).map_err(failed)?;
-    let (to_dir, name) = remove::backup_spot(context, dir, &job.path).map_err(failed)?;
-    let pending = Pending::begin(&to_dir, &name, there.mode & 0o777, true, None).map_err(failed)?;
-    quietly(out, |out| copy_content(context, hands, job, from.as_fd(), pending.fd(), true, out))?;
-    let _ = sys::chown(pending.fd(), b"", Some(there.uid), Some(there.gid));
-    let _ = sys::fchmod(pending.fd(), there.mode);
-    let _ = sys::utimes(pending.fd(), b"", None, Some(there.mtime));
-    pending.place(&to_dir, &name).map_err(failed)?;
-    remove::tell_backup(context, &job.path, &mut out.events);
-    Ok(())
+/// A file without its backup ends the run, as it does with rsync: nothing may be lost that was to be kept.
+fn no_backup(problem: Problem) -> Failure {
+    Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }
 
 fn copy_content(

@@ -5,9 +5,18 @@ use crate::flist::Time;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::report::event::{Event, Problem};
+use crate::report::event::{Event, Problem, Voice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// What the last touches share.
+#[derive(Default)]
+pub struct LateNotes {
+    /// Trouble, told when all is done.
+    pub problems: Mutex<Vec<Problem>>,
+    /// The run ended early: a directory that is not complete keeps the time of its last change.
+    pub given_up: AtomicBool,
+}
 
 /// Sets a directory's time and mode when the last piece of work in and below it is done.
 ///
@@ -18,7 +27,7 @@ pub struct LastTouch {
     target: Option<Target>,
     /// Something in the directory was changed, so its time is no longer what it was.
     pub touched: AtomicBool,
-    problems: Arc<Mutex<Vec<Problem>>>,
+    notes: Arc<LateNotes>,
 }
 
 /// What shall be set.
@@ -34,8 +43,8 @@ struct Target {
 
 impl LastTouch {
     /// For a directory that is left as it is (or a dry run).
-    pub fn none(parent: Option<Arc<LastTouch>>, problems: Arc<Mutex<Vec<Problem>>>) -> Arc<LastTouch> {
-        Arc::new(LastTouch { parent, target: None, touched: AtomicBool::new(false), problems })
+    pub fn none(parent: Option<Arc<LastTouch>>, notes: Arc<LateNotes>) -> Arc<LastTouch> {
+        Arc::new(LastTouch { parent, target: None, touched: AtomicBool::new(false), notes })
     }
 
     /// For `name` in `parent_dir` (or an open directory itself, with an empty name).
@@ -48,10 +57,10 @@ impl LastTouch {
         mtime: Option<Time>,
         always: bool,
         mode: Option<u32>,
-        problems: Arc<Mutex<Vec<Problem>>>,
+        notes: Arc<LateNotes>,
     ) -> Arc<LastTouch> {
         let target = Some(Target { parent_dir, name, full, mtime, always, mode });
-        Arc::new(LastTouch { parent, target, touched: AtomicBool::new(false), problems })
+        Arc::new(LastTouch { parent, target, touched: AtomicBool::new(false), notes })
     }
 
     /// Something in the directory changes.
@@ -68,7 +77,7 @@ impl LastTouch {
             line.extend_from_slice(b"\": ");
             line.extend_from_slice(&crate::report::event::errno_words(&error));
             let problem = Problem::said(line, crate::report::event::Weight::Failed);
-            self.problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(problem);
+            self.notes.problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(problem);
         };
         if let Some(mode) = target.mode {
             let set = match target.name.as_slice() {
@@ -79,7 +88,9 @@ impl LastTouch {
                 failed("failed to set permissions on", error);
             }
         }
-        if let (Some(mtime), true) = (target.mtime, target.always || self.touched.load(Ordering::Relaxed))
+        let given_up = self.notes.given_up.load(Ordering::Relaxed);
+        if let (Some(mtime), true) =
+            (target.mtime.filter(|_| !given_up), target.always || self.touched.load(Ordering::Relaxed))
             && let Err(error) = sys::utimes(fd, &target.name, None, Some(mtime))
         {
             failed("failed to set times on", error);
@@ -125,15 +136,17 @@ pub struct DelayedFile {
 /// Gives delayed files their names.
 pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8], events: &mut Vec<Event>) {
     for file in files {
-        if file.replaces && !super::remove::back_up(context, &file.dir, &file.path, events) {
+        if file.replaces
+            && let Err(problem) = super::remove::back_up(context, Voice::Receiver, &file.dir, &file.path, events)
+        {
+            events.push(Event::Problem(problem));
             continue;
         }
         match sys::rename(file.staging.fd(), &file.name, file.dir.fd(), &file.name) {
             Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (&file.dir, &file.name), events)),
             Err(error) => {
                 let full = context.full(file.path.as_bytes());
-                let problem = Problem::failed(crate::report::event::Voice::Receiver, "rename", &full, &error);
-                events.push(Event::Problem(problem));
+                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, &error)));
             }
         }
         // Empty by now, or not yet: the last file of the directory removes it.

@@ -48,6 +48,8 @@ pub struct Context<'a> {
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Compares contents under `-c`: source directory and name, destination's.
     pub compare: &'a crate::role::scan::Compare,
+    /// What the last touches share.
+    pub late: &'a late::LateNotes,
     /// Files whose names wait for the end (`--delay-updates`).
     pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
 }

@@ -4,12 +4,15 @@ use super::Context;
 use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
+use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
+use crate::fs::write::Pending;
 use crate::fs::{read, root::Root};
 use crate::path::{self, RelPath};
 use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::scan::enter_dir;
+use rustix::fd::AsFd;
 use std::io;
 
 /// Deletes entries of the destination, one at a time and in order, as far as the limit goes.
@@ -89,7 +92,10 @@ impl<'a> Remover<'a> {
             return self.went(path, kind, events);
         }
         let gone = if keeps {
-            if !back_up(self.context, dir, path, events) {
+            if let Err(problem) = back_up(self.context, Voice::Generator, dir, path, events) {
+                let words = words_of(&problem.line).to_vec();
+                events.push(Event::Problem(problem));
+                events.push(self.told("delete_file: make_backup", path, &words));
                 return Removed::Stays;
             }
             // Where the backup was a second name, the first one goes now.
@@ -120,10 +126,14 @@ impl<'a> Remover<'a> {
     }
 
     fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
+        self.told(call, path, &crate::report::event::errno_words(error))
+    }
+
+    fn told(&self, call: &str, path: &RelPath, words: &[u8]) -> Event {
         let mut line = format!("rsync: [generator] {call}(").into_bytes();
         line.extend_from_slice(path.as_bytes());
         line.extend_from_slice(b") failed: ");
-        line.extend_from_slice(&crate::report::event::errno_words(error));
+        line.extend_from_slice(words);
         Event::Problem(Problem::said(line, Weight::Failed))
     }
 
@@ -319,33 +329,113 @@ fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
     })
 }
 
+/// The last words of a line: what the system said.
+fn words_of(line: &[u8]) -> &[u8] {
+    let at = line.windows(2).rposition(|pair| pair == b": ").map_or(0, |at| at + 2);
+    &line[at..]
+}
+
 /// Moves what is about to be replaced or deleted to its backup name, by a second name where that can be
-/// so that the first is never missing; as far as backups are asked for. `false`: that failed and was
-/// told, and nothing was lost.
-pub fn back_up(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> bool {
+/// so that the first is never missing; as far as backups are asked for. An error, to be told last: nothing
+/// was lost.
+pub fn back_up(
+    context: &Context<'_>,
+    voice: Voice,
+    dir: &Dir,
+    path: &RelPath,
+    events: &mut Vec<Event>,
+) -> Result<(), Problem> {
     if context.options.place.backup.is_none() {
-        return true;
+        return Ok(());
     }
-    let moved = backup_spot(context, dir, path).and_then(|(to, name)| second_name(dir, path.name(), &to, &name));
+    let moved = backup_spot(context, dir, path).and_then(|(to, name)| {
+        match second_name(dir, path.name(), &to, &name) {
+            // On another file system.
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                copy_across(context, dir, path.name(), &to, &name)
+            }
+            other => other,
+        }
+    });
     match moved {
         Ok(()) => tell_backup(context, path, events),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => {
-            let full = context.full(path.as_bytes());
-            events.push(Event::Problem(Problem::failed(Voice::Generator, "backup of", &full, &error)));
-            return false;
-        }
+        Err(error) => return Err(no_backup(context, voice, path, &error, events)),
     }
-    true
+    Ok(())
+}
+
+/// Copies what is about to be overwritten in place to its backup name.
+pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
+    let spot = backup_spot(context, dir, path);
+    match spot.and_then(|(to, name)| copy_across(context, dir, path.name(), &to, &name)) {
+        Ok(()) => tell_backup(context, path, events),
+        Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
+    }
+    Ok(())
 }
 
 /// Tells that something was backed up, or would be.
 pub fn tell_backup(context: &Context<'_>, path: &RelPath, events: &mut Vec<Event>) {
-    let Some(backup) = context.options.place.backup.as_ref().filter(|_| context.options.output.info.backup >= 1) else {
-        return;
-    };
+    if context.options.output.info.backup >= 1 {
+        let place = backup_name(context, path);
+        events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place].concat()));
+    }
+}
+
+/// The name of a backup as it is told.
+fn backup_name(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
+    let Some(backup) = &context.options.place.backup else { return Vec::new() };
     let place = path::join(backup.dir.as_deref().unwrap_or(b""), path.as_bytes());
-    events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place, &backup.suffix].concat()));
+    [place.as_slice(), &backup.suffix].concat()
+}
+
+fn no_backup(
+    context: &Context<'_>,
+    voice: Voice,
+    path: &RelPath,
+    error: &io::Error,
+    events: &mut Vec<Event>,
+) -> Problem {
+    let name = backup_name(context, path);
+    let words = crate::report::event::errno_words(error);
+    let call: &[u8] = if error.kind() == io::ErrorKind::InvalidFilename { b"unlink" } else { b"open" };
+    let head = format!("rsync: [{}] ", voice.word()).into_bytes();
+    let first = [&head, call, b" \"", &context.full(&name), b"\": ", &words].concat();
+    events.push(Event::Problem(Problem::said(first, Weight::Failed)));
+    let second =
+        [&head, &b"keep_backup failed: \""[..], &context.full(path.as_bytes()), b"\" -> \"", &name, b"\": ", &words];
+    Problem::said(second.concat(), Weight::Failed)
+}
+
+/// Makes a copy of an entry that is no directory, with its owner, mode and time.
+fn copy_across(context: &Context<'_>, dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Result<()> {
+    let stat = sys::stat(dir.fd(), name, false)?;
+    if Kind::of_mode(stat.mode) == Some(Kind::File) {
+        let from = sys::open_read(dir.fd(), name, false, false)?;
+        let pending = Pending::begin(to, backup_name, stat.mode & 0o777, true, None)?;
+        let mut step = |_: u64| true;
+        let manner =
+            Manner { len_bytes: stat.len_bytes, sparse: context.options.place.sparse, by_hand: false, fresh: true };
+        let copied = Copier::new(Vec::new(), context.abilities, &mut step).copy(from.as_fd(), pending.fd(), manner);
+        copied.map_err(|error| match error {
+            CopyError::Read(error) | CopyError::Write(error) => error,
+            CopyError::Stopped => io::ErrorKind::Interrupted.into(),
+        })?;
+        let _ = sys::chown(pending.fd(), b"", Some(stat.uid), Some(stat.gid));
+        let _ = sys::fchmod(pending.fd(), stat.mode);
+        let _ = sys::utimes(pending.fd(), b"", None, Some(stat.mtime));
+        return pending.place(to, backup_name);
+    }
+    let temp = crate::fs::write::temp_name(backup_name);
+    match Kind::of_mode(stat.mode) {
+        Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), &temp)?,
+        _ => sys::mknod(to.fd(), &temp, stat.mode, stat.rdev)?,
+    }
+    let _ = sys::chown(to.fd(), &temp, Some(stat.uid), Some(stat.gid));
+    sys::rename(to.fd(), &temp, to.fd(), backup_name).inspect_err(|_| {
+        let _ = sys::unlink(to.fd(), &temp);
+    })
 }
 
 /// Where the backup of an entry belongs, and its name there.
