@@ -264,6 +264,8 @@ impl Local<'_> {
         let is_super = options.preserve.super_user.unwrap_or(ids.0 == 0);
         let mut preserve = options.preserve.clone();
         // A listing has each name where it belongs.
+        // The sender is the one that was told; the receiver of a local copy does not munge.
+        preserve.munge_links = false;
         preserve.hard_links &= self.dest.is_some();
         let accounts = Accounts { ids: Ids::new() };
         let own_groups = ids::own_groups();
@@ -330,6 +332,11 @@ impl Local<'_> {
             wanted,
             copy_links: options.select.copy_links,
             copy_unsafe_links: options.select.copy_unsafe_links,
+            tells_unsafe: options.select.copy_unsafe_links
+                && !options.select.copy_links
+                && options.output.info.symsafe >= 1,
+            tells_rules: options.output.debug.filter >= 1,
+            unmunge_links: options.preserve.munge_links,
             copy_dirlinks: options.select.copy_dirlinks,
             one_file_system: options.select.one_file_system,
             dest: to.root.as_ref(),

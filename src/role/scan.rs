@@ -237,6 +237,12 @@ pub struct Walk<'a> {
     pub copy_links: bool,
     /// `--copy-unsafe-links`
     pub copy_unsafe_links: bool,
+    /// Such links are told.
+    pub tells_unsafe: bool,
+    /// Which rule spoke is told.
+    pub tells_rules: bool,
+    /// `--munge-links`, of which undoing is the sender's part.
+    pub unmunge_links: bool,
     /// `-k`
     pub copy_dirlinks: bool,
     /// `-x`, counted.
@@ -406,13 +412,14 @@ impl Walk<'_> {
         // A symlink may stand for a directory, so its own type says nothing yet.
         let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
         let sure = |&(_, _, is_dir): &(u32, u16, Option<bool>)| is_dir.filter(|is_dir| *is_dir || !follows);
-        let mut takes_part = |name: &[u8], is_dir: bool| {
+        let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
             full.extend_from_slice(name);
-            chain.verdict(Side::Sender, &full, is_dir) == Verdict::Include
+            self.is_included(chain, Side::Sender, &full, is_dir, notes)
         };
         if !chain.is_empty() {
-            found.retain(|listed| sure(listed).is_none_or(|is_dir| takes_part(name_of(listed), is_dir)));
+            let notes = &mut plan.notes;
+            found.retain(|listed| sure(listed).is_none_or(|is_dir| takes_part(name_of(listed), is_dir, notes)));
         }
         plan.source.reserve(found.len(), names.len());
         let dir = plan.path.clone();
@@ -433,12 +440,29 @@ impl Walk<'_> {
                 }
                 if added && !chain.is_empty() && sure(listed).is_none() {
                     let is_dir = plan.source.entries.last().is_some_and(Entry::is_dir);
-                    if !takes_part(name, is_dir) {
+                    if !takes_part(name, is_dir, &mut plan.notes) {
                         plan.source.entries.pop();
                     }
                 }
             }
         }
+    }
+
+    /// Whether the rules let an entry through; under `--debug=FILTER` a note says which one did or did not.
+    fn is_included(&self, chain: &Chain, side: Side, path: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>) -> bool {
+        if self.tells_rules
+            && let Some(found) = chain.first_match(side, path, is_dir)
+        {
+            let words: &[u8] = match (side, found.include) {
+                (Side::Sender, true) => b"[sender] showing ",
+                (Side::Sender, false) => b"[sender] hiding ",
+                (Side::Receiver, true) => b"[generator] risking ",
+                (Side::Receiver, false) => b"[generator] protecting ",
+            };
+            let what: &[u8] = if is_dir { b"directory " } else { b"file " };
+            notes.push([words, what, path, b" because of pattern ", &found.text].concat());
+        }
+        chain.verdict(side, path, is_dir) == Verdict::Include
     }
 
     /// Adds what a look at a name found, under the name that the transfer has for it; whether it is there.
@@ -451,6 +475,14 @@ impl Walk<'_> {
         looked: io::Result<Looked>,
         named: bool,
     ) -> bool {
+        if self.tells_unsafe
+            && let Ok(target) = sys::read_link(place.dir.fd(), name)
+            && plan::safelink::is_unsafe(&target, plan.path.join(name).as_bytes())
+        {
+            let link = plan.path.join(name);
+            let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+            plan.notes.push(note);
+        }
         let (stat, target) = match looked {
             Ok(found) => found,
             Err(error) => {
@@ -489,7 +521,7 @@ impl Walk<'_> {
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }
-        let target = sys::read_link(place.dir.fd(), name)?;
+        let mut target = sys::read_link(place.dir.fd(), name)?;
         if self.copy_unsafe_links && plan::safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
             return Ok((sys::stat(place.dir.fd(), name, true)?, None));
         }
@@ -498,6 +530,9 @@ impl Walk<'_> {
             && Kind::of_mode(there.mode) == Some(Kind::Dir)
         {
             return Ok((there, None));
+        }
+        if self.unmunge_links {
+            target.drain(..target.len() - plan::safelink::unmunge(&target).len());
         }
         Ok((stat, self.policy.preserve.links.then_some(target)))
     }
@@ -638,7 +673,7 @@ impl Walk<'_> {
         }
         let prefix = full.len();
         full.extend_from_slice(name);
-        if chain.is_empty() || chain.verdict(Side::Receiver, full, is_dir) == Verdict::Include {
+        if chain.is_empty() || self.is_included(chain, Side::Receiver, full, is_dir, &mut plan.notes) {
             plan.extras.push(at as u32);
         }
         full.truncate(prefix);

@@ -38,6 +38,8 @@ enum Voice {
     Remarks,
     /// Several processes, each about the files that it has dealt with: a set without an order.
     Confirmations,
+    /// The sender, about entries that it finds, while it looks ahead.
+    Findings,
     /// The generator, about further names of a file: a set, each after the first name.
     Links,
 }
@@ -65,7 +67,7 @@ pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
         }
         lines
     };
-    let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations, Voice::Links];
+    let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations, Voice::Findings, Voice::Links];
     let each_agrees = voices.iter().all(|&voice| said_by(wanted, voice) == said_by(got, voice));
     let in_place = (!floats.deletions || deletions_come_first(got)) && links_come_later(got);
     if each_agrees && in_place { None } else { lines(wanted, got) }
@@ -74,6 +76,8 @@ pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
 fn voice_of(line: &str, floats: Floats) -> Voice {
     if line.starts_with("sender removed ") || line.starts_with("backed up ") {
         Voice::Confirmations
+    } else if line.starts_with("copying unsafe symlink ") || line.starts_with("[sender] ") {
+        Voice::Findings
     } else if floats.links && is_link(line) {
         Voice::Links
     } else if is_remark(line) || floats.deletions && is_deletion(line) {
@@ -113,7 +117,8 @@ fn is_deletion(line: &str) -> bool {
 
 /// Tells whether the generator says this about an entry that it does not ask for.
 fn is_remark(line: &str) -> bool {
-    const BEGIN: [&str; 3] = ["skipping non-regular file ", "ignoring unsafe symlink ", "not creating new "];
+    const BEGIN: [&str; 4] =
+        ["[generator] ", "skipping non-regular file ", "ignoring unsafe symlink ", "not creating new "];
     const END: [&str; 5] = [" is uptodate", " exists", " is newer", " is over max-size", " is under min-size"];
     BEGIN.iter().any(|word| line.starts_with(word)) || END.iter().any(|word| line.ends_with(word))
 }
