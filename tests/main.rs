@@ -16,4 +16,5 @@ mod links;
 mod messages;
 mod place;
 mod select;
+mod signals;
 mod tidy;

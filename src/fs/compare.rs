@@ -6,17 +6,22 @@
 use super::sys;
 use rustix::fd::BorrowedFd;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How much of each file is read at a time: small enough to stay in the cache of a core.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Whether the first `len_bytes` of two files are the same; a file that is shorter than that differs.
-pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64) -> io::Result<bool> {
+/// Fails once `stop` is set.
+pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64, stop: &AtomicBool) -> io::Result<bool> {
     let piece = usize::try_from(len_bytes).map_or(PIECE_BYTES, |len| len.min(PIECE_BYTES));
     let mut both = vec![0u8; 2 * piece];
     let (left, right) = both.split_at_mut(piece);
     let mut at = 0;
     while at < len_bytes {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let want = usize::try_from(len_bytes - at).map_or(piece, |rest| rest.min(piece));
         if fill(a, &mut left[..want], at)? < want
             || fill(b, &mut right[..want], at)? < want
@@ -47,6 +52,8 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
 
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+
     fn file(bytes: &[u8]) -> std::fs::File {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
@@ -58,14 +65,14 @@ mod tests {
         let mut content = vec![7u8; 3 * PIECE_BYTES + 5];
         let whole = file(&content);
         let len = content.len() as u64;
-        assert!(same_bytes(whole.as_fd(), file(&content).as_fd(), len).unwrap());
-        assert!(same_bytes(whole.as_fd(), file(&[]).as_fd(), 0).unwrap());
-        assert!(!same_bytes(whole.as_fd(), file(&content[1..]).as_fd(), len).unwrap());
+        assert!(same_bytes(whole.as_fd(), file(&content).as_fd(), len, &GO_ON).unwrap());
+        assert!(same_bytes(whole.as_fd(), file(&[]).as_fd(), 0, &GO_ON).unwrap());
+        assert!(!same_bytes(whole.as_fd(), file(&content[1..]).as_fd(), len, &GO_ON).unwrap());
         for at in [0, PIECE_BYTES, content.len() - 1] {
             content[at] ^= 1;
             let other = file(&content);
-            assert!(!same_bytes(whole.as_fd(), other.as_fd(), len).unwrap(), "{at}");
-            assert!(same_bytes(whole.as_fd(), other.as_fd(), at as u64).unwrap(), "{at}");
+            assert!(!same_bytes(whole.as_fd(), other.as_fd(), len, &GO_ON).unwrap(), "{at}");
+            assert!(same_bytes(whole.as_fd(), other.as_fd(), at as u64, &GO_ON).unwrap(), "{at}");
             content[at] ^= 1;
         }
     }

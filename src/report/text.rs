@@ -306,9 +306,10 @@ impl TextReporter {
         }
     }
 
-    /// Whether stdout could not be written to; what came after was dropped.
-    pub fn write_failed(&self) -> bool {
-        self.stdout.failed
+    /// Whether stdout could not be written to and each line was meant to be seen at once. A pipe that
+    /// nobody reads any more is no reason to stop copying as long as its lines come in blocks; so rsync.
+    pub fn lines_are_lost(&self) -> bool {
+        self.stdout.failed && self.stdout.mode != Outbuf::Block
     }
 
     fn item(&mut self, item: &Item) {
@@ -1198,7 +1199,7 @@ total size is 123456796  speedup is 1.00
         let mut run = Run::new(&output(1, 0, None), FACTS);
         run.reporter.stdout = Sink::new(Box::new(Broken), Outbuf::Line);
         run.items(&[item("a"), item("b")]);
-        assert!(run.reporter.write_failed());
+        assert!(run.reporter.lines_are_lost());
     }
 
     proptest! {

@@ -247,6 +247,8 @@ impl<'a> Generator<'a> {
     /// What is left to do once all batches are done.
     pub fn finish(&mut self) -> Result<Ended, Error> {
         (self.barrier)(self.number);
+        // What a stopped run left undone must not count as done: nothing is renamed or deleted for it.
+        self.context.go_on()?;
         let delayed = std::mem::take(&mut *self.context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
         late::place_delayed(self.context, delayed, self.context.staging_name(), &mut self.head);
         for (_, dir, path, is_dir, chain, last) in std::mem::take(&mut self.delayed).into_iter() {
@@ -262,6 +264,7 @@ impl<'a> Generator<'a> {
             self.delete_after(&plan, &spot, &mut chains)?;
         }
         self.ask_remover()?;
+        self.context.go_on()?;
         if self.remover.held_back > 0 {
             let line = format!("Deletions stopped due to --max-delete limit ({} skipped)", self.remover.held_back);
             self.head.push(Event::Problem(Problem::said(line, Weight::Warning)));
@@ -300,6 +303,7 @@ impl<'a> Generator<'a> {
         let mut tickets = vec![root];
         let mut order = Vec::new();
         while let Some(ticket) = tickets.pop() {
+            self.context.go_on()?;
             let mut plan = self.scanner.take(ticket);
             if let Some(error) = plan.fatal.take() {
                 return Err(error);
@@ -425,9 +429,7 @@ impl<'a> Generator<'a> {
         itself: Option<(&Entry, Option<&Entry>)>,
         item: Option<Event>,
     ) -> Result<Frame, Error> {
-        if self.context.stopped() {
-            return Err(Error::new(Exit::Signal, "").by("sender"));
-        }
+        self.context.go_on()?;
         if (self.out_of_time)() {
             return Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"));
         }

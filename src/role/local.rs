@@ -325,7 +325,7 @@ impl Local<'_> {
         };
         let dest_dir = to.path.as_slice();
         let alternates = self.alternates(dest_dir, reporter);
-        let compare = |source: (&Dir, &[u8]), dest: (&Dir, &[u8])| same_content(source, dest);
+        let compare = |source: (&Dir, &[u8]), dest: (&Dir, &[u8])| same_content(source, dest, self.stop);
         let wants = reporter.wants();
         let walk = Walk {
             policy: policy.clone(),
@@ -405,7 +405,12 @@ impl Local<'_> {
         let queue: Queue<Batch> = Queue::new(BATCHES_WAITING);
         let total = Mutex::new(std::mem::take(tally));
         let fatal: Mutex<Option<Error>> = Mutex::new(None);
-        let order = InOrder::new(|events: Vec<Event>| events.iter().for_each(|event| reporter.tell(event)));
+        let order = InOrder::new(|events: Vec<Event>| {
+            events.iter().for_each(|event| reporter.tell(event));
+            if reporter.lines_are_lost() {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        });
         let done = |number: u64, out: Outcome<'_>| {
             let mut sum = total.lock().unwrap_or_else(PoisonError::into_inner);
             sum.merge(&out.tally);
@@ -494,7 +499,11 @@ impl Local<'_> {
         if let Some(error) = fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
+        if reporter.lines_are_lost() {
+            return Err(Error::new(Exit::Message, "").by("sender"));
+        }
         let ended = ended?;
+        context.go_on()?;
         tally.delete_limit_reached = ended.held_back > 0;
         Ok(())
     }
@@ -590,8 +599,8 @@ fn no_thread(error: io::Error) -> Error {
     Error::new(Exit::Malloc, format!("rsync: could not start a thread: {error}"))
 }
 
-/// Compares two files of one length as `--checksum` asks.
-fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8])) -> io::Result<bool> {
+/// Compares two files of one length as `--checksum` asks; fails if the run is being stopped.
+fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), stop: &AtomicBool) -> io::Result<bool> {
     use std::os::fd::AsFd;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
     let (source, dest) = match (open(source), open(dest)) {
@@ -600,7 +609,7 @@ fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8])) -> io::Result<bool> 
         (source, dest) => (source?, dest?),
     };
     let len_bytes = sys::fstat(source.as_fd())?.len_bytes;
-    Ok(sys::fstat(dest.as_fd())?.len_bytes == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes)?)
+    Ok(sys::fstat(dest.as_fd())?.len_bytes == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, stop)?)
 }
 
 /// Holds the bytes that are copied to a rate.

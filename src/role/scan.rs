@@ -225,7 +225,7 @@ impl Place {
 }
 
 /// Compares the contents of two files, each given by an open directory and a name.
-pub type Compare = dyn Fn((&Dir, &[u8]), (&Dir, &[u8])) -> io::Result<bool> + Sync;
+pub type Compare<'c> = dyn Fn((&Dir, &[u8]), (&Dir, &[u8])) -> io::Result<bool> + Sync + 'c;
 
 /// What a walk must know besides the directory at hand. Shared by all workers.
 pub struct Walk<'a> {
@@ -266,7 +266,7 @@ pub struct Walk<'a> {
     /// Directories may stay without content at the destination: `-K`.
     pub keep_dirlinks: bool,
     /// Compares contents under `-c`: source directory and name, destination's.
-    pub compare: &'a Compare,
+    pub compare: &'a Compare<'a>,
 }
 
 impl Walk<'_> {

@@ -7,9 +7,9 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Who;
 
@@ -17,6 +17,8 @@ use super::Who;
 pub const USER: u32 = 12345;
 /// No run takes this long; one that does hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A program that was asked to stop has stopped by then, also on a busy machine.
+const PROMPTLY: Duration = Duration::from_secs(10);
 
 /// How both programs are run.
 #[derive(Clone)]
@@ -45,6 +47,35 @@ pub struct Output {
 
 /// Runs `program` in `cwd` and waits for its end.
 pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Output {
+    collect(start(program, argv, cwd, surroundings), program)
+}
+
+/// Runs `program` in `cwd`, sends it a signal as soon as `ready` says so, and waits for its end.
+pub fn interrupt(
+    program: &Path,
+    argv: &[Vec<u8>],
+    cwd: &Path,
+    surroundings: &Surroundings,
+    (signal, ready): (Signal, &dyn Fn() -> bool),
+) -> Output {
+    let child = start(program, argv, cwd, surroundings);
+    let pid = Pid::from_child(&child);
+    let begun = Instant::now();
+    while !ready() {
+        if begun.elapsed() > PATIENCE {
+            let _ = kill_process_group(pid, Signal::KILL);
+            panic!("{} never came to where it was to be interrupted", program.display());
+        }
+        std::thread::yield_now();
+    }
+    kill_process(pid, signal).expect("a child that was not waited for can be signalled");
+    let told = Instant::now();
+    let output = collect(child, program);
+    assert!(told.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), told.elapsed());
+    output
+}
+
+fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Child {
     // The mask belongs to the process: a shell sets it for us where it is not the common one.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{:o}", surroundings.umask)]).arg(program);
@@ -62,7 +93,7 @@ pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surround
     // A program that ends without reading breaks the pipe; that is its right.
     let _ = stdin.write_all(&surroundings.stdin);
     drop(stdin);
-    collect(child, program)
+    child
 }
 
 fn collect(child: Child, program: &Path) -> Output {

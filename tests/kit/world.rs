@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::process::Signal;
+
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid};
 
 use super::build::Tree;
 use super::mask::{Mask, OwnMask};
-use super::run::{Output, Surroundings, USER, run};
+use super::run::{Output, Surroundings, USER, interrupt, run};
 use super::tree::{Lens, Snapshot, snapshot};
 use super::{Route, Who, diff, oracle, skip};
 
@@ -250,6 +252,33 @@ impl World {
             self.compare("the second run", &argv);
         }
         agreed
+    }
+
+    /// Runs both with `options` on `src/` and `dst/` and interrupts each as soon as `ready` says so of its
+    /// world. Both must say so and exit with 20; returns the paths that each left, rsync first.
+    pub fn interrupt<A: AsRef<[u8]>>(
+        &self,
+        options: &[A],
+        signal: Signal,
+        ready: impl Fn(&Path) -> bool,
+    ) -> [Vec<String>; 2] {
+        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
+        let argv = self.route.argv(&options, &[b"src/".to_vec(), b"dst/".to_vec()]);
+        log_argv(&argv);
+        let surroundings = self.surroundings.borrow();
+        [(oracle::rsync(), 0), (oracle::under_test(), 1)].map(|(program, i)| {
+            let twin = &self.twins[i];
+            let output = interrupt(program, &argv, twin, &surroundings, (signal, &|| ready(twin)));
+            let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains(last) && output.exit == 20, "exit {}, stderr: {stderr}", output.exit);
+            snapshot(twin, self.lens.get()).into_keys().map(|path| path.escape_ascii().to_string()).collect()
+        })
+    }
+
+    /// The directory of the program under test.
+    pub fn tested(&self) -> &Path {
+        &self.twins[1]
     }
 
     fn compare(&self, phase: &str, argv: &[Vec<u8>]) -> Agreed {

@@ -352,6 +352,11 @@ fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
 /// Keeps what there is of an interrupted file, if the options ask for it.
 fn keep_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) {
     let place = &context.options.place;
+    if place.inplace && !place.partial {
+        // Written where it belongs: what there is stays there.
+        let _ = pending.place(dir, job.name());
+        return;
+    }
     if !place.partial {
         return;
     }
@@ -400,7 +405,10 @@ fn overwrite(
     let mut start = 0;
     if let Some(append) = context.options.place.append {
         start = there.len_bytes;
-        if append == Append::Verify && !same_bytes(from, to.as_fd(), start).unwrap_or(false) {
+        if append == Append::Verify && !same_bytes(from, to.as_fd(), start, context.stop).unwrap_or(false) {
+            if context.stopped() {
+                return Err(Failure::Stopped);
+            }
             let line =
                 [b"WARNING: ", job.path.as_bytes(), b" failed verification -- update retained (will try again)."]
                     .concat();

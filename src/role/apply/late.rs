@@ -136,6 +136,9 @@ pub struct DelayedFile {
 /// Gives delayed files their names.
 pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8], events: &mut Vec<Event>) {
     for file in files {
+        if context.stopped() {
+            return;
+        }
         if file.replaces
             && let Err(problem) = super::remove::back_up(context, Voice::Receiver, &file.dir, &file.path, events)
         {

@@ -8,6 +8,8 @@ pub mod file;
 pub mod late;
 pub mod remove;
 
+use crate::error::Error;
+use crate::exit::Exit;
 use crate::fs::copy::Abilities;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{acl, sys};
@@ -47,7 +49,7 @@ pub struct Context<'a> {
     /// Waits as `--bwlimit` says after so many bytes.
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Compares contents under `-c`: source directory and name, destination's.
-    pub compare: &'a crate::role::scan::Compare,
+    pub compare: &'a crate::role::scan::Compare<'a>,
     /// What the last touches share.
     pub late: &'a late::LateNotes,
     /// Files whose names wait for the end (`--delay-updates`).
@@ -74,6 +76,11 @@ impl Context<'_> {
     /// The directory in each directory where `--delay-updates` keeps files until the end.
     pub fn staging_name(&self) -> &[u8] {
         self.options.place.partial_dir.as_deref().unwrap_or(b".~tmp~")
+    }
+
+    /// An error if the run is being stopped.
+    pub fn go_on(&self) -> Result<(), Error> {
+        if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
     }
 
     /// Whether the run is being stopped.

@@ -56,6 +56,9 @@ impl<'a> Remover<'a> {
     }
 
     fn may_go(&mut self) -> bool {
+        if self.context.stopped() {
+            return false;
+        }
         match &mut self.left {
             Some(0) => {
                 self.held_back += 1;

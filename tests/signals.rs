@@ -1,0 +1,103 @@
+//! Runs that are asked to stop: what they leave, what they say, and that the next run goes on from there.
+
+use crate::kit::{World, synctest};
+use rustix::process::Signal;
+use std::path::Path;
+
+/// So slow that no run here ends by itself.
+const SLOWLY: &str = "--bwlimit=100";
+
+/// A small file and a large one over an old one, and something extra.
+fn large(w: &World) {
+    w.source("a big*6000000").dest("big=old extra");
+}
+
+/// Tells whether the large file is under way beside its old one: in the directory or in one below.
+fn under_way(world: &Path) -> bool {
+    let dirs = ["dst", "dst/.~tmp~"].map(|dir| world.join(dir));
+    dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten().any(|entry| {
+        let grows = entry.metadata().is_ok_and(|meta| meta.len() > 0);
+        grows && entry.file_name().as_encoded_bytes().starts_with(b".big.")
+    })
+}
+
+fn overwritten(world: &Path) -> bool {
+    std::fs::metadata(world.join("dst/big")).is_ok_and(|meta| meta.len() > 1000)
+}
+
+fn old_file_stays(w: &World) {
+    assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("it was there"), b"old");
+}
+
+/// Interrupts both; they must leave the same names. Nothing comes after the large file, because what
+/// several workers do meanwhile is chance.
+fn leave_the_same(w: &World, options: &[&str], signal: Signal, ready: fn(&Path) -> bool) {
+    let [wanted, got] = w.interrupt(options, signal, ready);
+    assert_eq!(got, wanted, "the right one is rsync's");
+}
+
+fn goes_on(w: &World, options: &[&str]) {
+    w.no_dry_run().agree(options).exits(0);
+}
+
+macro_rules! stops_at {
+    ($name:ident, $signal:ident) => {
+        synctest!($name, |w: World| {
+            large(&w);
+            leave_the_same(&w, &["-a", SLOWLY], Signal::$signal, under_way);
+            old_file_stays(&w);
+            goes_on(&w, &["-a", "--delete"]);
+        });
+    };
+}
+
+stops_at!(an_interrupt_leaves_no_temporary_file, INT);
+stops_at!(a_request_to_end_leaves_no_temporary_file, TERM);
+stops_at!(a_hangup_leaves_no_temporary_file, HUP);
+
+synctest!(partial_keeps_what_there_is, |w: World| {
+    large(&w);
+    leave_the_same(&w, &["-a", "--partial", SLOWLY], Signal::INT, under_way);
+    assert!(overwritten(w.tested()));
+    goes_on(&w, &["-a"]);
+});
+
+synctest!(a_partial_dir_keeps_it_aside, |w: World| {
+    large(&w);
+    leave_the_same(&w, &["-a", "--partial-dir=.part", SLOWLY], Signal::TERM, under_way);
+    old_file_stays(&w);
+    goes_on(&w, &["-a", "--partial-dir=.part"]);
+});
+
+synctest!(in_place_what_was_written_stays, |w: World| {
+    large(&w);
+    leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, overwritten);
+    goes_on(&w, &["-a", "--inplace"]);
+});
+
+synctest!(nothing_is_deleted_after_a_run_that_stopped, |w: World| {
+    large(&w);
+    for when in ["--delete-after", "--delete-delay"] {
+        leave_the_same(&w, &["-a", when, SLOWLY], Signal::INT, under_way);
+    }
+    assert!(w.tested().join("dst/extra").exists());
+});
+
+synctest!(delayed_updates_wait_for_the_next_run, |w: World| {
+    large(&w);
+    w.dest("a=before");
+    let argv = ["-a", "--delay-updates", SLOWLY];
+    leave_the_same(&w, &argv, Signal::INT, under_way);
+    old_file_stays(&w);
+    goes_on(&w, &["-a", "--delay-updates"]);
+});
+
+synctest!(a_full_queue_does_not_hold_a_run_up, |w: World| {
+    // More directories than may wait, behind files that keep every applier busy.
+    let dirs: Vec<String> = (0..700).map(|n| format!("d{n}/x")).collect();
+    let files: Vec<String> = (0..10).map(|n| format!("f{n}*6000000")).collect();
+    w.source("big*6000000").source(&files.join(" ")).source(&dirs.join(" ")).dest("big=old");
+    let [_, left] = w.interrupt(&["-a", SLOWLY], Signal::INT, under_way);
+    assert!(!left.iter().any(|path| path.contains("/.")), "{left:?}");
+    old_file_stays(&w);
+});
