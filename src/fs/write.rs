@@ -2,18 +2,21 @@
 //!
 //! A file that is new there is written without a name and linked when it is finished: whatever kills
 //! the process, nothing is left. Where there is a file already, or no such unnamed files, it is written
-//! as `.name.XXXXXX` and renamed. Those names carry a mark and are locked while in use, so that the
-//! next run can tell what a crash left behind ([`is_stale`]) from another program's work.
+//! as `.name.XXXXXX` and renamed. Five of those letters are a check on the rest of the name, and a file is
+//! locked while it is written, so that the next run can tell what a crash left behind ([`is_stale`]) from
+//! another program's work. It removes that when it comes to write the same name, because the first temp
+//! name of a name is always the same, or when it lists the directory.
 
 use super::root::Dir;
 use super::sys;
+use crate::flist::Kind;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest name a directory holds.
 const NAME_MAX: usize = 255;
-/// Letters behind the last dot of a temp name.
+/// Letters behind the last dot of a temp name: one for the attempt, the others for the check.
 const SUFFIX_LEN: usize = 6;
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -42,15 +45,12 @@ impl Pending {
         }
         let dir = staging.unwrap_or(dir);
         loop {
-            let temp_name = temp_name(name);
-            match sys::create(dir.fd(), &temp_name, mode & 0o700) {
-                Ok(fd) => {
-                    // Held until the descriptor closes; a file system without locks is no reason to fail.
-                    let _ = sys::try_lock(fd.as_fd());
-                    return Ok(Pending { fd, dir: dir.clone(), temp_name: Some(temp_name), finished: false });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(error),
+            let (fd, temp_name) = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, mode & 0o700))?;
+            // Held until the descriptor closes; a file system without locks is no reason to fail.
+            let _ = sys::try_lock(fd.as_fd());
+            // Between its creation and the lock, another run may have taken it for a left-over.
+            if sys::fstat(fd.as_fd())?.nlink > 0 {
+                return Ok(Pending { fd, dir: dir.clone(), temp_name: Some(temp_name), finished: false });
             }
         }
     }
@@ -72,35 +72,18 @@ impl Pending {
 
     /// Puts it under its final name, in one step for whoever looks.
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
-        if self.temp_name.is_none() {
-            match sys::link_tmpfile(self.fd(), dir.fd(), name) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.take_a_name(name)?,
-                other => {
-                    self.finished = other.is_ok();
-                    return other;
+        match &self.temp_name {
+            Some(temp_name) => sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?,
+            None => match sys::link_tmpfile(self.fd(), dir.fd(), name) {
+                // The name was taken meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    put_over(dir, name, |temp| sys::link_tmpfile(self.fd(), dir.fd(), temp))?;
                 }
-            }
+                other => other?,
+            },
         }
-        let temp_name = self.temp_name.as_deref().expect("named above");
-        sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?;
         self.finished = true;
         Ok(())
-    }
-
-    /// Gives an unnamed file a temp name, for what needs one: a backup that must move away first, or a
-    /// name that was taken meanwhile.
-    fn take_a_name(&mut self, name: &[u8]) -> io::Result<()> {
-        loop {
-            let temp_name = temp_name(name);
-            match sys::link_tmpfile(self.fd(), self.dir.fd(), &temp_name) {
-                Ok(()) => {
-                    self.temp_name = Some(temp_name);
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(error),
-            }
-        }
     }
 }
 
@@ -116,49 +99,117 @@ fn lacks_tmpfile(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT))
 }
 
-/// A new temp name for `name`: `.name.XXXXXX`, the name cut where it would grow too long. The last two
-/// letters are a check on the others, so that only our own are ever taken for ours.
+/// Makes something beside `name` in `dir`, under the temp name that `make` is given, and puts it over what
+/// has that name, in one step for whoever looks. `make` may be called again.
+pub fn put_over(dir: &Dir, name: &[u8], make: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    put_over_by(dir, name, make).map(|_| ())
+}
+
+/// Makes a second name of an entry, over whatever has that name.
+pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8]) -> io::Result<()> {
+    let temp = put_over_by(to, new, |temp| sys::link(from.fd(), old, to.fd(), temp))?;
+    // Where both were names of one file already, the kernel renamed nothing and the temp name is still there.
+    match sys::unlink(to.fd(), &temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// How often something is made anew because another run in the same directory took it for a left-over
+/// between its making and its renaming, which are one call apart.
+const MADE_ANEW_MAX: usize = 16;
+
+/// See [`put_over`]; returns the temp name.
+fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Vec<u8>> {
+    let mut made = 0;
+    loop {
+        let ((), temp) = with_temp_name(dir, name, &mut make)?;
+        made += 1;
+        match sys::rename(dir.fd(), &temp, dir.fd(), name) {
+            Ok(()) => return Ok(temp),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && made < MADE_ANEW_MAX => {}
+            Err(error) => {
+                let _ = sys::unlink(dir.fd(), &temp);
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Calls `make` with one temp name of `name` after the other until one is free; a left-over makes way.
+fn with_temp_name<T>(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<T>) -> io::Result<(T, Vec<u8>)> {
+    let mut attempt = 0;
+    loop {
+        let temp = nth_temp_name(name, attempt);
+        match make(&temp) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt + 1 < LETTERS.len() => {
+                let made_way = is_stale(dir, &temp) && sys::unlink(dir.fd(), &temp).is_ok();
+                attempt += usize::from(!made_way);
+            }
+            other => return other.map(|made| (made, temp)),
+        }
+    }
+}
+
+/// The temp name that is tried first for `name`, for messages.
 pub fn temp_name(name: &[u8]) -> Vec<u8> {
+    nth_temp_name(name, 0)
+}
+
+/// A temp name for `name`: `.name.XXXXXX`, the name cut where it would grow too long.
+fn nth_temp_name(name: &[u8], attempt: usize) -> Vec<u8> {
     let keep = name.len().min(NAME_MAX - SUFFIX_LEN - 2);
     let mut out = Vec::with_capacity(keep + SUFFIX_LEN + 2);
     out.push(b'.');
     out.extend_from_slice(&name[..keep]);
     out.push(b'.');
-    for _ in 0..SUFFIX_LEN - 2 {
-        out.push(LETTERS[fastrand::usize(..LETTERS.len())]);
-    }
+    out.push(LETTERS[attempt]);
     let check = check_letters(&out);
     out.extend_from_slice(&check);
     out
 }
 
-/// What `.name.XXXX` must end in.
-fn check_letters(start: &[u8]) -> [u8; 2] {
-    // FNV-1a: any stable mixing will do.
-    let hash =
+/// What `.name.X` must end in. Another program's name passes for ours once in 900 million.
+fn check_letters(start: &[u8]) -> [u8; SUFFIX_LEN - 1] {
+    // FNV-1a: any stable mixing will do, but it must stay what it is, or left-overs are not known again.
+    let mut hash =
         start.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    let pick = |n: u64| LETTERS[(n % LETTERS.len() as u64) as usize];
-    [pick(hash >> 40), pick(hash >> 20)]
+    hash ^= hash >> 32;
+    std::array::from_fn(|_| {
+        let letter = LETTERS[(hash % LETTERS.len() as u64) as usize];
+        hash /= LETTERS.len() as u64;
+        letter
+    })
 }
 
-/// Whether a name is one that [`temp_name`] makes; no file is looked at.
+/// Whether a name is one of our temp names; no file is looked at.
 pub fn is_temp_name(name: &[u8]) -> bool {
     if name.len() < SUFFIX_LEN + 3 || name[0] != b'.' || name[name.len() - SUFFIX_LEN - 1] != b'.' {
         return false;
     }
-    name[name.len() - 2..] == check_letters(&name[..name.len() - 2])
+    let (start, check) = name.split_at(name.len() - (SUFFIX_LEN - 1));
+    check == check_letters(start)
 }
 
-/// Whether a file with such a name was left behind: nobody holds its lock.
+/// Whether something with such a name was left behind. A file was if nobody holds its lock. Other things
+/// have such a name for the moment of one call only, and whoever makes them makes them anew.
 pub fn is_stale(dir: &Dir, name: &[u8]) -> bool {
-    is_temp_name(name)
-        && sys::open_read(dir.fd(), name, false, false).and_then(|fd| sys::try_lock(fd.as_fd())).unwrap_or(false)
+    if !is_temp_name(name) {
+        return false;
+    }
+    match sys::stat(dir.fd(), name, false).map(|stat| Kind::of_mode(stat.mode)) {
+        Ok(Some(Kind::File)) => {
+            sys::open_read(dir.fd(), name, false, false).and_then(|fd| sys::try_lock(fd.as_fd())).unwrap_or(false)
+        }
+        Ok(Some(Kind::Dir)) | Err(_) => false,
+        Ok(_) => true,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
     fn open(path: &std::path::Path) -> Dir {
         Dir::new(sys::open_dir_path(path.as_os_str().as_bytes()).unwrap())
@@ -173,7 +224,30 @@ mod tests {
             *other.last_mut().unwrap() ^= 1;
             assert!(!is_temp_name(&other));
         }
+        assert_eq!(temp_name(b"a"), b".a.Auwq2e", "names of earlier versions must be known again");
         assert!(!is_temp_name(b".bashrc.backup") && !is_temp_name(b".a.XXXXXX") && !is_temp_name(b"."));
+    }
+
+    #[test]
+    fn a_left_over_makes_way_for_its_successor() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = open(top.path());
+        let temp = std::ffi::OsString::from_vec(temp_name(b"f"));
+        let there = || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        std::fs::write(top.path().join(&temp), "half").unwrap();
+        let pending = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
+        assert_eq!(there().collect::<Vec<_>>(), [temp.clone()]);
+        let other = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
+        assert_eq!(there().count(), 2, "a file that is being written stays");
+        drop((pending, other));
+
+        std::os::unix::fs::symlink("nowhere", top.path().join(&temp)).unwrap();
+        put_over(&dir, b"f", |temp| sys::symlink(b"x", dir.fd(), temp)).unwrap();
+        link_over(&dir, b"f", &dir, b"g").unwrap();
+        link_over(&dir, b"f", &dir, b"g").unwrap();
+        let mut names: Vec<_> = there().collect();
+        names.sort();
+        assert_eq!(names, ["f", "g"]);
     }
 
     #[test]
@@ -207,7 +281,6 @@ mod tests {
         let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
         let name = pending.temp_name(b"f").to_vec();
         assert!(!is_stale(&dir, &name));
-        std::mem::forget(sys::create(dir.fd(), b"other", 0o600));
         drop(pending);
         std::fs::write(top.path().join(std::ffi::OsStr::from_bytes(&name)), "").unwrap();
         assert!(is_stale(&dir, &name));

@@ -560,19 +560,30 @@ impl Walk<'_> {
         Problem::said(line, Weight::SourceError)
     }
 
-    /// Lists the destination's directory; looks closer only at what has a namesake at the source.
+    /// Lists the destination's directory; looks closer only at what has a namesake at the source. Where only
+    /// few names of many matter, they alone are kept, and what a crashed run left.
     fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
         let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
         let few = !self.delete && plan.source.len() <= 4;
         let mut dest = DirList::default();
         let mut untyped = Vec::new();
+        let mut left_over = Vec::new();
+        let mut count = 0;
         let listed = if few {
             Ok(false)
         } else {
-            read::names(dir, enough, |entry| match entry.is_dir {
-                Some(is_dir) => dest.push_name(entry.name, is_dir),
-                None => untyped.push(entry.name.to_vec()),
-            })
+            let listed = read::names(dir, usize::MAX, |entry| {
+                count += 1;
+                if !self.delete && is_temp_name(entry.name) {
+                    left_over.push(entry.name.to_vec());
+                }
+                match entry.is_dir {
+                    _ if count > enough => {}
+                    Some(is_dir) => dest.push_name(entry.name, is_dir),
+                    None => untyped.push(entry.name.to_vec()),
+                }
+            });
+            listed.map(|_| count <= enough)
         };
         let complete = match listed {
             Ok(complete) => complete,
@@ -589,6 +600,8 @@ impl Walk<'_> {
         if !complete {
             dest = DirList::default();
             untyped = plan.source.entries.iter().map(|e| plan.source.name(e).to_vec()).collect();
+            left_over.retain(|name| !untyped.contains(name));
+            untyped.extend(left_over);
         }
         for (at, name) in untyped.iter().enumerate() {
             match sys::stat(dir.fd(), name, false) {
@@ -661,10 +674,9 @@ impl Walk<'_> {
     fn judge_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
         let name = dest.name(&dest.entries[at]);
         let is_dir = dest.entries[at].is_dir();
-        if let (Some(dir), false, false) = (&plan.dest_dir, is_dir, self.is_dry)
-            && is_temp_name(name)
+        if let (Some(dir), false) = (&plan.dest_dir, is_dir)
             && is_stale(dir, name)
-            && sys::unlink(dir.fd(), name).is_ok()
+            && (self.is_dry || sys::unlink(dir.fd(), name).is_ok())
         {
             return;
         }

@@ -8,7 +8,7 @@
 mod build;
 mod diff;
 mod mask;
-mod oracle;
+pub mod oracle;
 mod run;
 mod tree;
 mod world;
@@ -17,6 +17,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::Acl;
+pub use run::{Output, Surroundings, run};
 pub use world::World;
 
 /// How the operands of a case reach the program.
@@ -73,7 +74,7 @@ pub fn run_case(name: &str, who: Who, case: impl Fn(World)) {
 }
 
 /// Says aloud that a case did not run and adds a line to the file that `scripts/test` counts.
-fn tell_skip(name: &str, reason: &str) {
+pub fn tell_skip(name: &str, reason: &str) {
     let line = format!("skipped {name}: {reason}\n");
     // Past the capture of libtest, which would hide it.
     let _ = std::io::stderr().write_all(line.as_bytes());

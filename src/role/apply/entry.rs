@@ -307,17 +307,14 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
             _ => sys::mknod(dir.fd(), name, source.mode, source.extra.as_ref().map_or(0, |extra| extra.rdev)),
         }
     };
-    if !job.replaces() {
+    // One call makes the real thing; what stands for it under --fake-super may be half of it for a while.
+    if !job.replaces() && !context.policy.preserve.fake_super {
         match make(job.name()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
         }
     }
-    let temp = write::temp_name(job.name());
-    make(&temp)?;
-    sys::rename(dir.fd(), &temp, dir.fd(), job.name()).inspect_err(|_| {
-        let _ = sys::unlink(dir.fd(), &temp);
-    })
+    write::put_over(dir, job.name(), make)
 }
 
 /// Uses what an alternate tree has, and says whether the destination has the entry now; `None`: it could
@@ -373,12 +370,7 @@ pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8], replaces: bool) -
             other => return other,
         }
     }
-    let temp = write::temp_name(new);
-    sys::link(from.fd(), old, to.fd(), &temp)?;
-    let renamed = sys::rename(to.fd(), &temp, to.fd(), new);
-    // Two names of one file: rename does nothing and leaves the temp name.
-    let _ = sys::unlink(to.fd(), &temp);
-    renamed
+    write::link_over(from, old, to, new)
 }
 
 /// The name of a hard-link group that is placed first.

@@ -462,12 +462,7 @@ fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Resu
                 sys::rmdir(to.fd(), backup_name)?;
                 return sys::link(dir.fd(), name, to.fd(), backup_name);
             }
-            let temp = crate::fs::write::temp_name(backup_name);
-            sys::link(dir.fd(), name, to.fd(), &temp)?;
-            let renamed = sys::rename(to.fd(), &temp, to.fd(), backup_name);
-            // If both were one file, rename leaves both names.
-            let _ = sys::unlink(to.fd(), &temp);
-            renamed
+            crate::fs::write::link_over(dir, name, to, backup_name)
         }
         Err(_) => sys::rename(dir.fd(), name, to.fd(), backup_name),
     }
@@ -483,16 +478,18 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
     for part in path.as_bytes().split(|&b| b == b'/') {
         let live_parent = context.dest.and_then(|dest| dest.open_dir(&walked).ok());
         walked = walked.join(part);
-        let made = sys::mkdir(here.fd(), part, 0o700);
+        let live = live_parent.and_then(|live| sys::stat(live.fd(), part, false).ok());
+        // Its mode from the start: if this run dies here, the next one finds it made and leaves it alone.
+        let made = sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
         if let Err(error) = &made
             && error.kind() != io::ErrorKind::AlreadyExists
         {
             return Err(made.unwrap_err());
         }
-        if let (Ok(()), Some(Ok(stat))) = (&made, live_parent.map(|live| sys::stat(live.fd(), part, false))) {
-            let _ = sys::chown(here.fd(), part, Some(stat.uid), Some(stat.gid));
-            let _ = sys::chmod(here.fd(), part, stat.mode);
-            let _ = sys::utimes(here.fd(), part, None, Some(stat.mtime));
+        if let (Ok(()), Some(live)) = (&made, live) {
+            let _ = sys::chown(here.fd(), part, Some(live.uid), Some(live.gid));
+            let _ = sys::chmod(here.fd(), part, live.mode);
+            let _ = sys::utimes(here.fd(), part, None, Some(live.mtime));
         }
         here = Dir::new(sys::open_dir(here.fd(), part, Follow::Never)?);
     }

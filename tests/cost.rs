@@ -1,0 +1,171 @@
+//! What a run costs, in system calls on files: pinned numbers, so that a slower design fails here on any
+//! machine, without a stopwatch.
+//!
+//! Debug builds count (see `src/fs/sys.rs`) and tell with `SPARSYNC_PROFILE=1`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::kit::{Surroundings, Who, oracle, run, tell_skip};
+
+const DIRS: u64 = 10;
+const FILES: u64 = 1_000;
+/// Every directory below the tops, and the tops.
+const ALL_DIRS: u64 = DIRS + 1;
+/// The source argument and the destination are looked at by their paths, once each.
+const OPERANDS: u64 = 2;
+/// Files that may hold settings: /etc/popt, ~/.popt and ~/.cvsignore. Looked for once a run.
+const SETTINGS: u64 = 3;
+
+/// Calls by their names; those that were not made are absent.
+type Calls = BTreeMap<String, u64>;
+
+/// Runs `phases`, each with a change to the trees before it, and hands the calls of the last one out.
+fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Calls> {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let top = dir.path();
+    for n in 0..FILES {
+        let dir = top.join(format!("src/d{}", n % DIRS));
+        std::fs::create_dir_all(&dir).expect("scratch can be written");
+        std::fs::write(dir.join(format!("f{n}")), format!("file {n}")).expect("scratch can be written");
+    }
+    let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
+    let surroundings = Surroundings { who: Who::Current, home: top.to_owned(), umask: 0o022, stdin: Vec::new(), env };
+    let mut counted = Calls::new();
+    for phase in phases {
+        phase(top);
+        let argv: Vec<_> = options.iter().chain(&["src/", "dst"]).map(|arg| arg.as_bytes().to_vec()).collect();
+        let output = run(oracle::under_test(), &argv, top, &surroundings);
+        assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("profile: ")?.split_once(' '));
+        counted = lines.map(|(call, count)| (call.to_owned(), count.parse().expect("a count"))).collect();
+    }
+    if counted.is_empty() {
+        tell_skip(name, "the program under test is a release build, which does not count");
+        return None;
+    }
+    if counted.contains_key("create") && counted.contains_key("tmpfile") && phases.len() == 1 {
+        tell_skip(name, "the file system of the scratch directory has no unnamed files");
+        return None;
+    }
+    Some(counted)
+}
+
+/// What is pinned: the name of a call, how often it may be made, and why.
+type Pins<'a> = &'a [(&'a str, u64, &'a str)];
+
+/// Compares the calls that are made for entries exactly; those that are made for directories or once a run
+/// (`at_most`) must not grow; all others must not be made.
+#[track_caller]
+fn pinned(calls: &Calls, exactly: Pins<'_>, at_most: Pins<'_>) {
+    let mut faults = Vec::new();
+    for (call, count, why) in exactly {
+        let made = calls.get(*call).copied().unwrap_or(0);
+        if made != *count {
+            faults.push(format!("{call}: {made} calls, not {count} ({why})"));
+        }
+    }
+    for (call, count, why) in at_most {
+        let made = calls.get(*call).copied().unwrap_or(0);
+        if made > *count {
+            faults.push(format!("{call}: {made} calls, more than {count} ({why})"));
+        }
+    }
+    for (call, made) in calls {
+        if !exactly.iter().chain(at_most).any(|(known, ..)| known == call) {
+            faults.push(format!("{call}: {made} calls that nothing asks for"));
+        }
+    }
+    assert!(faults.is_empty(), "the cost has changed:\n    {}\nall: {calls:?}", faults.join("\n    "));
+}
+
+/// Calls for directories that every run makes.
+const PER_DIR: [(&str, u64, &str); 4] = [
+    ("opendir", 3 * ALL_DIRS + OPERANDS, "each directory at the source and the destination, and to work in"),
+    ("getdents", 4 * ALL_DIRS, "its names and the end of them, on both sides"),
+    ("seek", 2 * ALL_DIRS, "back to its beginning"),
+    ("fstat", 3 * ALL_DIRS + OPERANDS, "directories that are open: their file system, owner, mode"),
+];
+
+#[test]
+fn an_idle_run_looks_at_each_entry_once_and_opens_none() {
+    let idle = |options: &[&str]| {
+        let Some(calls) = calls("cost::an_idle_run", options, &[&|_| {}, &|_| {}]) else { return };
+        let at_most = [&PER_DIR[..], &[("xattr_get", ALL_DIRS, "whether a directory has a default ACL")]].concat();
+        pinned(
+            &calls,
+            &[
+                ("stat", 2 * (FILES + DIRS) + OPERANDS, "each entry once on each side"),
+                ("open", SETTINGS, "no file, but those that may hold settings"),
+                ("read", 0, "not a byte"),
+            ],
+            &at_most,
+        );
+    };
+    idle(&["-a"]);
+    idle(&["-a", "--delete"]);
+    idle(&["-ai", "--delete"]);
+}
+
+#[test]
+fn a_first_copy_makes_seven_calls_for_a_small_file() {
+    let Some(calls) = calls("cost::a_first_copy", &["-a"], &[&|_| {}]) else { return };
+    let at_most = [
+        &PER_DIR[..],
+        &[
+            ("mkdir", ALL_DIRS, "each directory once"),
+            ("chmod", ALL_DIRS, "what mkdir cannot give a directory"),
+            ("chown", ALL_DIRS, "directories whose owner is another"),
+            ("xattr_get", ALL_DIRS, "whether a directory has a default ACL"),
+        ],
+    ]
+    .concat();
+    pinned(
+        &calls,
+        &[
+            ("stat", FILES + DIRS + OPERANDS, "1: each entry of the source once, nothing at the destination"),
+            ("open", FILES + SETTINGS, "2: the source"),
+            ("tmpfile", FILES, "3: the destination, without a name yet"),
+            ("read", FILES, "4: all of it, and being short it is the end"),
+            ("write", FILES, "5: all of it"),
+            ("utimes", FILES + ALL_DIRS, "6: its times; a directory's at the end"),
+            ("link", FILES, "7: its name"),
+        ],
+        &at_most,
+    );
+}
+
+#[test]
+fn an_update_costs_the_changed_files_only() {
+    const CHANGED: u64 = FILES / DIRS;
+    let change = |top: &Path| {
+        for entry in std::fs::read_dir(top.join("src/d0")).expect("scratch can be read") {
+            std::fs::write(entry.expect("scratch can be read").path(), "longer than it was").expect("our own file");
+        }
+    };
+    let Some(calls) = calls("cost::an_update", &["-a"], &[&|_| {}, &change]) else { return };
+    let at_most = [
+        &[
+            ("fstat", CHANGED + PER_DIR[3].1, "nobody took the temp file for a left-over before it was locked"),
+            ("xattr_get", ALL_DIRS, "whether a directory has a default ACL"),
+        ],
+        &PER_DIR[..3],
+    ]
+    .concat();
+    pinned(
+        &calls,
+        &[
+            ("stat", 2 * (FILES + DIRS) + OPERANDS, "each entry once on each side"),
+            ("open", CHANGED + SETTINGS, "the source"),
+            ("create", CHANGED, "the temp file"),
+            ("lock", CHANGED, "the mark that it is somebody's"),
+            ("read", CHANGED, "all of it"),
+            ("write", CHANGED, "all of it"),
+            ("chmod", CHANGED, "the mode, once the owner is right"),
+            ("utimes", CHANGED + 1, "its times, and the directory's"),
+            ("rename", CHANGED, "its name"),
+        ],
+        &at_most,
+    );
+}

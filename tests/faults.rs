@@ -1,0 +1,344 @@
+//! Killed at every system call: what has its final name is whole, and the next run finishes the job.
+//!
+//! Debug builds die at the n-th call on files when `SPARSYNC_KILL_AT=n` (see `src/fs/sys.rs`). After each
+//! death the destination is looked at, the run is repeated, and the real rsync says that nothing is left
+//! to do. What may be left behind in between are temp files, known by their names; never afterwards.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use proptest::prelude::*;
+
+use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
+
+/// A run that is killed: the trees before it, and the options.
+struct Scene {
+    /// Options of both programs.
+    options: &'static [&'static str],
+    /// Makes `src`, and `dst` where there is one.
+    build: fn(&Path),
+    /// Ends of names under which old content may be kept.
+    backups: &'static [&'static str],
+}
+
+const KILLED: i32 = 1000 + 9;
+
+#[test]
+fn a_first_copy() {
+    every_call(&Scene { options: &["-aH"], build: |top| source(&top.join("src"), 2), backups: &[] });
+}
+
+#[test]
+fn an_update_without_delete() {
+    every_call(&Scene { options: &["-aH"], build: both, backups: &[] });
+}
+
+#[test]
+fn an_update_with_delete() {
+    every_call(&Scene { options: &["-aH", "--delete"], build: both, backups: &[] });
+}
+
+#[test]
+fn an_update_with_backups() {
+    every_call(&Scene { options: &["-aH", "--delete", "--backup"], build: both, backups: &["~"] });
+}
+
+#[test]
+fn an_update_with_a_backup_dir() {
+    let options = &["-aH", "--delete", "--backup", "--backup-dir=../old"];
+    every_call(&Scene { options, build: both, backups: &[] });
+}
+
+#[test]
+fn a_few_files_in_a_full_directory() {
+    let build = |top: &Path| {
+        let (src, dst) = (top.join("src"), top.join("dst"));
+        write(&src.join("a"), "new", 9);
+        write(&dst.join("a"), "old", 1);
+        for n in 0..300 {
+            write(&dst.join(format!("other{n}")), "old", 1);
+        }
+    };
+    every_call(&Scene { options: &["-a"], build, backups: &[] });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_larger_run_at_random(share in 0.0..1.0f64, delete: bool) {
+        let build = |top: &Path| {
+            for dir in 0..12 {
+                for file in 0..25 {
+                    let name = format!("d{dir}/s{}/f{file}", file % 3);
+                    write(&top.join("src").join(&name), &format!("new {name}"), 9);
+                    if (dir + file) % 3 != 0 {
+                        write(&top.join("dst").join(&name), &format!("old {name}"), 1);
+                        write(&top.join("dst").join(format!("{name}.gone")), "old", 1);
+                    }
+                }
+            }
+        };
+        let options: &[&str] = if delete { &["-a", "--delete"] } else { &["-a"] };
+        let scene = Scene { options, build, backups: &[] };
+        let all = Stage::new(&scene).calls();
+        die_at(&scene, 1 + (all as f64 * share) as u64);
+    }
+
+    #[test]
+    fn a_second_run_has_nothing_to_tell(tree in tree(), there in tree()) {
+        let stage = Stage::empty();
+        for (top, tree) in [("src", &tree), ("dst", &there)] {
+            std::fs::create_dir(stage.top.join(top)).expect("scratch can be written");
+            for (at, (name, node)) in tree.iter().enumerate() {
+                node.make(&stage.top.join(top).join(name), at as u64);
+            }
+        }
+        stage.settle();
+        let options = ["-aH", "--delete", "-i"];
+        let first = stage.run(&options, None);
+        prop_assert_eq!(first.exit, 0, "{}", first.stderr.escape_ascii());
+        let second = stage.run(&options, None);
+        prop_assert_eq!((second.exit, second.stdout.escape_ascii().to_string()), (0, String::new()));
+        prop_assert_eq!(stage.differs(&["--delete"], &stage.top.join("src"), "dst"), "");
+    }
+}
+
+/// Dies at the first call, the second, and so on, until a run is too short to die.
+#[track_caller]
+fn every_call(scene: &Scene) {
+    let mut n = 1;
+    while die_at(scene, n) {
+        n += 1;
+    }
+    if n == 1 {
+        tell_skip("faults", "the program under test is a release build, which cannot be told to die");
+    }
+}
+
+/// Runs the scene and dies at the n-th call; `false`: the run ended before that.
+fn die_at(scene: &Scene, n: u64) -> bool {
+    let stage = Stage::new(scene);
+    let before = files(&stage.top.join("dst"));
+    let broken = stage.run(scene.options, Some(n));
+    if broken.exit != KILLED {
+        assert_eq!(broken.exit, 0, "{}", broken.stderr.escape_ascii());
+        return false;
+    }
+    let new = files(&stage.top.join("src"));
+    for (path, content) in files(&stage.top.join("dst")) {
+        let name = path.file_name().expect("a file has a name").to_string_lossy();
+        let original =
+            scene.backups.iter().find_map(|end| name.strip_suffix(end)).map(|name| path.with_file_name(name));
+        let old = before.get(&path).or(original.and_then(|original| before.get(&original)));
+        let is_whole = old == Some(&content) || new.get(&path) == Some(&content);
+        assert!(is_whole || is_temp(&name), "killed at call {n}: {} is neither old nor new", path.display());
+    }
+    let after = stage.run(scene.options, None);
+    assert_eq!(after.exit, 0, "killed at call {n}, then: {}", after.stderr.escape_ascii());
+    let twin = Stage::new(scene);
+    let by_rsync = twin.run_program(oracle::rsync(), scene.options, &[]);
+    assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
+    // Directories that the source does not have get the time of the day.
+    for tree in ["dst", "old"].into_iter().filter(|tree| twin.top.join(tree).is_dir()) {
+        let differs = stage.differs(&["-O", "--delete"], &twin.top.join(tree), tree);
+        assert_eq!(differs, "", "killed at call {n}, run again: {tree} is not as rsync leaves it");
+    }
+    // Backups in place leave the times of directories alone, see rsync(1) on --backup.
+    let options: &[&str] = if scene.backups.is_empty() { &[] } else { &["-O"] };
+    let differs = stage.differs(options, &stage.top.join("src"), "dst");
+    assert_eq!(differs, "", "killed at call {n}, run again: the source is not all there");
+    true
+}
+
+/// Tells whether a name is that of a temp file: `.name.XXXXXX`.
+fn is_temp(name: &str) -> bool {
+    let end = name.rsplit('.').next().unwrap_or_default();
+    name.starts_with('.') && end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+/// A scratch directory with the trees of a scene.
+struct Stage {
+    top: PathBuf,
+    surroundings: Surroundings,
+    /// Removes it.
+    _dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn empty() -> Stage {
+        let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        let top = dir.path().to_owned();
+        let surroundings =
+            Surroundings { who: Who::Current, home: top.clone(), umask: 0o022, stdin: Vec::new(), env: Vec::new() };
+        Stage { top, surroundings, _dir: dir }
+    }
+
+    fn new(scene: &Scene) -> Stage {
+        let stage = Stage::empty();
+        (scene.build)(&stage.top);
+        stage.settle();
+        stage
+    }
+
+    /// Gives all that is no file one time in each tree, so that trees made one after the other are the same.
+    fn settle(&self) {
+        for (tree, day) in [("src", 8), ("dst", 3)] {
+            settle(&self.top.join(tree), day);
+        }
+    }
+
+    fn run(&self, options: &[&str], kill_at: Option<u64>) -> Output {
+        let env: Vec<_> = kill_at.map(|n| ("SPARSYNC_KILL_AT", n.to_string())).into_iter().collect();
+        self.run_program(oracle::under_test(), options, &env)
+    }
+
+    fn run_program(&self, program: &Path, options: &[&str], env: &[(&str, String)]) -> Output {
+        let mut surroundings = self.surroundings.clone();
+        surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        let argv: Vec<_> = options.iter().chain(&["src/", "dst/"]).map(|arg| arg.as_bytes().to_vec()).collect();
+        run(program, &argv, &self.top, &surroundings)
+    }
+
+    /// How many calls the whole run makes.
+    fn calls(&self) -> u64 {
+        let profile = self.run_program(oracle::under_test(), &["-a"], &[("SPARSYNC_PROFILE", "1".to_owned())]);
+        let text = String::from_utf8_lossy(&profile.stderr).into_owned();
+        text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// What rsync would still do to make the tree `found` like `wanted`.
+    fn differs(&self, options: &[&str], wanted: &Path, found: &str) -> String {
+        let options = ["-aHnic", "--modify-window=-1"].iter().chain(options);
+        let mut argv: Vec<_> = options.map(|option| option.as_bytes().to_vec()).collect();
+        for tree in [wanted, &self.top.join(found)] {
+            argv.push([tree.as_os_str().as_encoded_bytes(), b"/"].concat());
+        }
+        let output = run(oracle::rsync(), &argv, &self.top, &self.surroundings);
+        assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
+        output.stdout.escape_ascii().to_string().replace("\\n", "\n")
+    }
+}
+
+/// The files of a tree and what is in them; symlinks and fifos count by their kind.
+fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![PathBuf::new()];
+    while let Some(dir) = dirs.pop() {
+        let Ok(entries) = std::fs::read_dir(top.join(&dir)) else { continue };
+        for entry in entries {
+            let entry = entry.expect("scratch can be read");
+            let (path, kind) = (dir.join(entry.file_name()), entry.file_type().expect("it has a type"));
+            let content = if kind.is_dir() {
+                dirs.push(path);
+                continue;
+            } else if kind.is_file() {
+                std::fs::read(entry.path()).expect("scratch can be read")
+            } else if kind.is_symlink() {
+                let target = std::fs::read_link(entry.path()).expect("scratch can be read");
+                [b"-> ", target.as_os_str().as_encoded_bytes()].concat()
+            } else {
+                entry.metadata().expect("it is there").mode().to_string().into_bytes()
+            };
+            found.insert(path, content);
+        }
+    }
+    found
+}
+
+/// Writes a file with its parents; `time` is in days since 1970.
+fn write(path: &Path, text: &str, time: u64) {
+    std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
+    std::fs::write(path, text).expect("scratch can be written");
+    let file = std::fs::File::options().append(true).open(path).expect("it was just written");
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(time * 86_400)).expect("its time can be set");
+}
+
+/// Gives all below `path` that is no file one time, in days since 1970.
+fn settle(path: &Path, day: i64) {
+    let Ok(meta) = path.symlink_metadata() else { return };
+    if meta.is_dir() {
+        for entry in std::fs::read_dir(path).expect("scratch can be read") {
+            settle(&entry.expect("scratch can be read").path(), day);
+        }
+    }
+    if !meta.is_file() {
+        let time = rustix::fs::Timespec { tv_sec: day * 86_400, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).expect("its time can be set");
+    }
+}
+
+/// One of everything; `version` is in the content and the times.
+fn source(src: &Path, version: u64) {
+    let text = |name: &str| format!("{name} version {version}\n");
+    write(&src.join("a"), &text("a"), version);
+    write(&src.join("empty"), "", version);
+    write(&src.join("large"), &text("large").repeat(20_000), version);
+    write(&src.join("dir/b"), &text("b"), version);
+    write(&src.join("dir/deep/c"), &text("c"), version);
+    symlink(format!("to{version}"), src.join("dir/link")).expect("scratch takes symlinks");
+    write(&src.join("first"), &text("group"), version);
+    std::fs::hard_link(src.join("first"), src.join("second")).expect("scratch takes hard links");
+    rustix::fs::mknodat(rustix::fs::CWD, src.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("scratch takes fifos");
+}
+
+/// A destination that has an older version of all, and more.
+fn both(top: &Path) {
+    source(&top.join("src"), 2);
+    source(&top.join("dst"), 1);
+    write(&top.join("dst/extra"), "extra", 1);
+    write(&top.join("dst/gone/deep/x"), "x", 1);
+    // What changes its kind.
+    write(&top.join("src/was_link"), "a file now", 2);
+    symlink("somewhere", top.join("dst/was_link")).expect("scratch takes symlinks");
+    write(&top.join("dst/dir/was_file"), "a file once", 1);
+    symlink("elsewhere", top.join("src/dir/was_file")).expect("scratch takes symlinks");
+}
+
+/// Something in a random tree.
+#[derive(Clone, Debug)]
+enum Node {
+    File { text: String, mode: u32, time: u64 },
+    Link { target: String },
+    Fifo,
+}
+
+impl Node {
+    fn make(&self, path: &Path, at: u64) {
+        std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
+        match self {
+            Node::File { text, mode, time } => {
+                write(path, text, *time);
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(*mode);
+                std::fs::set_permissions(path, mode).expect("our own file");
+                // Now and then a second name.
+                if at.is_multiple_of(3) {
+                    let name = path.file_name().expect("it has a name").to_string_lossy();
+                    std::fs::hard_link(path, path.with_file_name(format!("{name}=")))
+                        .expect("scratch takes hard links");
+                }
+            }
+            Node::Link { target } => symlink(target, path).expect("scratch takes symlinks"),
+            Node::Fifo => {
+                rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+                    .expect("scratch takes fifos");
+            }
+        }
+    }
+}
+
+/// Names to nodes. Names of directories and of others differ, so that every tree can be made.
+fn tree() -> impl Strategy<Value = BTreeMap<String, Node>> {
+    let node = prop_oneof![
+        4 => ("[ab]{0,3}", prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o4711)], 1..4u64)
+            .prop_map(|(text, mode, time)| Node::File { text, mode, time }),
+        1 => "[ab/.]{1,4}".prop_map(|target| Node::Link { target }),
+        1 => Just(Node::Fifo),
+    ];
+    proptest::collection::btree_map("([DEÄ]/){0,3}[abc.~]{0,2}[xy]", node, 0..14)
+}
