@@ -83,7 +83,7 @@ fn pinned(calls: &Calls, exactly: Pins<'_>, at_most: Pins<'_>) {
 /// Calls for directories that every run makes.
 const PER_DIR: [(&str, u64, &str); 4] = [
     ("opendir", 3 * ALL_DIRS + OPERANDS, "each directory at the source and the destination, and to work in"),
-    ("getdents", 4 * ALL_DIRS, "its names and the end of them, on both sides"),
+    ("getdents", 4 * ALL_DIRS + OPERANDS, "its names and the end of them, on both sides; the operands once more"),
     ("seek", 2 * ALL_DIRS, "back to its beginning"),
     ("fstat", 3 * ALL_DIRS + OPERANDS, "directories that are open: their file system, owner, mode"),
 ];

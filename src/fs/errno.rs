@@ -12,6 +12,16 @@ pub fn cannot_link(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM))
 }
 
+/// A directory cannot be listed because it was opened to be searched only, or its owner forbids it.
+pub fn may_not_be_listed(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EBADF))
+}
+
+/// "Permission denied", said by us of something that was found closed before.
+pub fn denied() -> io::Error {
+    io::Error::from_raw_os_error(libc::EACCES)
+}
+
 /// "Not a directory", said by us of something that was looked at.
 pub fn not_a_directory() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTDIR)

@@ -236,7 +236,7 @@ impl Local<'_> {
 
     /// Whether a directory of the source has no entry that takes part.
     fn is_bare(&self, dir: &[u8]) -> bool {
-        use rustix::fd::AsFd;
+        use std::os::fd::AsFd;
         if self.options.select.recurse != Recurse::Full {
             return !dir.ends_with(b"/");
         }

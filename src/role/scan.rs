@@ -13,6 +13,7 @@ use crate::filter::{Chain, FilterError, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
+use crate::fs::errno;
 use crate::fs::read::{self, Incomplete, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
@@ -334,7 +335,7 @@ impl Walk<'_> {
                 (sub.ticket, sub.implied) = (known.ticket, known.implied);
             }
         }
-        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        let denied = errno::denied();
         let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
         if plan.dest_unseen && self.delete && plan.may_delete {
             plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(plan.path.as_bytes()), &denied));
@@ -589,8 +590,8 @@ impl Walk<'_> {
             Ok(complete) => complete,
             Err(error) => {
                 // Where nothing is deleted a list is not needed.
-                plan.dest_unseen |= self.delete && may_not_be_listed(&error);
-                if !may_not_be_listed(&error) {
+                plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
+                if !errno::may_not_be_listed(&error) {
                     let full = root.full(plan.path.as_bytes());
                     plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
                 }
@@ -890,11 +891,6 @@ impl Walk<'_> {
         }
         (below, implied)
     }
-}
-
-/// Whether listing failed because the directory was opened to be searched only, or its owner forbids it.
-fn may_not_be_listed(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EBADF))
 }
 
 /// The line for an entry of which the attributes could not be read.

@@ -12,8 +12,8 @@ use crate::fs::{read, root::Root};
 use crate::path::{self, RelPath};
 use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::scan::enter_dir;
-use rustix::fd::AsFd;
 use std::io;
+use std::os::fd::AsFd;
 
 /// Deletes entries of the destination, one at a time and in order, as far as the limit goes.
 pub struct Remover<'a> {
