@@ -185,7 +185,7 @@ synctest!(relative_cuts_at_slash_dot_slash, |w: World| {
     w.agree_paths(&["-aiR"], &["src/./d/y", "dst"]).says("d/y/z").never_says("src");
 });
 
-synctest!(relative_cuts_at_the_last_slash_dot_slash, |w: World| {
+synctest!(relative_cuts_at_the_first_slash_dot_slash, |w: World| {
     w.source("d/y/z").dest("");
     w.agree_paths(&["-aiR"], &["./src/./d/./y/z", "dst"]).exits(0);
 });

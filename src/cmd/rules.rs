@@ -111,9 +111,9 @@ pub fn files_from(env: &Env, from: &FilesFrom) -> Result<Vec<u8>, Error> {
         FilesFrom::File(file) => (sys::read_path(file, TEXT_MAX_BYTES), file),
     };
     text.map_err(|error| {
-        Error::new(
-            Exit::FileIo,
-            [b"rsync: [client] failed to open files-from file ", name, b": ", &errno_words(&error)].concat(),
-        )
+        // Without the number that other lines end in.
+        let words = errno_words(&error);
+        let words = words.iter().rposition(|&b| b == b'(').map_or(&words[..], |at| words[..at].trim_ascii_end());
+        Error::usage([b"rsync: failed to open files-from file ", name, b": ", words].concat())
     })
 }

@@ -158,7 +158,12 @@ impl<'a> Copier<'a> {
         loop {
             // A file system without SEEK_DATA answers with an error, and then all is read.
             at = match sys::next_data(from, at) {
-                Ok(Some(data)) => data,
+                Ok(Some(data)) => {
+                    if !how.fresh && data > at {
+                        sys::punch(to, at, data - at).map_err(CopyError::Write)?;
+                    }
+                    data
+                }
                 Ok(None) => break,
                 Err(_) => at,
             };
@@ -183,6 +188,9 @@ impl<'a> Copier<'a> {
             }
         }
         let len_bytes = sys::fstat(from).map_err(CopyError::Read)?.len_bytes.max(at);
+        if !how.fresh && len_bytes > at {
+            sys::punch(to, at, len_bytes - at).map_err(CopyError::Write)?;
+        }
         sys::truncate(to, len_bytes).map_err(CopyError::Write)?;
         Ok(len_bytes)
     }

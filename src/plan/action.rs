@@ -36,6 +36,8 @@ pub enum Reason {
     NonRegular,
     /// `--safe-links`, and the symlink leads outside.
     UnsafeLink,
+    /// `--append`, and the destination's is as long or longer.
+    NothingToAppend,
     /// A directory stands in its place and may not go; it was told already.
     InTheWay,
 }

@@ -30,6 +30,8 @@ pub struct Policy {
     pub check: Check,
     /// Which attributes are kept.
     pub preserve: Preserve,
+    /// `--append`: what is not shorter at the destination is not transferred.
+    pub append: bool,
     /// `--max-size`
     pub max_size_bytes: Option<u64>,
     /// `--min-size`
@@ -107,6 +109,11 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
         Kind::File => match (quick_check(source, dest, &policy.check), same_content) {
             (Sameness::Same, _) | (Sameness::AskDigest, Some(true)) => adjust,
             (Sameness::AskDigest, None) => Action::AskDigest,
+            (Sameness::Differs, _) | (Sameness::AskDigest, Some(false))
+                if policy.append && dest.len_bytes >= source.len_bytes =>
+            {
+                Action::Refuse(Reason::NothingToAppend)
+            }
             (Sameness::Differs, _) | (Sameness::AskDigest, Some(false)) => Action::Transfer(
                 attributes
                     .with(Changes::CHECKSUM, policy.check.mode == CheckMode::Digest)

@@ -251,6 +251,9 @@ impl<'a> Generator<'a> {
         self.context.go_on()?;
         let delayed = std::mem::take(&mut *self.context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
         late::place_delayed(self.context, delayed, self.context.staging_name(), &mut self.head);
+        let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
+        again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
+        self.head.extend(again.into_iter().map(|(_, event)| event));
         for (_, dir, path, is_dir, chain, last) in std::mem::take(&mut self.delayed).into_iter() {
             if !self.may_delete() {
                 break;
@@ -535,7 +538,7 @@ impl<'a> Generator<'a> {
         }
         let told = self.context.wants.unchanged || (self.context.wants.items && !changes.is_none());
         let mut item = told.then(|| Event::Item(job.item(update, changes)));
-        if sub.implied && !is_new && self.context.options.select.no_implied_dirs {
+        if sub.implied && self.context.options.select.no_implied_dirs {
             item = None;
         }
         if sub.step.decision.in_the_way == InTheWay::Other && !self.clear_for_dir(spot, &path) {
@@ -602,8 +605,13 @@ impl<'a> Generator<'a> {
         let full = self.context.full(path.as_bytes());
         let is_new = there.is_none();
         let around = spot.passes_on();
+        let bare = sub.implied && self.context.options.select.no_implied_dirs;
         if is_new {
-            match sys::mkdir(parent.fd(), name, self.dir_mode(source, None, around) & 0o777 | 0o700) {
+            let mode = match bare {
+                true => 0o777 & !self.context.umask,
+                false => self.dir_mode(source, None, around) & 0o777 | 0o700,
+            };
+            match sys::mkdir(parent.fd(), name, mode) {
                 Ok(()) => spot.last.touch(),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
@@ -615,7 +623,6 @@ impl<'a> Generator<'a> {
                 }
             }
         }
-        let bare = sub.implied && self.context.options.select.no_implied_dirs;
         let followed = self.context.policy.preserve.keep_dirlinks && !is_new;
         let open = |to_search: bool| match (followed, to_search) {
             (true, true) => self.context.dest.expect("not dry").open_dir_to_search(path),

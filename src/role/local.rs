@@ -1,5 +1,6 @@
 //! Both trees are here: walks them, decides, applies; nothing is ever told to a peer.
 
+use super::apply::remove::BackupDir;
 use super::apply::{self, Context, Outcome, file};
 use super::generator::{Batch, Generator};
 use super::scan::alternate::Alternate;
@@ -274,6 +275,7 @@ impl Local<'_> {
             reporter.tell(&Event::Problem(Problem::said(name.line(), Weight::Warning)));
         }
         let policy = Policy {
+            append: options.place.append.is_some(),
             check: options.check,
             max_size_bytes: options.select.max_size_bytes,
             min_size_bytes: options.select.min_size_bytes,
@@ -378,20 +380,22 @@ impl Local<'_> {
             (entry, there)
         });
         let opening = self.opening(to);
-        let backup_root = self.backup_root(&to.path)?;
+        let backup = self.backup_dir(&to.path)?;
         let temp_dir = self.temp_dir(&to.path)?;
         let abilities = Abilities::default();
         let delayed = Mutex::new(Vec::new());
         let throttle = options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, self.stop));
         let throttle_call = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
+        let again = Mutex::new(Vec::new());
         let late = Arc::new(apply::late::LateNotes::default());
         let context = Context {
             late: &late,
+            again: &again,
             options,
             policy,
             dest: to.root.as_ref(),
             dest_path: &to.path,
-            backup_root: backup_root.as_ref(),
+            backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
             umask: self.umask,
             is_super,
@@ -530,21 +534,17 @@ impl Local<'_> {
         found
     }
 
-    fn backup_root(&self, dest: &[u8]) -> Result<Option<Root>, Error> {
+    fn backup_dir(&self, dest: &[u8]) -> Result<Option<BackupDir>, Error> {
         let Some(dir) = self.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
             return Ok(None);
         };
-        if self.options.dry_run {
-            return Ok(None);
-        }
         let path = source::absolute(dest, dir);
-        let opened = apply::remove::make_path(&path, 0o777 & !self.umask).and_then(|()| sys::open_dir_path(&path));
-        match opened {
-            Ok(fd) => Ok(Some(Root::new(Dir::new(fd), path, Follow::Never))),
-            Err(error) => {
-                let problem = Problem::failed(Voice::MainReceiver, "mkdir", &path, &error);
-                Err(Error::new(Exit::FileIo, problem.line).by("Receiver"))
+        match sys::stat_path(&path, true) {
+            Ok(stat) if Kind::of_mode(stat.mode) != Some(Kind::Dir) => {
+                let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
+                Err(Error::new(Exit::Usage, line).by("Receiver"))
             }
+            _ => Ok(Some(BackupDir::new(path, 0o777 & !self.umask))),
         }
     }
 

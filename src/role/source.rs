@@ -149,6 +149,7 @@ impl<'a> Gatherer<'a> {
                 };
                 if inner.is_empty() {
                     self.insert(&base, &cleaned, content);
+                    self.imply_top(&base, name);
                 } else {
                     let shown = path::join(&shown, inner);
                     let inner_base = self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown)?;
@@ -237,7 +238,7 @@ impl<'a> Gatherer<'a> {
             return Ok(());
         }
         if is_dir && self.select.recurse == Recurse::No {
-            self.out.notes.push([b"skipping directory ", arg].concat());
+            self.out.notes.push([b"skipping directory ", name].concat());
             return Ok(());
         }
         let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
@@ -345,7 +346,21 @@ impl<'a> Gatherer<'a> {
             }
         };
         self.insert(&base, &parts, content);
+        self.imply_top(&base, arg);
         Ok(())
+    }
+
+    /// A name that begins with `./` and has no other marker brings the root's own attributes with it.
+    fn imply_top(&mut self, base: &Arc<Base>, name: &[u8]) {
+        let is_said = name.starts_with(b"./") && name.len() > 2 && find_marker(name).is_none();
+        if !is_said || self.select.no_implied_dirs {
+            return;
+        }
+        if self.select.recurse == Recurse::No {
+            self.out.notes.push(b"skipping directory .".to_vec());
+        } else if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
+            self.out.top.get_or_insert((stat, base.clone()));
+        }
     }
 
     /// Puts a path of elements below a base into the tree.
@@ -416,9 +431,9 @@ fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
     base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
 }
 
-/// Where the last `/./` (or a leading `./`, or a final `/.`) marks the beginning of what `-R` keeps.
+/// Where the first `/./` marks the beginning of what `-R` keeps.
 fn find_marker(arg: &[u8]) -> Option<usize> {
-    arg.windows(3).rposition(|window| window == b"/./")
+    arg.windows(3).position(|window| window == b"/./")
 }
 
 /// The elements of a path, without empty ones and dots, `..` resolved and clamped; and whether its
@@ -460,7 +475,7 @@ fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
 pub fn listed_names(text: &[u8], from0: bool) -> Vec<Vec<u8>> {
     let separator = |&b: &u8| if from0 { b == 0 } else { matches!(b, b'\n' | b'\r' | 0) };
     text.split(separator)
-        .filter(|name| !name.is_empty() && (from0 || !matches!(name[0], b'#' | b';')))
+        .filter(|name| !name.is_empty() && !matches!(name[0], b'#' | b';'))
         .map(<[u8]>::to_vec)
         .collect()
 }
@@ -489,14 +504,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_marker_counts() {
-        assert_eq!(find_marker(b"/a/./b/./c"), Some(6));
+    fn the_first_marker_counts() {
+        assert_eq!(find_marker(b"/a/./b/./c"), Some(2));
         assert_eq!(find_marker(b"a/b"), None);
     }
 
     #[test]
-    fn lists_have_comments_unless_they_are_nul_separated() {
+    fn lists_have_comments_also_where_they_are_nul_separated() {
         assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false), [b"a".to_vec(), b"d".to_vec()]);
-        assert_eq!(listed_names(b"a\0#b\0", true), [b"a".to_vec(), b"#b".to_vec()]);
+        assert_eq!(listed_names(b"a\0#b\0c\nd", true), [b"a".to_vec(), b"c\nd".to_vec()]);
     }
 }

@@ -238,6 +238,11 @@ impl Touch<'_, '_> {
     }
 }
 
+/// What a file whose data came a moment ago still lacks: its time.
+pub fn left_as_new(context: &Context<'_>, source: &Entry) -> Changes {
+    Changes::NONE.with(Changes::TIME, keeps_time(source.kind(), &context.policy.preserve))
+}
+
 /// Sets the permission bits of what `fd` is, or of `name` in it.
 pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     match name {

@@ -400,7 +400,7 @@ fn overwrite(
         // The file itself must stay, so its content is copied away.
         remove::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
-    let to = open_for_writing(dir, job.name(), there.mode)
+    let (to, opened_up) = open_for_writing(dir, job.name(), there.mode)
         .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "open", &full(), &error)))?;
     let mut start = 0;
     if let Some(append) = context.options.place.append {
@@ -414,9 +414,12 @@ fn overwrite(
                     .concat();
             out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
             if context.wants.items {
-                let mut item = job.item(Update::Received, Changes::NONE);
+                // The first attempt would have left it with the time of now.
+                let changes = attrs::left_as_new(context, job.source());
+                let mut item = job.item(Update::Received, changes);
                 item.transfer = true;
-                out.events.push(Event::Item(item));
+                let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                again.push((job.path.clone(), Event::Item(item)));
             }
             start = 0;
         }
@@ -435,7 +438,8 @@ fn overwrite(
     }
     let mut problems = Vec::new();
     let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes() };
-    let has = Has::of(there, Changes::TIME | Changes::ATIME);
+    let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
+    has.mode = has.mode.filter(|_| !opened_up);
     attrs::finish(context, subject, job.source(), has, wanted_mode(context, job), &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
     if context.options.place.fsync {
@@ -444,14 +448,15 @@ fn overwrite(
     Ok(bytes)
 }
 
-/// Opens a file for writing in place, making it writable first where its mode forbids that to its owner.
-fn open_for_writing(dir: &Dir, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+/// Opens a file for writing in place, making it writable first where its mode forbids that to its owner;
+/// whether that was done.
+fn open_for_writing(dir: &Dir, name: &[u8], mode: u32) -> io::Result<(OwnedFd, bool)> {
     match sys::open_write(dir.fd(), name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && mode & 0o200 == 0 => {
             sys::chmod(dir.fd(), name, mode | 0o600)?;
-            sys::open_write(dir.fd(), name)
+            Ok((sys::open_write(dir.fd(), name)?, true))
         }
-        other => other,
+        other => Ok((other?, false)),
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Context<'a> {
     /// The destination's path, for messages.
     pub dest_path: &'a [u8],
     /// Where `--backup-dir` leads.
-    pub backup_root: Option<&'a Root>,
+    pub backup: Option<&'a remove::BackupDir>,
     /// Where `--temp-dir` leads.
     pub temp_dir: Option<&'a Dir>,
     /// The umask the process had when it started.
@@ -50,6 +50,8 @@ pub struct Context<'a> {
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Compares contents under `-c`: source directory and name, destination's.
     pub compare: &'a crate::role::scan::Compare<'a>,
+    /// Files that were transferred a second time, by path: told at the end.
+    pub again: &'a std::sync::Mutex<Vec<(RelPath, Event)>>,
     /// What the last touches share.
     pub late: &'a late::LateNotes,
     /// Files whose names wait for the end (`--delay-updates`).

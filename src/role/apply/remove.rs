@@ -14,6 +14,7 @@ use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::scan::enter_dir;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 /// Deletes entries of the destination, one at a time and in order, as far as the limit goes.
 pub struct Remover<'a> {
@@ -26,6 +27,30 @@ pub struct Remover<'a> {
     pub one_file_system: Option<u64>,
     /// Rules in a directory that was to go could not be read: the run ends.
     pub fatal: Option<Error>,
+}
+
+/// Where `--backup-dir` leads: made with the first backup, so that no walk meets an empty one.
+pub struct BackupDir {
+    path: Vec<u8>,
+    mode: u32,
+    root: Mutex<Option<Root>>,
+}
+
+impl BackupDir {
+    /// At an absolute path; `mode`: of the directories that are made.
+    pub fn new(path: Vec<u8>, mode: u32) -> BackupDir {
+        BackupDir { path, mode, root: Mutex::new(None) }
+    }
+
+    fn root(&self) -> io::Result<Root> {
+        let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        if root.is_none() {
+            make_path(&self.path, self.mode)?;
+            let dir = Dir::new(sys::open_dir_path(&self.path)?);
+            *root = Some(Root::new(dir, self.path.clone(), Follow::Never));
+        }
+        Ok(root.clone().expect("opened above"))
+    }
 }
 
 /// What became of something that was to be removed.
@@ -445,9 +470,9 @@ fn copy_across(context: &Context<'_>, dir: &Dir, name: &[u8], to: &Dir, backup_n
 pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Result<(Dir, Vec<u8>)> {
     let suffix = context.options.place.backup.as_ref().map_or(&b""[..], |backup| &backup.suffix);
     let name = [path.name(), suffix].concat();
-    Ok(match context.backup_root {
+    Ok(match context.backup {
         None => (dir.clone(), name),
-        Some(root) => (backup_parent(context, root, &path.parent().unwrap_or_default())?, name),
+        Some(backup) => (backup_parent(context, &backup.root()?, &path.parent().unwrap_or_default())?, name),
     })
 }
 
