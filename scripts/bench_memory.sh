@@ -1,0 +1,63 @@
+#!/bin/bash
+# Measures peak memory: a million files in 10,000 directories, and a million in one; first copy, then no change.
+#
+#   scripts/bench_memory.sh
+#   FILES=100000 BENCH_DIR=/dev/shm scripts/bench_memory.sh
+#
+#   FILES       how many files (1000000), empty ones: what is held per entry does not depend on their content
+#   PER_DIR     files in each directory of the first shape (100)
+#   SHAPES      wide (many directories) and flat (one)
+#   ARGS        options (-a --delete); SPARSYNC, RSYNC: the programs; RSYNC= leaves rsync out
+#   BENCH_DIR   where the trees go (the temporary directory); it needs 2 * FILES inodes
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+
+FILES=${FILES:-1000000}
+PER_DIR=${PER_DIR:-100}
+SHAPES=${SHAPES:-wide flat}
+read -ra ARGS <<<"${ARGS:--a --delete}"
+RSYNC=${RSYNC-rsync}
+if [ ! -x /usr/bin/time ]; then
+    echo "bench_memory.sh: needs /usr/bin/time (Debian: apt-get install time)" >&2
+    exit 1
+fi
+if [ -z "${SPARSYNC-}" ]; then
+    cargo build --release --locked --quiet
+    SPARSYNC=${CARGO_TARGET_DIR:-target}/release/sparsync
+fi
+SPARSYNC=$(realpath "$SPARSYNC")
+
+work=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/sparsync-bench.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+build() { # shape
+    mkdir "$work/src"
+    perl -e '
+        my ($top, $files, $per_dir) = @ARGV;
+        my $dir = $top;
+        for my $n (0 .. $files - 1) {
+            if ($per_dir && $n % $per_dir == 0) { $dir = "$top/dir_" . int($n / $per_dir); mkdir $dir; }
+            open(my $f, ">", "$dir/file_$n") or die "$dir/file_$n: $!"; close $f;
+        }' "$work/src" "$FILES" "$([ "$1" = wide ] && echo "$PER_DIR" || echo 0)"
+}
+
+# Peak memory of the largest process in MiB, and seconds.
+measure() { # program
+    /usr/bin/time -v -o "$work/report" "$1" "${ARGS[@]}" "$work/src/" "$work/dst/"
+    awk -F': ' '/Maximum resident/ { kib = $2 } /Elapsed/ { n = split($2, t, ":"); s = t[n] + 60 * t[n - 1] + (n > 2 ? 3600 * t[1] : 0) }
+                END { printf "%.1f | %.1f", kib / 1024, s }' "$work/report"
+}
+
+printf '%s files; %s; %s\n\n| shape | phase | program | peak MiB | s |\n|---|---|---|--:|--:|\n' "$FILES" "${ARGS[*]}" "$(stat -f -c %T "$work")"
+for shape in $SHAPES; do
+    build "$shape"
+    for program in "$SPARSYNC" ${RSYNC:+"$RSYNC"}; do
+        for phase in first none; do
+            printf '| %s | %s | %s | %s |\n' "$shape" "$phase" "$(basename "$program")" "$(measure "$program")"
+        done
+        rm -rf "$work/dst"
+    done
+    rm -rf "$work/src"
+done
