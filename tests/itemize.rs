@@ -153,6 +153,11 @@ synctest!(progress_of_the_whole, |w: World| {
     w.agree(&["-a", "--info=progress2", "--no-inc-recursive"]).exits(0);
 });
 
+synctest!(progress_loses_no_error, |w: World| {
+    w.source("a->nowhere big*3000000").dest("");
+    w.no_dry_run().agree(&["-aL", "--progress"]).exits(23);
+});
+
 synctest!(progress_before_the_line, |w: World| {
     w.source("a= b=text").dest("");
     w.agree(&["-a", "--progress", "--no-inc-recursive", "--out-format=%n %b"]).exits(0);

@@ -1,6 +1,6 @@
 //! What a run counted, and the exit that it earned.
 
-use super::event::Weight;
+use super::event::{Event, Weight};
 use crate::exit::Exit;
 use crate::flist::Kind;
 
@@ -107,6 +107,21 @@ impl Tally {
         self.transferred += 1;
         self.transferred_bytes += len_bytes;
         self.literal_bytes += literal_bytes;
+    }
+
+    /// Counts what is told.
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Problem(problem) => self.problem(problem.weight),
+            Event::Deleted { kind, .. } => self.deleted.add(*kind),
+            Event::Item(_)
+            | Event::Note(_)
+            | Event::Missing(_)
+            | Event::Progress { .. }
+            | Event::Begin(_)
+            | Event::Checked(_)
+            | Event::Listed { .. } => {}
+        }
     }
 
     /// Counts a problem.

@@ -410,28 +410,16 @@ impl Local<'_> {
         let total = Mutex::new(std::mem::take(tally));
         let fatal: Mutex<Option<Error>> = Mutex::new(None);
         let order = InOrder::new(|events: Vec<Event>| {
-            events.iter().for_each(|event| reporter.tell(event));
+            for event in &events {
+                total.lock().unwrap_or_else(PoisonError::into_inner).event(event);
+                reporter.tell(event);
+            }
             if reporter.lines_are_lost() {
                 self.stop.store(true, Ordering::Relaxed);
             }
         });
         let done = |number: u64, out: Outcome<'_>| {
-            let mut sum = total.lock().unwrap_or_else(PoisonError::into_inner);
-            sum.merge(&out.tally);
-            for event in &out.events {
-                match event {
-                    Event::Problem(problem) => sum.problem(problem.weight),
-                    Event::Deleted { kind, .. } => sum.deleted.add(*kind),
-                    Event::Item(_)
-                    | Event::Note(_)
-                    | Event::Missing(_)
-                    | Event::Progress { .. }
-                    | Event::Begin(_)
-                    | Event::Checked(_)
-                    | Event::Listed { .. } => {}
-                }
-            }
-            drop(sum);
+            total.lock().unwrap_or_else(PoisonError::into_inner).merge(&out.tally);
             if let Some(error) = out.fatal {
                 self.stop.store(true, Ordering::Relaxed);
                 fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -466,10 +454,7 @@ impl Local<'_> {
                                     false
                                 }
                             };
-                            let mut out = Outcome::default();
-                            if context.wants.progress {
-                                out.live = Some(&live);
-                            }
+                            let mut out = Outcome { live: Some(&live), ..Outcome::default() };
                             batch.carry_out(&context, &mut hands, &mut out);
                             done(number, out);
                         }
@@ -493,8 +478,8 @@ impl Local<'_> {
                 generator.finish()
             }
         });
-        let mut sum = total.into_inner().unwrap_or_else(PoisonError::into_inner);
         drop(order);
+        let mut sum = total.into_inner().unwrap_or_else(PoisonError::into_inner);
         for problem in std::mem::take(&mut *late.problems.lock().unwrap_or_else(PoisonError::into_inner)) {
             sum.problem(problem.weight);
             reporter.tell(&Event::Problem(problem));

@@ -21,6 +21,9 @@ use crate::role::scan::alternate::Hit;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// A file of this length is told of before its data moves, if it is its turn.
+const LIVE_BYTES: u64 = 1 << 20;
+
 /// What one thread works with.
 #[derive(Default)]
 pub struct Hands {
@@ -96,6 +99,9 @@ pub fn transfer(
     }
     if context.wants.begin {
         out.events.push(Event::Begin(item.name.clone()));
+    }
+    if let Some(live) = out.live.filter(|_| item.len_bytes >= LIVE_BYTES) {
+        live(&mut out.events);
     }
     match place_content(context, hands, job, from.as_fd(), out) {
         Ok(bytes) => {
@@ -483,7 +489,7 @@ fn copy_content(
             wait(bytes);
         }
         done += bytes;
-        if let (Some(live), true) = (live, done < len_bytes) {
+        if let (Some(live), true) = (live, context.wants.progress && done < len_bytes) {
             events.push(Event::Progress { done_bytes: done, len_bytes });
             if !live(events) {
                 events.pop();
