@@ -155,7 +155,7 @@ synctest!(progress_of_the_whole, |w: World| {
 
 synctest!(progress_loses_no_error, |w: World| {
     w.source("a->nowhere big*3000000").dest("");
-    w.no_dry_run().agree(&["-aL", "--progress"]).exits(23);
+    w.no_dry_run().agree(&["-aL", "--progress", "--bwlimit=100m"]).exits(23);
 });
 
 synctest!(progress_before_the_line, |w: World| {

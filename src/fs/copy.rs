@@ -116,11 +116,11 @@ impl<'a> Copier<'a> {
     fn copy_in_kernel(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<Option<u64>, CopyError> {
         let mut copied = 0;
         loop {
-            match sys::copy_range(from, to, STEP_BYTES) {
+            let n = match sys::copy_range(from, to, STEP_BYTES) {
                 // Some file systems (proc, fuse) say 0 for files that can be read.
                 Ok(0) if copied == 0 => return Ok(None),
                 Ok(0) => return Ok(Some(copied)),
-                Ok(n) => copied += n as u64,
+                Ok(n) => n as u64,
                 Err(error) if copied == 0 && cannot_copy_range(&error) => {
                     self.abilities.no_copy_range.store(true, Ordering::Relaxed);
                     return Ok(None);
@@ -128,8 +128,9 @@ impl<'a> Copier<'a> {
                 // Which side failed the kernel does not say; only writing meets a full disk.
                 Err(error) if error.raw_os_error() == Some(libc::EIO) => return Err(CopyError::Read(error)),
                 Err(error) => return Err(CopyError::Write(error)),
-            }
-            if !(self.step)(STEP_BYTES as u64) {
+            };
+            copied += n;
+            if !(self.step)(n) {
                 return Err(CopyError::Stopped);
             }
         }
