@@ -12,7 +12,7 @@ use super::scan::{DirPlan, NONE, Scanner, Step, SubDir, Ticket, enter_dir};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
-use crate::flist::{Entry, Kind};
+use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::options::{AltKind, When};
@@ -136,6 +136,24 @@ struct LinkGroup {
     met: u32,
 }
 
+/// What a directory loses at the end (`--delete-delay`).
+struct DelayedDeletes {
+    path: RelPath,
+    /// Names, and whether they are directories; in the order in which they go.
+    extras: Vec<(Vec<u8>, bool)>,
+    chain: Option<Chain>,
+    last: Arc<LastTouch>,
+}
+
+/// A directory that is looked at again at the end (`--delete-after`).
+struct After {
+    path: RelPath,
+    /// The source's entries.
+    source: DirList,
+    may_delete: bool,
+    last: Arc<LastTouch>,
+}
+
 /// Goes through the plans in order.
 pub struct Generator<'a> {
     scanner: &'a Scanner<'a>,
@@ -153,9 +171,9 @@ pub struct Generator<'a> {
     io_error: bool,
     said_io_error: bool,
     /// `--delete-delay`
-    delayed: Vec<(RelPath, Dir, RelPath, bool, Option<Chain>, Arc<LastTouch>)>,
+    delayed: Vec<DelayedDeletes>,
     /// `--delete-after`
-    after: Vec<(Arc<DirPlan>, Arc<Spot>)>,
+    after: Vec<After>,
     links: BTreeMap<(u64, u64), LinkGroup>,
     links_expected: HashMap<(u64, u64), u32>,
     late: Arc<late::LateNotes>,
@@ -254,17 +272,22 @@ impl<'a> Generator<'a> {
         let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
         again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
         self.head.extend(again.into_iter().map(|(_, event)| event));
-        for (_, dir, path, is_dir, chain, last) in std::mem::take(&mut self.delayed).into_iter() {
+        for delayed in std::mem::take(&mut self.delayed) {
             if !self.may_delete() {
                 break;
             }
-            if self.remover.remove(&dir, &path, is_dir, chain.as_ref(), &mut self.head) == Removed::Gone {
-                last.touch();
+            let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&delayed.path)) else { continue };
+            for (name, is_dir) in &delayed.extras {
+                let path = delayed.path.join(name);
+                let removed = self.remover.remove(&dir, &path, *is_dir, delayed.chain.as_ref(), &mut self.head);
+                if removed == Removed::Gone {
+                    delayed.last.touch();
+                }
             }
         }
         let mut chains = HashMap::new();
-        for (plan, spot) in std::mem::take(&mut self.after) {
-            self.delete_after(&plan, &spot, &mut chains)?;
+        for after in std::mem::take(&mut self.after) {
+            self.delete_after(&after, &mut chains)?;
         }
         self.ask_remover()?;
         self.context.go_on()?;
@@ -295,10 +318,9 @@ impl<'a> Generator<'a> {
     }
 
     fn take(&mut self, ticket: Ticket) -> DirPlan {
-        match self.held.remove(&ticket) {
-            Some(plan) => plan,
-            None => self.scanner.take(ticket),
-        }
+        let mut plan = self.held.remove(&ticket).unwrap_or_else(|| self.scanner.take(ticket));
+        plan.take_up(self.scanner.walk());
+        plan
     }
 
     /// Takes every plan before anything is done, for options that need the whole list.
@@ -359,7 +381,7 @@ impl<'a> Generator<'a> {
                     chmod::Parent::default(),
                 );
                 let always = well && there.as_ref().is_none_or(|there| self.time_differs(source, there));
-                self.last_touch(None, (dest.dir(), b""), source, dest.path.clone(), always, late)
+                self.last_touch(None, RelPath::root(), source, dest.path.clone(), always, late)
             }
             _ => LastTouch::none(None, self.late.clone()),
         }
@@ -368,14 +390,15 @@ impl<'a> Generator<'a> {
     fn last_touch(
         &self,
         parent: Option<Arc<LastTouch>>,
-        at: (&Dir, &[u8]),
+        path: RelPath,
         source: &Entry,
         full: Vec<u8>,
         always: bool,
         mode: Option<u32>,
     ) -> Arc<LastTouch> {
         let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(source.mtime);
-        LastTouch::of(parent, at.0.clone(), at.1.to_vec(), full, mtime, always, mode, self.late.clone())
+        let Some(dest) = self.context.dest else { return LastTouch::none(parent, self.late.clone()) };
+        LastTouch::of(parent, late::Target { root: dest.clone(), path, full, mtime, always, mode }, self.late.clone())
     }
 
     fn time_differs(&self, source: &Entry, there: &Entry) -> bool {
@@ -456,7 +479,12 @@ impl<'a> Generator<'a> {
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
         if self.context.options.delete.when == Some(When::After) {
-            self.after.push((plan.clone(), spot.clone()));
+            self.after.push(After {
+                path: spot.path.clone(),
+                source: plan.source.clone(),
+                may_delete: plan.may_delete,
+                last: spot.last.clone(),
+            });
         }
         Ok(Frame { plan, spot, next: 0 })
     }
@@ -647,7 +675,7 @@ impl<'a> Generator<'a> {
         }
         if is_new {
             let late = self.finish_new_dir(&dir, source, path, around);
-            let last = self.last_touch(Some(spot.last.clone()), (&dir, b""), source, full, true, late);
+            let last = self.last_touch(Some(spot.last.clone()), path.clone(), source, full, true, late);
             return Ok((Some(Some(dir)), last));
         }
         // What may not be listed can only be changed by its name.
@@ -657,7 +685,7 @@ impl<'a> Generator<'a> {
             dir = readable;
         }
         let always = well && changes.has(Changes::TIME);
-        let last = self.last_touch(Some(spot.last.clone()), (&at.0, at.1), source, full, always, late);
+        let last = self.last_touch(Some(spot.last.clone()), path.clone(), source, full, always, late);
         Ok((Some(Some(dir)), last))
     }
 
@@ -699,25 +727,22 @@ impl<'a> Generator<'a> {
         if !self.may_delete() {
             return;
         }
-        for &extra in plan.extras.iter().rev() {
-            let entry = &plan.dest.entries[extra as usize];
+        let extra = |&at: &u32| &plan.dest.entries[at as usize];
+        if when == Some(When::Delay) {
+            let extras =
+                plan.extras.iter().rev().map(extra).map(|entry| (plan.dest.name(entry).to_vec(), entry.is_dir()));
+            let extras: Vec<_> = extras.collect();
+            if !extras.is_empty() {
+                let (path, chain, last) = (spot.path.clone(), plan.receiver_chain.clone(), spot.last.clone());
+                self.delayed.push(DelayedDeletes { path, extras, chain, last });
+            }
+            return;
+        }
+        for entry in plan.extras.iter().rev().map(extra) {
             let path = spot.path.join(plan.dest.name(entry));
-            if when == Some(When::Delay) {
-                let delayed = (
-                    spot.path.clone(),
-                    dir.clone(),
-                    path,
-                    entry.is_dir(),
-                    plan.receiver_chain.clone(),
-                    spot.last.clone(),
-                );
-                self.delayed.push(delayed);
-            } else {
-                if self.remover.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head)
-                    == Removed::Gone
-                {
-                    spot.last.touch();
-                }
+            let removed = self.remover.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), &mut self.head);
+            if removed == Removed::Gone {
+                spot.last.touch();
             }
         }
     }
@@ -729,8 +754,12 @@ impl<'a> Generator<'a> {
         let mut tickets = vec![root];
         let mut order = Vec::new();
         while let Some(ticket) = tickets.pop() {
-            let Some(plan) = self.held.remove(&ticket) else { continue };
+            let Some(mut plan) = self.held.remove(&ticket) else { continue };
             tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            let deletes = plan.may_delete && !plan.extras.is_empty();
+            if deletes {
+                plan.take_up(self.scanner.walk());
+            }
             if plan.may_delete
                 && self.may_delete()
                 && let Some(dir) = plan.dest_dir.as_ref()
@@ -745,6 +774,9 @@ impl<'a> Generator<'a> {
                 if any && let Ok(stat) = sys::fstat(dir.fd()) {
                     changed.insert(ticket, stat.mtime);
                 }
+            }
+            if deletes {
+                plan.park();
             }
             order.push(ticket);
             self.held.insert(ticket, plan);
@@ -776,30 +808,25 @@ impl<'a> Generator<'a> {
 
     /// Lists the directory anew, with the rules that its own and its parents' files say now, and
     /// deletes. `chains`: the rules in force in the directories before it.
-    fn delete_after(
-        &mut self,
-        plan: &DirPlan,
-        spot: &Arc<Spot>,
-        chains: &mut HashMap<RelPath, Chain>,
-    ) -> Result<(), Error> {
-        let Some(dir) = &spot.dir else { return Ok(()) };
-        let above = plan.path.parent().and_then(|parent| chains.get(&parent));
+    fn delete_after(&mut self, after: &After, chains: &mut HashMap<RelPath, Chain>) -> Result<(), Error> {
+        let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&after.path)) else { return Ok(()) };
+        let above = after.path.parent().and_then(|parent| chains.get(&parent));
         let mut chain = above.unwrap_or(self.scanner.walk().receiver_chain).clone();
-        if chain.has_per_dir() && (plan.may_delete || !plan.path.is_root()) {
+        if chain.has_per_dir() && (after.may_delete || !after.path.is_root()) {
             if !chains.is_empty() {
                 chain = chain.for_further_source();
             }
-            chain = enter_dir(&chain, dir, &plan.path, "generator")?;
-            chains.insert(plan.path.clone(), chain.clone());
+            chain = enter_dir(&chain, &dir, &after.path, "generator")?;
+            chains.insert(after.path.clone(), chain.clone());
         }
-        if !plan.may_delete || !self.may_delete() {
+        if !after.may_delete || !self.may_delete() {
             return Ok(());
         }
-        let extras = self.scanner.walk().extras_now(plan, dir, &chain);
+        let extras = self.scanner.walk().extras_now(&after.path, &after.source, &dir, &chain);
         for (name, is_dir) in extras.iter().rev() {
-            let path = spot.path.join(name);
-            if self.remover.remove(dir, &path, *is_dir, Some(&chain), &mut self.head) == Removed::Gone {
-                spot.last.touch();
+            let path = after.path.join(name);
+            if self.remover.remove(&dir, &path, *is_dir, Some(&chain), &mut self.head) == Removed::Gone {
+                after.last.touch();
             }
         }
         Ok(())
@@ -860,7 +887,7 @@ impl<'a> Generator<'a> {
     /// one name only, is left as it is, or need not be there because of `--compare-dest`.
     fn link_group(&self, plan: &DirPlan, step: &Step) -> Option<(u64, u64)> {
         let alternate = self.context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
-        let elsewhere = || plan.hits.get(&step.source).is_some_and(|hit| hit.changes.is_none());
+        let elsewhere = || plan.is_elsewhere(step.source);
         if !self.context.policy.preserve.hard_links
             || matches!(step.decision.action, Action::Refuse(_))
             || (alternate == Some(AltKind::Compare) && elsewhere())

@@ -193,9 +193,61 @@ pub struct DirPlan {
     pub hits: HashMap<u32, Hit>,
     /// The name at the source of the one entry, if the destination calls it otherwise.
     pub renamed_from: Option<Vec<u8>>,
+    /// What was open, if it was let go.
+    parked: Option<Box<Parked>>,
+}
+
+/// What of a plan stands for the descriptors that it let go.
+#[derive(Debug)]
+struct Parked {
+    places: Vec<Option<(Arc<Base>, RelPath)>>,
+    dest: bool,
+    hits: Vec<(u32, plan::Changes, usize)>,
 }
 
 impl DirPlan {
+    /// Lets go of all descriptors: when the whole list is held there may be more directories than a process
+    /// may have open. [`DirPlan::take_up`] before anything is done.
+    pub fn park(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        let places = places.into_iter().map(|place| place.map(|place| (place.base, place.path))).collect();
+        let hits = self.hits.drain().map(|(at, hit)| (at, hit.changes, hit.tree)).collect();
+        self.parked = Some(Box::new(Parked { places, dest: self.dest_dir.take().is_some(), hits }));
+    }
+
+    /// Opens what [`DirPlan::park`] closed; a source that is gone by now is told.
+    pub fn take_up(&mut self, walk: &Walk<'_>) {
+        let Some(parked) = self.parked.take() else { return };
+        for place in parked.places {
+            let opened = place.map(|(base, path)| (base.root.open_dir(&path), base, path));
+            self.places.push(match opened {
+                Some((Ok(dir), base, path)) => Some(Place { dir, base, path }),
+                Some((Err(error), base, path)) => {
+                    let full = base.root.full(path.as_bytes());
+                    self.problems.push(Problem::failed(Voice::Sender, "opendir", &full, &error));
+                    None
+                }
+                None => None,
+            });
+        }
+        if let (true, Some(root)) = (parked.dest, walk.dest) {
+            self.dest_dir = root.open_dir(&self.path).ok();
+        }
+        let mut alternates = AltDirs::default();
+        for (at, changes, tree) in parked.hits {
+            if let Some(dir) = alternates.open(tree, &walk.alternates[tree].root, &self.path) {
+                self.hits.insert(at, Hit { dir, changes, tree });
+            }
+        }
+    }
+
+    /// Whether an alternate tree has the very thing for an entry of the source.
+    pub fn is_elsewhere(&self, source: u32) -> bool {
+        let parked = self.parked.iter().flat_map(|parked| &parked.hits).find(|hit| hit.0 == source);
+        let changes = self.hits.get(&source).map(|hit| hit.changes).or(parked.map(|hit| hit.1));
+        changes.is_some_and(plan::Changes::is_none)
+    }
+
     /// Whether nothing is in it: no entry that is no directory, and no directory that stayed.
     pub fn is_bare(&self) -> bool {
         self.subdirs.is_empty() && self.source.entries.iter().all(Entry::is_dir)
@@ -214,6 +266,16 @@ pub struct Place {
 }
 
 impl Place {
+    /// The same place without its descriptor, for what must wait in numbers.
+    pub fn parked(&self) -> Place {
+        Place { dir: self.base.root.dir().clone(), base: self.base.clone(), path: self.path.clone() }
+    }
+
+    /// A parked place with its directory open again.
+    pub fn reopened(&self) -> io::Result<Place> {
+        Ok(Place { dir: self.base.root.open_dir(&self.path)?, base: self.base.clone(), path: self.path.clone() })
+    }
+
     /// The absolute path of an entry, for messages.
     pub fn full(&self, name: &[u8]) -> Vec<u8> {
         self.base.root.full(&path::join(self.path.as_bytes(), name))
@@ -753,8 +815,8 @@ impl Walk<'_> {
 
     /// What only the destination has now, in order: names, and whether they are directories.
     /// `chain`: the receiver's rules in force here now.
-    pub fn extras_now(&self, plan: &DirPlan, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
-        let mut now = DirPlan { path: plan.path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
+    pub fn extras_now(&self, path: &RelPath, source: &DirList, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
+        let mut now = DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
         let mut list = DirList::default();
         let listed = read::names(dir, usize::MAX, |entry| {
             if let Some(is_dir) = entry.is_dir {
@@ -765,12 +827,12 @@ impl Walk<'_> {
             return Vec::new();
         }
         list.sort();
-        let mut full = plan.path.as_bytes().to_vec();
+        let mut full = path.as_bytes().to_vec();
         if !full.is_empty() {
             full.push(b'/');
         }
         let mut join = Join::default();
-        while let Some(pair) = join.next(&plan.source, &list, |at| list.entries[at].is_dir()) {
+        while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
             if let Pair::Dest(at) = pair {
                 self.judge_extra(&mut now, &list, at, &mut full, chain);
             }
@@ -1020,7 +1082,10 @@ impl<'a> Scanner<'a> {
             };
             state.begun += 1;
             drop(state);
-            let (plan, tasks) = self.walk.plan(task);
+            let (mut plan, tasks) = self.walk.plan(task);
+            if self.unbounded {
+                plan.park();
+            }
             state = self.lock();
             let plan = put_down(&mut state, plan, tasks);
             state.ready_entries += plan.source.len() + plan.dest.len();
@@ -1043,7 +1108,10 @@ impl<'a> Scanner<'a> {
                 let (_, task) = state.waiting.remove(at);
                 state.begun += 1;
                 drop(state);
-                let (plan, tasks) = self.walk.plan(task);
+                let (mut plan, tasks) = self.walk.plan(task);
+                if self.unbounded {
+                    plan.park();
+                }
                 let plan = put_down(&mut self.lock(), plan, tasks);
                 self.changed.notify_all();
                 return plan;

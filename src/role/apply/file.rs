@@ -148,9 +148,15 @@ pub struct Leaving {
     path: RelPath,
     kind: Kind,
     was: (u64, Time),
+    is_parked: bool,
 }
 
 impl Leaving {
+    /// The same without its descriptor, for what must wait in numbers.
+    fn parked(self) -> Leaving {
+        Leaving { place: self.place.parked(), is_parked: true, ..self }
+    }
+
     /// Removes it, if it is still what arrived, and not itself what is at the destination (`arrived`).
     pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), events: &mut Vec<Event>) {
         let skipped = |why: &str, path: &[u8]| {
@@ -160,7 +166,14 @@ impl Leaving {
         let failed = |what: &str, error: &io::Error| {
             Event::Problem(Problem::failed(Voice::Sender, what, &self.place.full(&self.name), error))
         };
-        match sys::stat(self.place.dir.fd(), &self.name, false) {
+        let place = match self.is_parked {
+            true => match self.place.reopened() {
+                Ok(place) => place,
+                Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
+            },
+            false => self.place.clone(),
+        };
+        match sys::stat(place.dir.fd(), &self.name, false) {
             Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
                 return events.push(skipped("for changed file: ", &self.place.full(&self.name)));
             }
@@ -172,7 +185,7 @@ impl Leaving {
             }
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
-        match sys::unlink(self.place.dir.fd(), &self.name) {
+        match sys::unlink(place.dir.fd(), &self.name) {
             Ok(()) if context.options.output.info.remove >= 1 => {
                 events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
             }
@@ -194,6 +207,7 @@ fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
     };
     let place = job.place().filter(|_| asked && !context.is_dry())?;
     Some(Leaving {
+        is_parked: false,
         place: place.clone(),
         name: job.source_name().to_vec(),
         path: job.path.clone(),
@@ -304,13 +318,10 @@ fn place_content(
     if let (Some(staging), true) = (&staging, place.delay_updates) {
         pending.place(staging, job.name()).map_err(|error| rename_failed(context, job, &error))?;
         let delayed = DelayedFile {
-            staging: staging.clone(),
-            dir: dir.clone(),
-            name: job.name().to_vec(),
             path: job.path.clone(),
             last: job.spot.last.clone(),
             replaces,
-            leaving: leaving(context, job),
+            leaving: leaving(context, job).map(Leaving::parked),
         };
         context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delayed);
         return Ok(bytes);
@@ -346,7 +357,7 @@ fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option
     })
 }
 
-fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+pub(super) fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     match sys::mkdir(dir.fd(), name, 0o700) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::flist::Time;
-use crate::fs::root::Dir;
+use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::report::event::{Event, Problem, Voice};
@@ -30,15 +30,21 @@ pub struct LastTouch {
     notes: Arc<LateNotes>,
 }
 
-/// What shall be set.
-struct Target {
-    parent_dir: Dir,
-    name: Vec<u8>,
-    full: Vec<u8>,
-    mtime: Option<Time>,
+/// What shall be set, and of which directory. It is opened when the time comes: directories may wait in
+/// greater numbers than a process may have open.
+pub struct Target {
+    /// The destination's top.
+    pub root: Root,
+    /// The directory's path below it.
+    pub path: RelPath,
+    /// Its absolute path, for messages.
+    pub full: Vec<u8>,
+    /// The time it shall have.
+    pub mtime: Option<Time>,
     /// The time is known to be wrong even if nothing is touched.
-    always: bool,
-    mode: Option<u32>,
+    pub always: bool,
+    /// The mode it shall have, if that had to wait.
+    pub mode: Option<u32>,
 }
 
 impl LastTouch {
@@ -47,20 +53,9 @@ impl LastTouch {
         Arc::new(LastTouch { parent, target: None, touched: AtomicBool::new(false), notes })
     }
 
-    /// For `name` in `parent_dir` (or an open directory itself, with an empty name).
-    #[allow(clippy::too_many_arguments, reason = "one caller")]
-    pub fn of(
-        parent: Option<Arc<LastTouch>>,
-        parent_dir: Dir,
-        name: Vec<u8>,
-        full: Vec<u8>,
-        mtime: Option<Time>,
-        always: bool,
-        mode: Option<u32>,
-        notes: Arc<LateNotes>,
-    ) -> Arc<LastTouch> {
-        let target = Some(Target { parent_dir, name, full, mtime, always, mode });
-        Arc::new(LastTouch { parent, target, touched: AtomicBool::new(false), notes })
+    /// For a directory whose time or mode comes last.
+    pub fn of(parent: Option<Arc<LastTouch>>, target: Target, notes: Arc<LateNotes>) -> Arc<LastTouch> {
+        Arc::new(LastTouch { parent, target: Some(target), touched: AtomicBool::new(false), notes })
     }
 
     /// Something in the directory changes.
@@ -70,7 +65,12 @@ impl LastTouch {
 
     fn finish(&mut self) {
         let Some(target) = self.target.take() else { return };
-        let fd = target.parent_dir.fd();
+        let given_up = self.notes.given_up.load(Ordering::Relaxed);
+        let touched = target.always || self.touched.load(Ordering::Relaxed);
+        let mtime = target.mtime.filter(|_| touched && !given_up);
+        if mtime.is_none() && target.mode.is_none() {
+            return;
+        }
         let failed = |what: &str, error: std::io::Error| {
             let mut line = format!("rsync: [generator] {what} \"").into_bytes();
             line.extend_from_slice(&target.full);
@@ -79,21 +79,37 @@ impl LastTouch {
             let problem = Problem::said(line, crate::report::event::Weight::Failed);
             self.notes.problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(problem);
         };
+        let (dir, name) = match target.reach() {
+            Ok(reached) => reached,
+            Err(error) => return failed("failed to set times on", error),
+        };
         if let Some(mode) = target.mode {
-            let set = match target.name.as_slice() {
-                b"" => sys::fchmod(fd, mode),
-                name => sys::chmod(fd, name, mode),
+            let set = match name {
+                b"" => sys::fchmod(dir.fd(), mode),
+                name => sys::chmod(dir.fd(), name, mode),
             };
             if let Err(error) = set {
                 failed("failed to set permissions on", error);
             }
         }
-        let given_up = self.notes.given_up.load(Ordering::Relaxed);
-        if let (Some(mtime), true) =
-            (target.mtime.filter(|_| !given_up), target.always || self.touched.load(Ordering::Relaxed))
-            && let Err(error) = sys::utimes(fd, &target.name, None, Some(mtime))
+        if mtime.is_some()
+            && let Err(error) = sys::utimes(dir.fd(), name, None, mtime)
         {
             failed("failed to set times on", error);
+        }
+    }
+}
+
+impl Target {
+    /// The directory itself with an empty name; where it may not be opened, its parent and its name.
+    fn reach(&self) -> std::io::Result<(Dir, &[u8])> {
+        match (self.root.open_dir(&self.path), self.path.parent()) {
+            (Ok(dir), _) => Ok((dir, b"")),
+            (Err(_), Some(parent)) => {
+                let dir = self.root.open_dir(&parent).or_else(|_| self.root.open_dir_to_search(&parent))?;
+                Ok((dir, self.path.name()))
+            }
+            (Err(error), None) => Err(error),
         }
     }
 }
@@ -117,12 +133,6 @@ impl Drop for LastTouch {
 
 /// A file that is complete under another name and gets its own at the end.
 pub struct DelayedFile {
-    /// Where it waits.
-    pub staging: Dir,
-    /// Where it shall be.
-    pub dir: Dir,
-    /// Its name, in both.
-    pub name: Vec<u8>,
     /// Its path in the transfer.
     pub path: RelPath,
     /// Keeps the directory's last touch waiting.
@@ -135,24 +145,42 @@ pub struct DelayedFile {
 
 /// Gives delayed files their names.
 pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8], events: &mut Vec<Event>) {
+    let Some(root) = context.dest else { return };
+    // Files of one directory follow one another, so one directory at a time is open.
+    let mut open: Option<(RelPath, std::io::Result<(Dir, Dir)>)> = None;
     for file in files {
-        if context.stopped() {
-            return;
+        let parent = file.path.parent().unwrap_or_default();
+        if open.as_ref().is_none_or(|(path, _)| *path != parent) {
+            let dirs = root.open_dir(&parent).and_then(|dir| {
+                let staging = super::file::open_or_make(&dir, staging_name)?;
+                Ok((staging, dir))
+            });
+            open = Some((parent, dirs));
         }
+        let (staging, dir) = match &open {
+            Some((_, Ok((staging, dir)))) => (staging, dir),
+            Some((_, Err(error))) => {
+                let full = context.full(file.path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, error)));
+                continue;
+            }
+            None => unreachable!("opened above"),
+        };
+        let name = file.path.name();
         if file.replaces
-            && let Err(problem) = super::remove::back_up(context, Voice::Receiver, &file.dir, &file.path, events)
+            && let Err(problem) = super::remove::back_up(context, Voice::Receiver, dir, &file.path, events)
         {
             events.push(Event::Problem(problem));
             continue;
         }
-        match sys::rename(file.staging.fd(), &file.name, file.dir.fd(), &file.name) {
-            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (&file.dir, &file.name), events)),
+        match sys::rename(staging.fd(), name, dir.fd(), name) {
+            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
             Err(error) => {
                 let full = context.full(file.path.as_bytes());
                 events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, &error)));
             }
         }
         // Empty by now, or not yet: the last file of the directory removes it.
-        let _ = sys::rmdir(file.dir.fd(), staging_name);
+        let _ = sys::rmdir(dir.fd(), staging_name);
     }
 }

@@ -76,7 +76,7 @@ impl Walk<'_> {
 pub struct AltDirs(Vec<Option<Option<Dir>>>);
 
 impl AltDirs {
-    fn open(&mut self, tree: usize, root: &Root, path: &RelPath) -> Option<Dir> {
+    pub fn open(&mut self, tree: usize, root: &Root, path: &RelPath) -> Option<Dir> {
         if self.0.len() <= tree {
             self.0.resize(tree + 1, None);
         }
