@@ -494,6 +494,11 @@ pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Resu
     Ok(fs::mknodat(dir, name, fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777), rdev)?)
 }
 
+/// Keeps reading from leaving an access time; only an owner may ask for that.
+pub fn spare_atime(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fs::fcntl_setfl(fd, fs::fcntl_getfl(fd)? | OFlags::NOATIME)?)
+}
+
 /// Sets the permission bits of an open file.
 pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     enter(Call::Chmod);

@@ -84,10 +84,10 @@ pub fn decide(
 /// What is to be done about an entry that nothing speaks against.
 pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
     let kind = source.kind();
-    let same_kind = dest.filter(|dest| dest.kind() == kind && same_type(kind, source, dest));
+    let same_kind = dest.filter(|dest| dest.kind() == kind);
     let in_the_way = match dest {
         Some(dest) if same_kind.is_none() && dest.is_dir() => InTheWay::Dir,
-        Some(dest) if same_kind.is_none() && dest.kind() != kind => InTheWay::Other,
+        Some(_) if same_kind.is_none() => InTheWay::Other,
         _ => InTheWay::Nothing,
     };
     let Some(dest) = same_kind else {
@@ -103,9 +103,11 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
         Kind::Dir => adjust,
         Kind::Symlink if source.target() == dest.target() => adjust,
         Kind::Symlink => Action::Create(made_anew(kind, attributes, policy)),
-        Kind::Device if rdev(source) == rdev(dest) => adjust,
+        // rsync lets a block device pass for a character device of the same number; here it is made anew.
+        Kind::Device if same_type(kind, source, dest) && rdev(source) == rdev(dest) => adjust,
         Kind::Device => Action::Create(made_anew(kind, attributes, policy)),
-        Kind::Special => adjust,
+        Kind::Special if same_type(kind, source, dest) => adjust,
+        Kind::Special => Action::Create(made_anew(kind, attributes, policy)),
         Kind::File => match (quick_check(source, dest, &policy.check), same_content) {
             (Sameness::Same, _) | (Sameness::AskDigest, Some(true)) => adjust,
             (Sameness::AskDigest, None) => Action::AskDigest,

@@ -533,7 +533,8 @@ impl<'a> Generator<'a> {
         let has = there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
         let mut problems = Vec::new();
         let full = || self.context.full(path.as_bytes());
-        let subject = Subject { fd: at.0.fd(), name: at.1, full: &full, path: path.as_bytes() };
+        let subject =
+            Subject { fd: at.0.fd(), name: at.1, full: &full, path: path.as_bytes(), voice: Voice::Generator };
         attrs::finish(self.context, subject, source, Has { times_are_right: true, ..has }, mode, &mut problems);
         let well = problems.is_empty();
         self.head.extend(problems.into_iter().map(Event::Problem));
@@ -701,7 +702,7 @@ impl<'a> Generator<'a> {
             Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: &[], acls };
         let mut problems = Vec::new();
         let full = || self.context.full(path.as_bytes());
-        let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes() };
+        let subject = Subject { fd: dir.fd(), name: b"", full: &full, path: path.as_bytes(), voice: Voice::Generator };
         attrs::finish(self.context, subject, source, has, mode, &mut problems);
         self.head.extend(problems.into_iter().map(Event::Problem));
         (mode != wanted).then_some(wanted)

@@ -242,6 +242,9 @@ impl Local<'_> {
             return !dir.ends_with(b"/");
         }
         let Ok(fd) = sys::open_dir_path(dir) else { return true };
+        if self.options.select.open_noatime {
+            let _ = sys::spare_atime(fd.as_fd());
+        }
         let (root, inside): (&[u8], &[u8]) =
             if dir.ends_with(b"/") { (dir, b"") } else { (path::split_parent(dir).0, path::file_name(dir)) };
         let chain = self.rules.chain(Side::Sender, &source::absolute(self.cwd, root));
@@ -264,9 +267,9 @@ impl Local<'_> {
         let ids = sys::ids();
         let is_super = options.preserve.super_user.unwrap_or(ids.0 == 0);
         let mut preserve = options.preserve.clone();
-        // A listing has each name where it belongs.
         // The sender is the one that was told; the receiver of a local copy does not munge.
         preserve.munge_links = false;
+        // A listing has each name where it belongs.
         preserve.hard_links &= self.dest.is_some();
         let accounts = Accounts { ids: Ids::new() };
         let own_groups = ids::own_groups();
@@ -340,6 +343,7 @@ impl Local<'_> {
             tells_rules: options.output.debug.filter >= 1,
             unmunge_links: options.preserve.munge_links,
             copy_dirlinks: options.select.copy_dirlinks,
+            open_noatime: options.select.open_noatime,
             one_file_system: options.select.one_file_system,
             dest: to.root.as_ref(),
             delete: options.delete.when.is_some(),

@@ -308,6 +308,8 @@ pub struct Walk<'a> {
     pub unmunge_links: bool,
     /// `-k`
     pub copy_dirlinks: bool,
+    /// `--open-noatime`
+    pub open_noatime: bool,
     /// `-x`, counted.
     pub one_file_system: u8,
     /// The destination's top; `None` when it does not exist (dry run).
@@ -432,6 +434,10 @@ impl Walk<'_> {
                 return;
             }
         };
+        if self.open_noatime {
+            // Where it is not allowed, the directory is read all the same.
+            let _ = sys::spare_atime(dir.fd());
+        }
         let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
         let is_entered = matches!(origin.listing, Listing::All { .. }) || !plan.path.is_root();
         if is_entered && origin.chain.has_per_dir() {

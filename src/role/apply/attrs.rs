@@ -55,6 +55,8 @@ pub struct Subject<'a> {
     pub full: &'a dyn Fn() -> Vec<u8>,
     /// Its path in the transfer, for messages.
     pub path: &'a [u8],
+    /// Who says so in messages.
+    pub voice: Voice,
 }
 
 impl<'a> Subject<'a> {
@@ -74,7 +76,7 @@ impl<'a> Subject<'a> {
 }
 
 /// Gives an entry the attributes of the source, as far as they are kept. `mode` is what its permission
-/// bits shall be. Problems are added to `problems`.
+/// bits shall be. Problems are added to `problems`. `false`: the owner could not be set, and nothing else was.
 pub fn finish(
     context: &Context<'_>,
     subject: Subject<'_>,
@@ -82,13 +84,13 @@ pub fn finish(
     has: Has<'_>,
     mode: u32,
     problems: &mut Vec<Problem>,
-) {
+) -> bool {
     let mut touch = Touch { context, subject, source, problems };
     let mode_is_right = if context.policy.preserve.fake_super {
         touch.fake(mode);
         true
     } else {
-        let Ok(changed) = touch.owner(has.ids) else { return };
+        let Ok(changed) = touch.owner(has.ids) else { return false };
         has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
     };
     touch.xattrs(has.xattrs);
@@ -97,6 +99,7 @@ pub fn finish(
         touch.mode(mode);
     }
     touch.times(has.times_are_right);
+    true
 }
 
 struct Touch<'a, 'b> {
@@ -132,7 +135,7 @@ impl Touch<'_, '_> {
         }
         if let Err(error) = sys::chown(self.subject.fd, self.subject.name, uid, gid) {
             let what = self.quoted(if uid.is_some() { "chown" } else { "chgrp" }, " failed");
-            self.failed(Voice::Generator, &what, &error);
+            self.failed(self.subject.voice, &what, &error);
             return Err(());
         }
         Ok(true)
@@ -189,7 +192,7 @@ impl Touch<'_, '_> {
             // A file system without ACLs has none to remove.
             if !errno::is_unsupported(&error.error) || !access.is_empty() || !default.is_empty() {
                 let what = error.text(self.subject.path, false);
-                self.failed(Voice::Generator, &what, &error.error);
+                self.failed(self.subject.voice, &what, &error.error);
             }
         }
         false
@@ -198,7 +201,7 @@ impl Touch<'_, '_> {
     fn mode(&mut self, mode: u32) {
         if let Err(error) = set_mode(self.subject.fd, self.subject.name, mode) {
             let what = self.quoted("failed to set permissions on", "");
-            self.failed(Voice::Generator, &what, &error);
+            self.failed(self.subject.voice, &what, &error);
         }
     }
 
@@ -214,7 +217,7 @@ impl Touch<'_, '_> {
         }
         if let Err(error) = sys::utimes(self.subject.fd, self.subject.name, atime, mtime) {
             let what = self.quoted("failed to set times on", "");
-            self.failed(Voice::Generator, &what, &error);
+            self.failed(self.subject.voice, &what, &error);
         }
     }
 

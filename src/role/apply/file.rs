@@ -306,9 +306,13 @@ fn place_content(
         ..Has::default()
     };
     let mut problems = Vec::new();
-    let full = || context.full(job.path.as_bytes());
-    let subject = Subject { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes() };
-    attrs::finish(context, subject, job.source(), has, mode, &mut problems);
+    let full = || context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
+    let subject =
+        Subject { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
+    if !attrs::finish(context, subject, job.source(), has, mode, &mut problems) {
+        // It belongs to somebody for whom it was not meant, so it stays as private as rsync's temp files are.
+        let _ = sys::fchmod(pending.fd(), 0o600);
+    }
     out.events.extend(problems.into_iter().map(Event::Problem));
     if place.fsync
         && let Err(error) = sys::fsync(pending.fd())
@@ -454,7 +458,7 @@ fn overwrite(
         return Err(Problem::failed(Voice::Receiver, "ftruncate", &full(), &error).into());
     }
     let mut problems = Vec::new();
-    let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes() };
+    let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
     attrs::finish(context, subject, job.source(), has, wanted_mode(context, job), &mut problems);
