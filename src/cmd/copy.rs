@@ -100,7 +100,6 @@ fn carry_out(
         umask: env.umask,
         stop: &env.stop,
         threads,
-        since,
         stop_at_unix_secs,
     };
     sys::share_memory_pools();

@@ -61,6 +61,7 @@ impl Sides {
         }
     }
 
+    #[cfg(test)]
     fn letters(self) -> &'static [u8] {
         match self {
             Sides::Unsaid => b"",
@@ -222,6 +223,7 @@ impl Parsed {
     /// Spells the rule as rsync does in its debug lines and to a peer, e.g. `-rp foo`.
     ///
     /// Reading it back with [`parse_filter`](super::parse_filter) gives an equal value.
+    #[cfg(test)]
     pub fn text(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |when: bool, letter: u8| {

@@ -4,6 +4,7 @@
 //! per-directory merge file. Entering a directory puts what its file says in front of what the
 //! group holds. Reading those files is the caller's.
 
+use crate::exit::Exit;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -43,13 +44,9 @@ pub struct ChainOptions {
 pub enum FilterError {
     /// A rule in a file is wrong: exit code 1.
     BadRule(BadRule),
-    /// A file that another one names cannot be read: exit code 11.
-    Unreadable {
-        /// The message in rsync's words, without line end.
-        message: Vec<u8>,
-        /// The system's answer; rsync does not tell it.
-        error: Option<io::Error>,
-    },
+    /// A file that another one names cannot be read: exit code 11. The message in rsync's words, without line
+    /// end; the system's answer rsync does not tell.
+    Unreadable(Vec<u8>),
 }
 
 impl FilterError {
@@ -57,15 +54,15 @@ impl FilterError {
     pub fn message(&self) -> Vec<u8> {
         match self {
             FilterError::BadRule(bad) => bad.message(),
-            FilterError::Unreadable { message, .. } => message.clone(),
+            FilterError::Unreadable(message) => message.clone(),
         }
     }
 
-    /// The exit code of the run.
-    pub fn exit_code(&self) -> u8 {
+    /// How the run ends.
+    pub fn exit(&self) -> Exit {
         match self {
-            FilterError::BadRule(_) => 1,
-            FilterError::Unreadable { .. } => 11,
+            FilterError::BadRule(_) => Exit::Usage,
+            FilterError::Unreadable(_) => Exit::FileIo,
         }
     }
 }
@@ -318,7 +315,8 @@ impl Chain {
     }
 
     /// Tells whether both are one chain, not only equal ones.
-    pub fn same(&self, other: &Chain) -> bool {
+    #[cfg(test)]
+    fn same(&self, other: &Chain) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -580,7 +578,7 @@ impl Builder<'_> {
                     }
                 }
                 Parsed::Merge(merge) => {
-                    let unreadable = || FilterError::Unreadable { message: merge.open_failure().0, error: None };
+                    let unreadable = || FilterError::Unreadable(merge.open_failure().0);
                     if own.depth == NESTING_MAX {
                         return Err(unreadable());
                     }
@@ -606,12 +604,11 @@ impl Builder<'_> {
     }
 
     fn read(&self, merge: &Merge, name: &[u8], read: &mut ReadMerge<'_>) -> Result<Option<Vec<u8>>, FilterError> {
-        read(name).map_err(|error| FilterError::Unreadable {
-            message: match merge.open_failure() {
+        read(name).map_err(|_| {
+            FilterError::Unreadable(match merge.open_failure() {
                 (message, false) => message,
                 (_, true) => [b"failed to open exclude file ", name].concat(),
-            },
-            error: Some(error),
+            })
         })
     }
 }
@@ -777,9 +774,9 @@ mod tests {
         let files = Files::from([("d/.r", ". gone")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
         assert_eq!(bad.to_string(), "failed to open exclude file <rule from /r/d/.r line 1>");
-        assert_eq!(bad.exit_code(), 11);
+        assert_eq!(bad.exit(), Exit::FileIo);
         let files = Files::from([("d/.r", ". d/.r")]);
-        assert_eq!(try_enter(&chain(&[": .r"]), "d", &files).unwrap_err().exit_code(), 11);
+        assert_eq!(try_enter(&chain(&[": .r"]), "d", &files).unwrap_err().exit(), Exit::FileIo);
     }
 
     #[test]
@@ -787,7 +784,7 @@ mod tests {
         let files = Files::from([("d/.r", "- c\nsecret")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
         assert_eq!(bad.to_string(), "Unknown filter rule: <rule from /r/d/.r line 2>");
-        assert_eq!(bad.exit_code(), 1);
+        assert_eq!(bad.exit(), Exit::Usage);
         let files = Files::from([(".r", ": .q"), (".q", "secret")]);
         let bad = try_enter(&chain(&[": .r"]), "", &files).unwrap_err();
         assert_eq!(bad.to_string(), "Unknown filter rule: <rule from a file read earlier>");

@@ -100,7 +100,7 @@ impl FakeError {
     }
 
     /// What the system said, where it was asked.
-    pub fn error(&self) -> Option<&io::Error> {
+    pub fn error(self) -> Option<io::Error> {
         match self {
             FakeError::Corrupt(_) => None,
             FakeError::Read(error) | FakeError::Write(error) | FakeError::Chmod(error) => Some(error),

@@ -92,7 +92,13 @@ impl Wanted<'_> {
         };
         let mut seen = *stat;
         if self.fake_super {
-            seen = fake::stat_with_fake(name, *stat).map_err(|error| Incomplete::Said(error.text(&full())))?;
+            seen = fake::stat_with_fake(name, *stat).map_err(|error| {
+                let text = error.text(&full());
+                match error.error() {
+                    Some(error) => Incomplete::Failed(text, error),
+                    None => Incomplete::Said(text),
+                }
+            })?;
             entry.set_stat(&seen);
             if seen.mode != stat.mode && entry.kind() == Kind::Symlink {
                 self.read_fake_target(entry, at);

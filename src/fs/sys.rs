@@ -140,7 +140,7 @@ pub enum Follow {
 /// The longest path that one call takes, with its NUL.
 pub const PATH_MAX: usize = 4096;
 
-const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(super) const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens a directory below `at` in one step where the kernel can hold the walk below it. `path` is
 /// relative and shorter than [`PATH_MAX`]; an empty one opens `at` anew.
@@ -175,11 +175,7 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
 }
 
 /// The same walk for kernels and sandboxes without `openat2`: one element at a time, no symlinks.
-pub fn open_dir_stepwise(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
-    stepwise(at, path, DIR_FLAGS)
-}
-
-fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
+pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
     let mut here: Option<OwnedFd> = None;
     for part in path.split(|&b| b == b'/').filter(|p| !p.is_empty()) {
         if part == b".." {

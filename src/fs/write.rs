@@ -65,11 +65,6 @@ impl Pending {
         self.temp_name.is_none()
     }
 
-    /// The name that messages give it.
-    pub fn temp_name<'a>(&'a self, final_name: &'a [u8]) -> &'a [u8] {
-        self.temp_name.as_deref().unwrap_or(final_name)
-    }
-
     /// Puts it under its final name, in one step for whoever looks.
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         match &self.temp_name {
@@ -236,7 +231,7 @@ mod tests {
         let there = || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name());
         std::fs::write(top.path().join(&temp), "half").unwrap();
         let pending = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
-        assert_eq!(there().collect::<Vec<_>>(), [temp.clone()]);
+        assert_eq!(there().collect::<Vec<_>>(), std::slice::from_ref(&temp));
         let other = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
         assert_eq!(there().count(), 2, "a file that is being written stays");
         drop((pending, other));
@@ -279,7 +274,7 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
-        let name = pending.temp_name(b"f").to_vec();
+        let name = pending.temp_name.clone().unwrap();
         assert!(!is_stale(&dir, &name));
         drop(pending);
         std::fs::write(top.path().join(std::ffi::OsStr::from_bytes(&name)), "").unwrap();

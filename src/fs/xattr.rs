@@ -192,6 +192,7 @@ impl ReadError {
 /// Reads the attributes that the policy shows, under their names on disk, sorted by name.
 ///
 /// A file system without attributes gives none. One that disappears between list and read is left out.
+#[cfg(test)]
 pub fn read(at: At<'_>, policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
     let names = at.names().map_err(|error| ReadError { attr: None, error })?.unwrap_or_default();
     read_listed(at, &names, policy)

@@ -15,18 +15,6 @@ pub enum Class {
     Group,
 }
 
-/// The number that no file can have: rsync refuses it with [`impossible`].
-pub const IMPOSSIBLE: u32 = u32::MAX;
-
-/// The whole line that tells of an [`IMPOSSIBLE`] id; exit 23.
-pub fn impossible(class: Class, full_path: &[u8]) -> Vec<u8> {
-    let word: &[u8] = match class {
-        Class::User => b"uid",
-        Class::Group => b"gid",
-    };
-    [word, b" 4294967295 (-1) is impossible to set on \"", full_path, b"\""].concat()
-}
-
 /// The names that both sides know. On a local copy both are the same.
 pub trait Names {
     /// The sender's name for an id. Not asked for 0, and never under `--numeric-ids`.
@@ -367,11 +355,6 @@ mod tests {
         assert_eq!(wanted(true, &[]), (Some(5), Some(90)));
         assert_eq!(wanted(false, &[4, 60]), (None, None));
         assert_eq!(wanted(false, &[4, 90]), (None, Some(90)));
-    }
-
-    #[test]
-    fn impossible_ids_have_rsyncs_words() {
-        assert_eq!(impossible(Class::User, b"/d/f"), b"uid 4294967295 (-1) is impossible to set on \"/d/f\"");
     }
 
     #[test]

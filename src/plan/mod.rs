@@ -20,6 +20,9 @@ use quick_check::{Sameness, is_later, quick_check, same_time};
 /// An owner or group that cannot or shall not be set.
 pub const NO_ID: u32 = u32::MAX;
 
+/// See [`Policy::same_acls`].
+pub type SameAcls = fn(wanted: (&[u8], &[u8]), have: (&[u8], &[u8])) -> bool;
+
 /// All that a decision may depend on, besides the two entries.
 ///
 /// The source entry is as it shall be at the destination: `--chmod` and id mapping are done, and ids
@@ -42,7 +45,7 @@ pub struct Policy {
     pub may_make_devices: bool,
     /// Whether two ACLs count as the same, in the form that reading brings them into; the second pair are
     /// default ACLs. Their form is the kernel's, and so the business of `fs`.
-    pub same_acls: fn(wanted: (&[u8], &[u8]), have: (&[u8], &[u8])) -> bool,
+    pub same_acls: SameAcls,
 }
 
 /// What shall be done about an entry, and what must make room for it first.

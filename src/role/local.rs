@@ -52,8 +52,6 @@ pub struct Local<'a> {
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
-    /// When the run began.
-    pub since: Since,
     /// Seconds since 1970 at which the run stops by itself.
     pub stop_at_unix_secs: Option<i64>,
 }

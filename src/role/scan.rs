@@ -8,8 +8,7 @@ pub mod alternate;
 
 use self::alternate::{AltDirs, Alternate, Hit};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::filter::{Chain, FilterError, Side, Verdict};
+use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
@@ -993,13 +992,9 @@ fn enter(chain: &Chain, dir: &Dir, role: &'static str, plan: &mut DirPlan) -> Ch
 
 /// The rules in force in a directory, given those of its parent.
 pub fn enter_dir(chain: &Chain, dir: &Dir, path: &RelPath, role: &'static str) -> Result<Chain, Error> {
-    chain.enter(path.as_bytes(), &mut |name| Ok(read::text_file(dir, name).unwrap_or(None))).map_err(|error| {
-        let exit = match error {
-            FilterError::BadRule(_) => Exit::Usage,
-            FilterError::Unreadable { .. } => Exit::FileIo,
-        };
-        Error::new(exit, error.message()).by(role)
-    })
+    chain
+        .enter(path.as_bytes(), &mut |name| Ok(read::text_file(dir, name).unwrap_or(None)))
+        .map_err(|error| Error::new(error.exit(), error.message()).by(role))
 }
 
 /// Of entries with one name the first source's stays; a directory stays before anything else, because

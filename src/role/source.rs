@@ -7,8 +7,8 @@ use super::scan::{Base, Content, Listing, Named, Node, Origin, Task, There};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Rules, Side, Verdict};
+use crate::flist::Kind;
 use crate::flist::entry::Stat;
-use crate::flist::{Kind, entry};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::options::select::MissingArgs;
@@ -478,13 +478,6 @@ pub fn listed_names(text: &[u8], from0: bool) -> Vec<Vec<u8>> {
         .filter(|name| !name.is_empty() && !matches!(name[0], b'#' | b';'))
         .map(<[u8]>::to_vec)
         .collect()
-}
-
-/// A directory's entry, made of what stat says.
-pub fn entry_of(stat: &Stat) -> entry::Entry {
-    let mut list = entry::DirList::default();
-    list.push(b".", stat);
-    list.entries.pop().expect("pushed above")
 }
 
 #[cfg(test)]

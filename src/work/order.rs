@@ -59,11 +59,6 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
-
-    /// Ends the order and gives the consumer back.
-    pub fn into_consumer(self) -> C {
-        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).consumer
-    }
 }
 
 #[cfg(test)]

@@ -59,15 +59,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the oldest item if there is one.
-    pub fn try_pop(&self) -> Option<T> {
-        let item = self.lock().items.pop_front();
-        if item.is_some() {
-            self.room.notify_one();
-        }
-        item
-    }
-
     /// No more items: what is in it is still handed out.
     pub fn close(&self) {
         self.lock().closed = true;

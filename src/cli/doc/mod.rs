@@ -6,8 +6,6 @@ mod markdown;
 mod version;
 
 pub use help::help_text;
-#[cfg(test)]
-pub use markdown::options_markdown;
 pub use version::{version_json, version_text};
 
 /// The release of rsync whose command line and behaviour this program has.

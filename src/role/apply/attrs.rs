@@ -236,7 +236,10 @@ impl Touch<'_, '_> {
         });
         if let Err(error) = done {
             let line = error.text(&(self.subject.full)());
-            self.problems.push(Problem::said(line, Weight::Failed));
+            match error.error() {
+                Some(error) => self.failed(Voice::Receiver, &line, &error),
+                None => self.problems.push(Problem::said(line, Weight::Failed)),
+            }
         }
     }
 }

@@ -130,10 +130,10 @@ fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out:
         Action::Keep => keep(context, job, out),
         Action::Adjust(changes) => adjust(context, job, changes, out),
         Action::Create(_) | Action::Transfer(_) | Action::AskDigest => {
-            if let Some(hit) = job.plan.hits.get(&job.step.source) {
-                if let Some(arrived) = use_hit(context, hands, job, hit, out) {
-                    return arrived;
-                }
+            if let Some(hit) = job.plan.hits.get(&job.step.source)
+                && let Some(arrived) = use_hit(context, hands, job, hit, out)
+            {
+                return arrived;
             }
             match job.step.decision.action {
                 Action::Create(changes) => create(context, job, changes, out),

@@ -136,6 +136,7 @@ pub struct DelayedFile {
     /// Its path in the transfer.
     pub path: RelPath,
     /// Keeps the directory's last touch waiting.
+    #[allow(dead_code, reason = "it is held, not read")]
     pub last: Arc<LastTouch>,
     /// Something has its name now.
     pub replaces: bool,
