@@ -137,7 +137,7 @@ impl<'a> XattrPolicy<'a> {
         allowed && (self.shows_own || !name.starts_with(OWN))
     }
 
-    /// Brings what [`read`] gave into the form that travels: under `--fake-super` the stored names
+    /// Brings what [`read_listed`] gave into the form that travels: under `--fake-super` the stored names
     /// become the real ones.
     pub fn told(&self, mut local: Xattrs) -> Xattrs {
         if self.who == Who::Fake {
@@ -152,7 +152,7 @@ impl<'a> XattrPolicy<'a> {
     }
 
     /// Brings what arrived into the form that this side stores: filtered by its rules, renamed where
-    /// only `user.*` may be written, sorted. This is what [`read`] of the destination is compared with.
+    /// only `user.*` may be written, sorted. This is what [`read_listed`] of the destination is compared with.
     pub fn stored(&self, told: &Xattrs) -> Xattrs {
         let mut local: Xattrs = told
             .iter()
@@ -236,7 +236,7 @@ impl SetError {
 /// Sets what differs and removes what is not wanted; all of it, even when some of it fails.
 ///
 /// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from
-/// [`read`]. What the policy hid is in neither and stays. A thing that its owner may not write is opened
+/// [`read_listed`]. What the policy hid is in neither and stays. A thing that its owner may not write is opened
 /// up for the moment, as rsync does.
 pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<SetError>> {
     let find = |list: &[Xattr], name: &[u8]| list.binary_search_by(|(n, _)| n.as_ref().cmp(name));
