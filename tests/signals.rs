@@ -5,11 +5,11 @@ use rustix::process::Signal;
 use std::path::Path;
 
 /// So slow that no run here ends by itself.
-const SLOWLY: &str = "--bwlimit=100";
+const SLOWLY: &str = "--bwlimit=600";
 
 /// A small file and a large one over an old one, and something extra.
 fn large(w: &World) {
-    w.source("a big*6000000").dest("big=old extra");
+    w.source("a big*12000000").dest("big=old extra");
 }
 
 /// Tells whether the large file is under way beside its old one: in the directory or in one below.

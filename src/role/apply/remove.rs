@@ -403,9 +403,9 @@ pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut 
     Ok(())
 }
 
-/// Tells that something was backed up, or would be.
+/// Tells that something was backed up, or would be, where backups are asked for.
 pub fn tell_backup(context: &Context<'_>, path: &RelPath, events: &mut Vec<Event>) {
-    if context.options.output.info.backup >= 1 {
+    if context.options.place.backup.is_some() && context.options.output.info.backup >= 1 {
         let place = backup_name(context, path);
         events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place].concat()));
     }
