@@ -324,10 +324,11 @@ synctest!(a_path_near_the_limit_of_the_kernel, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
+// rsync calls each file by its whole path and gives up on this one with exit 23.
 synctest!(a_path_beyond_the_limit_of_the_kernel, |w: World| {
     let deep = ["component".repeat(20).as_str(); 25].join("/");
     w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
-    w.stderr_unordered().once().no_dry_run().agree(&["-a"]).exits(23);
+    w.copies_all(&["-a"]);
 });
 
 synctest!(a_path_with_a_colon_behind_a_slash_is_local, |w: World| {

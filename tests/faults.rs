@@ -14,13 +14,13 @@ use proptest::prelude::*;
 use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
 
 /// A run that is killed: the trees before it, and the options.
-struct Scene {
+pub struct Scene {
     /// Options of both programs.
-    options: &'static [&'static str],
+    pub options: &'static [&'static str],
     /// Makes `src`, and `dst` where there is one.
-    build: fn(&Path),
+    pub build: fn(&Path),
     /// Ends of names under which old content may be kept.
-    backups: &'static [&'static str],
+    pub backups: &'static [&'static str],
 }
 
 const KILLED: i32 = 1000 + 9;
@@ -160,8 +160,9 @@ fn is_temp(name: &str) -> bool {
 }
 
 /// A scratch directory with the trees of a scene.
-struct Stage {
-    top: PathBuf,
+pub struct Stage {
+    /// Where `src` and `dst` are.
+    pub top: PathBuf,
     surroundings: Surroundings,
     /// Removes it.
     _dir: tempfile::TempDir,
@@ -176,7 +177,7 @@ impl Stage {
         Stage { top, surroundings, _dir: dir }
     }
 
-    fn new(scene: &Scene) -> Stage {
+    pub fn new(scene: &Scene) -> Stage {
         let stage = Stage::empty();
         (scene.build)(&stage.top);
         stage.settle();
@@ -195,7 +196,7 @@ impl Stage {
         self.run_program(oracle::under_test(), options, &env)
     }
 
-    fn run_program(&self, program: &Path, options: &[&str], env: &[(&str, String)]) -> Output {
+    pub fn run_program(&self, program: &Path, options: &[&str], env: &[(&str, String)]) -> Output {
         let mut surroundings = self.surroundings.clone();
         surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         let argv: Vec<_> = options.iter().chain(&["src/", "dst/"]).map(|arg| arg.as_bytes().to_vec()).collect();
@@ -210,7 +211,7 @@ impl Stage {
     }
 
     /// What rsync would still do to make the tree `found` like `wanted`.
-    fn differs(&self, options: &[&str], wanted: &Path, found: &str) -> String {
+    pub fn differs(&self, options: &[&str], wanted: &Path, found: &str) -> String {
         let options = ["-aHnic", "--modify-window=-1"].iter().chain(options);
         let mut argv: Vec<_> = options.map(|option| option.as_bytes().to_vec()).collect();
         for tree in [wanted, &self.top.join(found)] {
@@ -223,7 +224,7 @@ impl Stage {
 }
 
 /// The files of a tree and what is in them; symlinks and fifos count by their kind.
-fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![PathBuf::new()];
     while let Some(dir) = dirs.pop() {
@@ -249,7 +250,7 @@ fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Writes a file with its parents; `time` is in days since 1970.
-fn write(path: &Path, text: &str, time: u64) {
+pub fn write(path: &Path, text: &str, time: u64) {
     std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
     std::fs::write(path, text).expect("scratch can be written");
     let file = std::fs::File::options().append(true).open(path).expect("it was just written");

@@ -6,6 +6,7 @@ mod kit;
 
 mod altdest;
 mod attrs;
+mod changing;
 mod copy;
 mod cost;
 mod delete;

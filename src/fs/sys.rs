@@ -1,8 +1,8 @@
 //! Every system call on files, one function each: the one place that counts and fails them.
 //!
 //! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
-//! (`SPARSYNC_KILL_AT=n`), which is how the tests of cost and of crashes work. Release builds carry
-//! neither. Names are bytes; a name of one element never leaves its directory because symlinks are
+//! (`SPARSYNC_KILL_AT=n`), or to wait there until somebody wrote to a fifo (`SPARSYNC_HOLD_AT=n:path`),
+//! which is how the tests of cost, of crashes and of changing trees work. Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks are
 //! not followed here unless a function says so.
 
 use crate::flist::Time;
@@ -58,6 +58,7 @@ mod counted {
     static COUNTS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
     static ALL: AtomicU64 = AtomicU64::new(0);
     static KILL_AT: OnceLock<Option<u64>> = OnceLock::new();
+    static HOLD_AT: OnceLock<Option<(u64, String)>> = OnceLock::new();
 
     #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
     pub fn enter(call: Call) {
@@ -66,6 +67,16 @@ mod counted {
         let kill_at = KILL_AT.get_or_init(|| std::env::var("SPARSYNC_KILL_AT").ok()?.parse().ok());
         if *kill_at == Some(nth) {
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
+        let hold_at = HOLD_AT.get_or_init(|| {
+            let said = std::env::var("SPARSYNC_HOLD_AT").ok()?;
+            let (at, fifo) = said.split_once(':')?;
+            Some((at.parse().ok()?, fifo.to_owned()))
+        });
+        if let Some((at, fifo)) = hold_at
+            && *at == nth
+        {
+            let _ = std::fs::read(fifo);
         }
     }
 

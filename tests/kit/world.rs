@@ -254,6 +254,21 @@ impl World {
         agreed
     }
 
+    /// Runs only the program under test with `options` on `src/` and `dst/`, where it does what rsync cannot:
+    /// without a word, and afterwards all of `src` is in `dst`.
+    pub fn copies_all<A: AsRef<[u8]>>(&self, options: &[A]) {
+        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
+        let argv = self.route.argv(&options, &[b"src/".to_vec(), b"dst/".to_vec()]);
+        log_argv(&argv);
+        let got = self.see(oracle::under_test(), &argv, 1);
+        assert_eq!((got.exit, got.stdout + &got.stderr), (0, String::new()), "{}", self.name);
+        let below = |top: &str| {
+            let lines = got.tree.values().filter(|line| line.contains(&format!("\"{top}/")));
+            lines.map(|line| line.replacen(&format!("\"{top}/"), "\"", 1)).collect::<Vec<_>>()
+        };
+        assert_eq!(below("dst"), below("src"), "{}", self.name);
+    }
+
     /// Runs both with `options` on `src/` and `dst/` and interrupts each as soon as `ready` says so of its
     /// world. Both must say so and exit with 20; returns the paths that each left, rsync first.
     pub fn interrupt<A: AsRef<[u8]>>(

@@ -516,6 +516,15 @@ fn copy_content(
     let mut copier = Copier::new(std::mem::take(&mut hands.buffer), context.abilities, &mut step);
     let copied = copier.copy(from, to, manner);
     hands.buffer = copier.into_buffer();
+    if let Ok(bytes) = copied
+        && bytes != len_bytes
+        && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
+    {
+        // Something else took the file's name since it was listed; an empty fifo would pass for an empty file.
+        let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+        let line = [b"rsync: [sender] no longer a regular file: \"", full.as_slice(), b"\""].concat();
+        return Err(Problem::said(line, Weight::Failed).into());
+    }
     copied.map_err(|error| match error {
         CopyError::Stopped => Failure::Stopped,
         CopyError::Read(error) => {

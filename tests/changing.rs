@@ -1,0 +1,334 @@
+//! Trees that change under the program's hands: nothing outside them is ever touched or read, nothing hangs,
+//! and the next run puts right what this one could not.
+//!
+//! Debug builds wait at the n-th call on files when `SPARSYNC_HOLD_AT=n:fifo` (see `src/fs/sys.rs`), so each
+//! scene is changed before the first call, before the second, and so on, until a run is too short for that.
+
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+use crate::faults::{Scene, Stage, files, write};
+use crate::kit::{Output, World, oracle, synctest, tell_skip};
+
+/// A change in the midst of a run.
+struct Change {
+    /// Options of the run.
+    options: &'static [&'static str],
+    /// Makes `src`, `dst` and `outside`.
+    build: fn(&Path),
+    /// What happens.
+    happens: fn(&Path),
+    /// What the runs after it must come to.
+    then: Then,
+}
+
+/// How it goes on after the change.
+enum Then {
+    /// One more run, and the destination is like the source.
+    Equal,
+    /// Only that nothing of it is outside, or from outside.
+    Safe,
+}
+
+/// What only `outside` has.
+const SECRET: &str = "precious";
+
+/// A small tree; the destination has some of it, older.
+fn small(top: &Path) {
+    for name in ["a", "d/b", "d/c", "d/e/f", "z"] {
+        write(&top.join("src").join(name), &format!("new {name}"), 9);
+    }
+    for name in ["a", "d/b", "d/gone", "d/e/f", "d/e/gone"] {
+        write(&top.join("dst").join(name), &format!("old {name}, and longer"), 3);
+    }
+    for name in ["a", "b", "c", "gone", "e/f", "e/gone"] {
+        write(&top.join("outside").join(name), SECRET, 5);
+    }
+}
+
+fn put_away(path: &Path, instead: impl FnOnce(&Path)) {
+    // Gone already where the run had come that far.
+    if std::fs::rename(path, path.with_extension("away")).is_ok() {
+        instead(path);
+    }
+}
+
+fn dest_dir_leads_outside(top: &Path) {
+    put_away(&top.join("dst/d"), |d| symlink("../outside", d).expect("scratch takes symlinks"));
+}
+
+macro_rules! changes {
+    ($name:ident, [$($option:expr),+], $happens:expr, $then:ident) => {
+        #[test]
+        fn $name() {
+            at_every_call(&Change { options: &[$($option),+], build: small, happens: $happens, then: Then::$then });
+        }
+    };
+}
+
+// ── the destination ─────────────────────────────────────────────────────────────────────────────
+changes!(a_directory_that_comes_to_lead_outside, ["-a"], dest_dir_leads_outside, Safe);
+changes!(a_directory_that_comes_to_lead_outside_under_delete, ["-a", "--delete"], dest_dir_leads_outside, Equal);
+changes!(
+    a_directory_that_comes_to_lead_outside_after_which_is_deleted,
+    ["-a", "--delete-after"],
+    dest_dir_leads_outside,
+    Equal
+);
+changes!(a_directory_that_comes_to_lead_outside_in_place, ["-a", "--inplace"], dest_dir_leads_outside, Safe);
+changes!(
+    a_directory_that_comes_to_lead_outside_of_backups,
+    ["-ab", "--delete", "--suffix=.o"],
+    dest_dir_leads_outside,
+    Safe
+);
+changes!(a_directory_that_comes_to_lead_outside_with_dirlinks, ["-aK", "--delete"], dest_dir_leads_outside, Safe);
+changes!(
+    a_directory_that_comes_to_lead_outside_of_delayed_updates,
+    ["-a", "--delay-updates"],
+    dest_dir_leads_outside,
+    Safe
+);
+changes!(
+    a_file_that_comes_to_lead_outside,
+    ["-a", "--inplace"],
+    |top| put_away(&top.join("dst/a"), |a| symlink("../outside/a", a).expect("scratch takes symlinks")),
+    Safe
+);
+changes!(a_file_that_becomes_a_fifo, ["-a", "--inplace"], |top| put_away(&top.join("dst/a"), fifo), Safe);
+changes!(
+    a_file_that_becomes_a_directory,
+    ["-a", "--delete"],
+    |top| put_away(&top.join("dst/a"), |a| write(&a.join("x"), "x", 1)),
+    Equal
+);
+changes!(a_directory_that_vanishes, ["-a", "--delete"], |top| drop(std::fs::remove_dir_all(top.join("dst/d"))), Equal);
+
+// ── the source ──────────────────────────────────────────────────────────────────────────────────
+changes!(
+    a_source_directory_that_comes_to_lead_outside,
+    ["-a", "--delete"],
+    |top| put_away(&top.join("src/d"), |d| symlink("../outside", d).expect("scratch takes symlinks")),
+    Equal
+);
+changes!(
+    a_source_file_that_comes_to_lead_outside,
+    ["-a", "--delete"],
+    |top| put_away(&top.join("src/d/c"), |c| symlink("../../outside/c", c).expect("scratch takes symlinks")),
+    Equal
+);
+changes!(a_source_file_that_becomes_a_fifo, ["-a", "--delete"], |top| put_away(&top.join("src/z"), fifo), Equal);
+changes!(
+    a_source_file_that_becomes_a_directory,
+    ["-a", "--delete"],
+    |top| put_away(&top.join("src/z"), |z| write(&z.join("x"), "x", 1)),
+    Equal
+);
+changes!(
+    source_files_that_vanish,
+    ["-a", "--delete"],
+    |top| ["a", "d/c"].iter().for_each(|name| drop(std::fs::remove_file(top.join("src").join(name)))),
+    Equal
+);
+changes!(
+    a_source_directory_that_vanishes,
+    ["-a", "--delete"],
+    |top| drop(std::fs::remove_dir_all(top.join("src/d"))),
+    Equal
+);
+changes!(
+    source_files_that_grow,
+    ["-a", "--delete"],
+    |top| ["a", "d/b"].iter().for_each(|name| grow(&top.join("src").join(name))),
+    Equal
+);
+changes!(
+    source_files_that_shrink,
+    ["-a", "--delete"],
+    |top| ["a", "d/b"].iter().for_each(|name| shrink(&top.join("src").join(name))),
+    Equal
+);
+changes!(
+    source_files_that_are_removed_once_they_arrived,
+    ["-a", "--remove-source-files"],
+    |top| grow(&top.join("src/d/c")),
+    Safe
+);
+
+#[test]
+fn a_vanished_file_is_told_with_the_code_for_it() {
+    let scene = Scene { options: &["-a"], build: small, backups: &[] };
+    let vanish: fn(&Path) = |top| drop(std::fs::remove_file(top.join("src/z")));
+    let mut n = 1;
+    let mut is_told = false;
+    while let Some((stage, output)) = held_at(&scene, n, vanish) {
+        let line = format!("file has vanished: \"{}/src/z\"\n", stage.top.display());
+        if output.exit == 24 {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains(&line), "{stderr}");
+            assert!(stderr.contains("rsync warning: some files vanished before they could be transferred (code 24)"));
+            is_told = true;
+        }
+        n += 1;
+    }
+    assert!(is_told || n == 1, "the file vanished between the list and the copy in none of {n} runs");
+}
+
+#[test]
+fn nothing_comes_to_lie_outside_whatever_a_rival_does() {
+    const RUNS: u64 = 60;
+    let scene = Scene { options: &["-a", "--delete"], build: small, backups: &[] };
+    let stage = Stage::new(&scene);
+    let before = files(&stage.top.join("outside"));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (d, away) = (stage.top.join("dst/d"), stage.top.join("d.away"));
+            while !over.load(Ordering::Relaxed) {
+                if std::fs::rename(&d, &away).is_ok() {
+                    let _ = symlink("../outside", &d);
+                    std::thread::yield_now();
+                    let _ = std::fs::remove_file(&d);
+                    let _ = std::fs::rename(&away, &d);
+                    let _ = std::fs::remove_dir_all(&away);
+                }
+            }
+        });
+        for run in 0..RUNS {
+            // Each run has something to write and to delete.
+            write(&stage.top.join("src/d/b"), &format!("new {run}"), 10 + run);
+            write(&stage.top.join("src/d/e/f"), &format!("new {run}"), 10 + run);
+            let output = stage.run_program(oracle::under_test(), scene.options, &[]);
+            if !is_calm(&output) {
+                over.store(true, Ordering::Relaxed);
+            }
+            assert!(is_calm(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(files(&stage.top.join("outside")), before);
+}
+
+// ── one inside the other ────────────────────────────────────────────────────────────────────────
+synctest!(a_source_inside_the_destination, |w: World| {
+    w.source("in/a in/d/b other");
+    w.agree_paths(&["-ai"], &["src/in/", "src/"]).exits(0);
+});
+
+synctest!(a_source_inside_the_destination_that_deletes, |w: World| {
+    w.source("in/a in/d/b other x/y");
+    w.agree_paths(&["-ai", "--delete"], &["src/in", "src/"]).exits(0);
+});
+
+synctest!(a_tree_onto_itself, |w: World| {
+    w.source("a d/b l->a");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "src/"]).exits(0);
+});
+
+synctest!(a_destination_inside_the_source_that_is_left_out, |w: World| {
+    w.source("a d/b z");
+    w.agree_paths(&["-ai", "--exclude=/copy"], &["src/", "src/copy/"]).exits(0);
+});
+
+/// What is copied into the destination while it is being listed is copied once more, or not; it must end.
+#[test]
+fn a_destination_inside_the_source_ends() {
+    let scene = Scene { options: &["-a"], build: small, backups: &[] };
+    let stage = Stage::new(&scene);
+    let _ = std::fs::remove_dir_all(stage.top.join("dst"));
+    symlink("src/d/dst", stage.top.join("dst")).expect("scratch takes symlinks");
+    std::fs::create_dir(stage.top.join("src/d/dst")).expect("scratch can be written");
+    let output = stage.run_program(oracle::under_test(), scene.options, &[]);
+    assert!(is_calm(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read(stage.top.join("src/d/dst/d/b")).expect("it was copied"), b"new d/b");
+    let deepest = files(&stage.top.join("src")).into_keys().map(|path| path.components().count()).max();
+    assert!(deepest.is_some_and(|depth| depth <= 10), "it was copied into itself without end: {deepest:?}");
+}
+
+// ── how ─────────────────────────────────────────────────────────────────────────────────────────
+
+/// Changes the scene before each call in turn.
+#[track_caller]
+fn at_every_call(change: &Change) {
+    let scene = Scene { options: change.options, build: change.build, backups: &[] };
+    let mut n = 1;
+    while let Some((stage, output)) = held_at(&scene, n, change.happens) {
+        let told = || format!("changed at call {n}: exit {}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
+        assert!(is_calm(&output), "{}", told());
+        let nothing_leaked = || {
+            let outside = files(&stage.top.join("outside"));
+            assert_eq!(outside.len(), 6, "{}", told());
+            assert!(outside.values().all(|content| content == SECRET.as_bytes()), "{}", told());
+            let copied = files(&stage.top.join("dst"));
+            assert!(copied.values().all(|content| content != SECRET.as_bytes()), "{}", told());
+            // No scene has an empty file, so one would be the half of another.
+            assert!(!copied.values().any(Vec::is_empty), "{}", told());
+        };
+        nothing_leaked();
+        let again = stage.run_program(oracle::under_test(), change.options, &[]);
+        assert!(is_calm(&again), "{}, then {}", told(), String::from_utf8_lossy(&again.stderr));
+        nothing_leaked();
+        match change.then {
+            Then::Equal => {
+                assert_eq!(files(&stage.top.join("dst")), files(&stage.top.join("src")), "{}", told());
+            }
+            Then::Safe => {}
+        }
+        n += 1;
+    }
+    if n == 1 {
+        tell_skip("changing", "the program under test is a release build, which cannot be held");
+    }
+}
+
+/// Whether a run ended by itself, at the worst with trouble about single files.
+fn is_calm(output: &Output) -> bool {
+    matches!(output.exit, 0 | 23 | 24) && !String::from_utf8_lossy(&output.stderr).contains("panicked")
+}
+
+/// Runs the scene, holds it at the n-th call and changes it there; `None`: the run ended before that.
+fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)> {
+    let stage = Stage::new(scene);
+    let gate = stage.top.join("gate");
+    fifo(&gate);
+    let is_over = AtomicBool::new(false);
+    let (output, was_held) = std::thread::scope(|scope| {
+        let changer = scope.spawn(|| {
+            // Waits until the program, or the end of the run, opens the other end.
+            let _open = std::fs::File::options().write(true).open(&gate).expect("scratch takes fifos");
+            let is_held = !is_over.load(Ordering::SeqCst);
+            if is_held {
+                happens(&stage.top);
+            }
+            is_held
+        });
+        let hold = format!("{n}:{}", gate.display());
+        let output = stage.run_program(oracle::under_test(), scene.options, &[("SPARSYNC_HOLD_AT", hold)]);
+        is_over.store(true, Ordering::SeqCst);
+        let other_end = rustix::fs::openat(CWD, &gate, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        let was_held = changer.join().expect("the change can be made");
+        drop(other_end);
+        (output, was_held)
+    });
+    was_held.then_some((stage, output))
+}
+
+/// Where there still is a file to grow.
+fn grow(path: &Path) {
+    if let Ok(mut file) = std::fs::File::options().append(true).open(path) {
+        file.write_all(&b"more".repeat(70_000)).expect("scratch can be written");
+    }
+}
+
+fn shrink(path: &Path) {
+    let file = std::fs::File::options().write(true).open(path);
+    file.and_then(|file| file.set_len(1)).expect("scratch can be written");
+}
+
+fn fifo(path: &Path) {
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+}
