@@ -103,7 +103,8 @@ synctest!(munged_links_are_restored_by_the_other_side, |w: World| {
 
 synctest!(keep_dirlinks_writes_through_a_link_inside, |w: World| {
     w.source("d/x d/y/z").dest("real/old d->real");
-    w.agree(&["-aiK"]).exits(0);
+    // With -O: rsync 3.5.0 gives the directory's time to the symlink, where it means nothing.
+    w.agree(&["-aiKO"]).exits(0);
 });
 
 synctest!(without_keep_dirlinks_the_link_is_replaced, |w: World| {
@@ -112,12 +113,14 @@ synctest!(without_keep_dirlinks_the_link_is_replaced, |w: World| {
 });
 
 synctest!(keep_dirlinks_with_delete, |w: World| {
-    w.source("d/x real/k").dest("real/old d->real");
-    w.agree(&["-aiK", "--delete"]);
+    // Both names of the directory in the source would be a race in rsync: what is listed under the one may
+    // or may not have arrived through the other.
+    w.source("d/x").dest("real/old d->real");
+    w.agree(&["-aiKO", "--delete", "--exclude=/real"]).says("*deleting   d/old");
 });
 
 synctest!(keep_dirlinks_refuses_a_link_that_leads_outside, |w: World| {
-    w.needs_rsync("3.5.0").source("d/x e").dest("d->../outside").tree("outside", "old");
+    w.needs_rsync("3.5.0").source("d/x d/y/z e").dest("d->../outside").tree("outside", "old");
     w.stderr_unordered().agree(&["-aiK"]).exits(23).warns("Too many levels of symbolic links");
 });
 

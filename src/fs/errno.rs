@@ -17,6 +17,16 @@ pub fn may_not_be_listed(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EBADF))
 }
 
+/// A symlink on the way leads out of the tree, or there are too many of them.
+pub fn leads_outside(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ELOOP)
+}
+
+/// "Too many levels of symbolic links", said by us of something below a link that leads outside.
+pub fn outside() -> io::Error {
+    io::Error::from_raw_os_error(libc::ELOOP)
+}
+
 /// "Permission denied", said by us of something that was found closed before.
 pub fn denied() -> io::Error {
     io::Error::from_raw_os_error(libc::EACCES)

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::{DirList, Entry, Kind};
+use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::options::{AltKind, When};
@@ -625,13 +626,18 @@ impl<'a> Generator<'a> {
         changes: Changes,
         path: &RelPath,
     ) -> Result<(Option<Option<Dir>>, Arc<LastTouch>), Error> {
-        let untouched = || LastTouch::none(Some(spot.last.clone()), self.late.clone());
+        let late = self.late.clone();
+        let untouched = || LastTouch::none(Some(spot.last.clone()), late.clone());
+        let full = self.context.full(path.as_bytes());
+        if spot.dir.is_none() && !self.context.is_dry() {
+            self.cannot_make(&full, &errno::outside());
+            return Ok((None, untouched()));
+        }
         let Some(parent) = spot.dir.as_ref().filter(|_| !self.context.is_dry()) else {
             let dir = spot.dir.as_ref().filter(|_| there.is_some());
             let dir = dir.and_then(|_| self.context.dest.and_then(|dest| dest.open_dir(path).ok()));
             return Ok((Some(dir), untouched()));
         };
-        let full = self.context.full(path.as_bytes());
         let is_new = there.is_none();
         let around = spot.passes_on();
         let bare = sub.implied && self.context.options.select.no_implied_dirs;
@@ -644,10 +650,7 @@ impl<'a> Generator<'a> {
                 Ok(()) => spot.last.touch(),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    let what = "recv_generator: mkdir";
-                    self.head.push(Event::Problem(Problem::failed(Voice::Generator, what, &full, &error)));
-                    let line = "*** Skipping any contents from this failed directory ***";
-                    self.head.push(Event::Problem(Problem::said(line, Weight::Warning)));
+                    self.cannot_make(&full, &error);
                     return Ok((None, untouched()));
                 }
             }
@@ -666,6 +669,8 @@ impl<'a> Generator<'a> {
         }
         let mut dir = match opened {
             Ok(dir) => dir,
+            // Its plan tells what that means.
+            Err(error) if followed && errno::leads_outside(&error) => return Ok((Some(None), untouched())),
             Err(error) => {
                 self.head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
                 return Ok((None, untouched()));
@@ -688,6 +693,13 @@ impl<'a> Generator<'a> {
         let always = well && changes.has(Changes::TIME);
         let last = self.last_touch(Some(spot.last.clone()), path.clone(), source, full, always, late);
         Ok((Some(Some(dir)), last))
+    }
+
+    fn cannot_make(&mut self, full: &[u8], error: &std::io::Error) {
+        let what = "recv_generator: mkdir";
+        self.head.push(Event::Problem(Problem::failed(Voice::Generator, what, full, error)));
+        let line = "*** Skipping any contents from this failed directory ***";
+        self.head.push(Event::Problem(Problem::said(line, Weight::Warning)));
     }
 
     /// The attributes of a directory that was just made.

@@ -174,6 +174,8 @@ pub struct DirPlan {
     pub extras: Vec<u32>,
     /// The destination's directory could not be seen; the generator opens it up or tells of it.
     pub dest_unseen: bool,
+    /// The destination's directory is a symlink that leads outside (`-K`).
+    pub is_outside: bool,
     /// Indices in `source` of entries of which nobody may say whether the destination has them.
     pub hidden: Vec<u32>,
     /// The content was listed completely, so that extra entries may go.
@@ -356,18 +358,31 @@ impl Walk<'_> {
             match root.open_dir_to_search(&task.path) {
                 Ok(dir) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
-                Err(error) => plan.problems.push(Problem::failed(
-                    Voice::Generator,
-                    "opendir",
-                    &root.full(task.path.as_bytes()),
-                    &error,
-                )),
+                Err(error) => self.cannot_reach(&mut plan, root, &error),
             }
         }
         self.decide_all(&mut plan, &chain);
+        if plan.is_outside {
+            plan.steps.clear();
+        }
         let tasks = self.tasks_below(&mut plan, &origins, task.node.as_deref(), &chain);
         plan.receiver_chain = Some(chain);
         (plan, tasks)
+    }
+
+    /// The destination's directory cannot be opened. Under `-K` it may be a symlink that leads outside; then
+    /// nothing in it is looked at or touched.
+    fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
+        if !(self.keep_dirlinks && errno::leads_outside(error)) {
+            let full = root.full(plan.path.as_bytes());
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, error));
+            return;
+        }
+        plan.is_outside = true;
+        for entry in plan.source.entries.iter().filter(|entry| !entry.is_dir()) {
+            let full = root.full(plan.path.join(plan.source.name(entry)).as_bytes());
+            plan.problems.push(cannot_stat(&full, error));
+        }
     }
 
     fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
@@ -406,11 +421,7 @@ impl Walk<'_> {
         let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
         for step in plan.steps.iter().filter(|step| hidden(step)) {
             let name = plan.source.name(&plan.source.entries[step.source as usize]);
-            let mut line = b"rsync: [generator] recv_generator: failed to stat \"".to_vec();
-            line.extend_from_slice(&full(name));
-            line.extend_from_slice(b"\": ");
-            line.extend_from_slice(&crate::report::event::errno_words(&denied));
-            plan.problems.push(Problem::said(line, Weight::Failed));
+            plan.problems.push(cannot_stat(&full(name), &denied));
         }
         let hidden = std::mem::take(&mut plan.hidden);
         plan.steps.retain(|step| dir.is_some() && !hidden.contains(&step.source));
@@ -958,6 +969,13 @@ impl Walk<'_> {
         }
         (below, implied)
     }
+}
+
+/// The line for an entry of the destination that cannot be looked at.
+fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
+    let words = crate::report::event::errno_words(error);
+    let start = b"rsync: [generator] recv_generator: failed to stat \"";
+    Problem::said([start, full, b"\": ", &words].concat(), Weight::Failed)
 }
 
 /// The line for an entry of which the attributes could not be read.

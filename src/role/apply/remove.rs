@@ -136,6 +136,8 @@ impl<'a> Remover<'a> {
         };
         match gone {
             Ok(()) => self.went(path, kind, events),
+            // Gone already: somebody else was quicker, or it has gone under another name of its directory (`-K`).
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Removed::Gone,
             Err(error) => {
                 events.push(self.failed("delete_file: unlink", path, &error));
                 Removed::Stays
