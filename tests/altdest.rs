@@ -80,6 +80,75 @@ synctest!(link_dest_with_hard_links, |w: World| {
     w.agree(&["-aiH", "--link-dest=../alt"]).exits(0);
 });
 
+/// Every state of a file, a symlink and a directory at the destination with every state in the alternate tree.
+fn every_pair(w: &World) {
+    let states: &[(&str, fn(&str) -> String)] = &[
+        ("none", |_| String::new()),
+        ("same", |name| format!("f{name} l{name}->to d{name}/")),
+        ("mode", |name| format!("f{name}%600 l{name}->to@7 d{name}/%700")),
+        ("time", |name| format!("f{name}@7 l{name}->other d{name}/@7")),
+        ("data", |name| format!("f{name}=quite_another@7 l{name}->other@7 d{name}/%750@7")),
+        ("kind", |name| format!("f{name}->to l{name}=file d{name}->to")),
+    ];
+    for (of_dest, dest) in states {
+        for (of_alt, alt) in states {
+            let name = format!("_{of_dest}_{of_alt}");
+            w.source(&format!("f{name} l{name}->to d{name}/"));
+            w.dest(&dest(&name)).tree("alt", &alt(&name));
+        }
+    }
+}
+
+macro_rules! pairs {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            every_pair(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+pairs!(link_dest_and_every_pair, ["-aii", "--link-dest=../alt"]);
+pairs!(copy_dest_and_every_pair, ["-aii", "--copy-dest=../alt"]);
+pairs!(compare_dest_and_every_pair, ["-aii", "--compare-dest=../alt"]);
+pairs!(link_dest_and_every_pair_without_times, ["-rlpii", "--link-dest=../alt"]);
+pairs!(copy_dest_and_every_pair_without_times, ["-rlpii", "--copy-dest=../alt"]);
+pairs!(link_dest_and_every_pair_with_checksums, ["-aiic", "--link-dest=../alt"]);
+pairs!(compare_dest_and_every_pair_counted, ["-a", "--stats", "--compare-dest=../alt"]);
+pairs!(link_dest_and_every_pair_with_update, ["-aiiu", "--link-dest=../alt"]);
+
+// Where a symlink was in the way rsync gives the copy the symlink's mode, 0777; such pairs are left out here.
+synctest!(copy_dest_without_perms, |w: World| {
+    w.source("a b%755 c d/%750").tree("alt", "a%600 b%640 c=older%640 d/%700").dest("");
+    w.agree(&["-rltii", "--copy-dest=../alt"]).exits(0);
+});
+
+synctest!(of_equal_alternates_the_first_serves, |w: World| {
+    w.source("a b c d/ e/ l->x").tree("one", "a=one@3 b=1@4 c%600 d/%700 e/ l->y").dest("");
+    w.tree("two", "a=two@5 b%640 c%640 d/%750 e/%700 l->x").tree("three", "a=three@9 b%600 c@4 d/ l->x@5");
+    w.agree(&["-aii", "--link-dest=../one", "--link-dest=../two", "--link-dest=../three"]).exits(0);
+});
+
+synctest!(copy_dest_with_hard_links, |w: World| {
+    w.source("a b==a d/c==a z y==z m n==m").tree("alt", "a b d/c@5 z%600 y%640 m%600 n==m").dest("");
+    w.agree(&["-aiiH", "--copy-dest=../alt"]).exits(0);
+});
+
+synctest!(link_dest_with_hard_links_that_the_alternate_has_not_joined, |w: World| {
+    w.source("a b==a d/c==a z y==z m n==m").tree("alt", "a b d/c@5 z%600 y%640 m%600 n==m").dest("");
+    w.agree(&["-aiiH", "--link-dest=../alt"]).exits(0);
+});
+
+synctest!(alternates_of_devices_that_differ, as root, |w: World| {
+    for (tree, minor, mode) in [("src", 3, 0o644), ("alt", 5, 0o644), ("older", 3, 0o600)] {
+        w.build(tree, |t| {
+            t.char_device("null", 1, minor).mode(mode);
+            t.fifo("p").mode(mode);
+        });
+    }
+    w.dest("").agree(&["-aii", "--link-dest=../alt", "--link-dest=../older"]).exits(0);
+});
+
 synctest!(link_dest_of_devices_and_fifos, as root, |w: World| {
     for tree in ["src", "alt"] {
         w.build(tree, |t| {

@@ -13,10 +13,27 @@ pub enum Action {
     Create(Changes),
     /// A file needs bytes.
     Transfer(Changes),
+    /// The very thing is in an alternate tree: it gets one more name (`--link-dest`).
+    Link,
+    /// A file's data is in an alternate tree: it is copied from there.
+    Copy(Changes),
+    /// The very thing is in an alternate tree, and the destination shall have nothing (`--compare-dest`).
+    Elsewhere,
     /// Stat cannot tell under `--checksum`: compare the contents, then ask again.
     AskDigest,
     /// Left alone, and why.
     Refuse(Reason),
+}
+
+impl Action {
+    /// Whether the entry is made where neither the destination nor an alternate tree has one like it.
+    pub fn is_new(self) -> bool {
+        match self {
+            Action::Create(changes) | Action::Transfer(changes) => changes.has(Changes::NEW),
+            Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_) => false,
+            Action::Link | Action::Copy(_) | Action::Elsewhere => false,
+        }
+    }
 }
 
 /// Why an entry is left alone.

@@ -4,6 +4,7 @@
 //! does not know whether the run is dry, local, a push or a pull.
 
 pub mod action;
+pub mod alternate;
 pub mod changes;
 pub mod chmod;
 pub mod idmap;

@@ -16,7 +16,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::options::{AltKind, When};
+use crate::options::When;
 use crate::path::RelPath;
 use crate::plan::{Action, Changes, InTheWay, Reason, chmod, keeps_time};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
@@ -508,16 +508,16 @@ impl<'a> Generator<'a> {
 
     /// The root's own attributes: told as `./`.
     fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
-        let changes = match crate::plan::decide(source, there, None, false, self.context.policy).action {
-            Action::Create(changes) | Action::Adjust(changes) => changes,
-            Action::Keep | Action::Transfer(_) | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
+        let place = plan.places.first().and_then(Option::as_ref);
+        let decision = match place {
+            Some(place) => self.scanner.walk().decide_root(source, there, &place.dir),
+            None => crate::plan::decide(source, there, None, false, self.context.policy),
         };
-        let update = if changes.has(Changes::NEW) { Update::Local } else { Update::Attrs };
+        let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.tally.created.add(Kind::Dir);
         }
         if self.context.wants.unchanged || (self.context.wants.items && !changes.is_none()) {
-            let place = plan.places.first().and_then(Option::as_ref);
             self.head.push(Event::Item(entry::item_of(&plan.source, source, b"", place, b"", update, changes)));
         }
     }
@@ -550,17 +550,13 @@ impl<'a> Generator<'a> {
         let there = (sub.step.dest != NONE).then(|| &parent.dest.entries[sub.step.dest as usize]);
         let job = Job::new(parent, sub.step, spot);
         let same = there.filter(|there| there.is_dir());
-        let (changes, update) = match sub.step.decision.action {
-            Action::Refuse(_) => {
-                let mut out = Outcome::default();
-                entry::perform(self.context, &mut file::Hands::default(), &job, &mut out);
-                self.head.append(&mut out.events);
-                return Ok(None);
-            }
-            Action::Create(changes) => (changes, Update::Local),
-            Action::Adjust(changes) => (changes, Update::Attrs),
-            Action::Keep | Action::Transfer(_) | Action::AskDigest => (Changes::NONE, Update::Attrs),
-        };
+        if let Action::Refuse(_) = sub.step.decision.action {
+            let mut out = Outcome::default();
+            entry::perform(self.context, &mut file::Hands::default(), &job, &mut out);
+            self.head.append(&mut out.events);
+            return Ok(None);
+        }
+        let (changes, update) = dir_changes(sub.step.decision.action);
         self.checked();
         let is_new = changes.has(Changes::NEW);
         if is_new {
@@ -899,11 +895,8 @@ impl<'a> Generator<'a> {
     /// The inode that a step shares with other names of its group; `None` if the step stands alone: it has
     /// one name only, is left as it is, or need not be there because of `--compare-dest`.
     fn link_group(&self, plan: &DirPlan, step: &Step) -> Option<(u64, u64)> {
-        let alternate = self.context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
-        let elsewhere = || plan.is_elsewhere(step.source);
         if !self.context.policy.preserve.hard_links
-            || matches!(step.decision.action, Action::Refuse(_))
-            || (alternate == Some(AltKind::Compare) && elsewhere())
+            || matches!(step.decision.action, Action::Refuse(_) | Action::Elsewhere)
         {
             return None;
         }
@@ -924,7 +917,7 @@ impl<'a> Generator<'a> {
             return self.flush(vec![Work::Follow(member, leader)]);
         }
         let job = member.job();
-        let is_there = job.dest().is_some() || job.plan.hits.contains_key(&job.step.source);
+        let is_there = !job.step.decision.action.is_new();
         if !is_last && !is_there && job.source().kind() == Kind::File {
             group.waiting.push(member);
             return Ok(());
@@ -981,6 +974,16 @@ fn cannot_open_up(full: &[u8], error: &std::io::Error) -> Problem {
     line.extend_from_slice(b"\": ");
     line.extend_from_slice(&crate::report::event::errno_words(error));
     Problem::said(line, Weight::Failed)
+}
+
+/// What differs of a directory, and how it is told.
+fn dir_changes(action: Action) -> (Changes, Update) {
+    match action {
+        Action::Create(changes) => (changes, Update::Local),
+        Action::Adjust(changes) => (changes, Update::Attrs),
+        Action::Keep | Action::Refuse(_) | Action::AskDigest => (Changes::NONE, Update::Attrs),
+        Action::Transfer(_) | Action::Copy(_) | Action::Link | Action::Elsewhere => (Changes::NONE, Update::Attrs),
+    }
 }
 
 /// A directory whose own directories are being gone through.

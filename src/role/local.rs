@@ -507,13 +507,16 @@ impl Local<'_> {
             let path = source::absolute(dest, dir);
             match sys::open_dir_path(&path) {
                 Ok(fd) => found.push(Alternate { root: Root::new(Dir::new(fd), path, Follow::Never) }),
-                Err(_) => {
+                Err(error) => {
                     let option = match alt.kind {
                         crate::options::AltKind::Compare => "--compare-dest",
                         crate::options::AltKind::Copy => "--copy-dest",
                         crate::options::AltKind::Link => "--link-dest",
                     };
-                    let line = [format!("{option} arg does not exist: ").as_bytes(), dir].concat();
+                    let what =
+                        if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
+                    let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(dest, dir) };
+                    let line = [format!("{option} arg {what}: ").as_bytes(), &given].concat();
                     reporter.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
                 }
             }

@@ -190,7 +190,7 @@ pub struct DirPlan {
     pub notes: Vec<Vec<u8>>,
     /// Entries of the source, counted.
     pub tally: Tally,
-    /// What alternate trees have for entries of `source`, by index.
+    /// What alternate trees have for steps, by their index in `source`.
     pub hits: HashMap<u32, Hit>,
     /// The name at the source of the one entry, if the destination calls it otherwise.
     pub renamed_from: Option<Vec<u8>>,
@@ -203,7 +203,7 @@ pub struct DirPlan {
 struct Parked {
     places: Vec<Option<(Arc<Base>, RelPath)>>,
     dest: bool,
-    hits: Vec<(u32, plan::Changes, usize)>,
+    hits: Vec<(u32, u32, usize)>,
 }
 
 impl DirPlan {
@@ -212,7 +212,7 @@ impl DirPlan {
     pub fn park(&mut self) {
         let places = std::mem::take(&mut self.places);
         let places = places.into_iter().map(|place| place.map(|place| (place.base, place.path))).collect();
-        let hits = self.hits.drain().map(|(at, hit)| (at, hit.changes, hit.tree)).collect();
+        let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();
         self.parked = Some(Box::new(Parked { places, dest: self.dest_dir.take().is_some(), hits }));
     }
 
@@ -235,18 +235,11 @@ impl DirPlan {
             self.dest_dir = root.open_dir(&self.path).ok();
         }
         let mut alternates = AltDirs::default();
-        for (at, changes, tree) in parked.hits {
+        for (at, mode, tree) in parked.hits {
             if let Some(dir) = alternates.open(tree, &walk.alternates[tree].root, &self.path) {
-                self.hits.insert(at, Hit { dir, changes, tree });
+                self.hits.insert(at, Hit { dir, mode, tree });
             }
         }
-    }
-
-    /// Whether an alternate tree has the very thing for an entry of the source.
-    pub fn is_elsewhere(&self, source: u32) -> bool {
-        let parked = self.parked.iter().flat_map(|parked| &parked.hits).find(|hit| hit.0 == source);
-        let changes = self.hits.get(&source).map(|hit| hit.changes).or(parked.map(|hit| hit.1));
-        changes.is_some_and(plan::Changes::is_none)
     }
 
     /// Whether nothing is in it: no entry that is no directory, and no directory that stayed.
@@ -735,8 +728,8 @@ impl Walk<'_> {
                     plan.hidden.push(source_at);
                 }
                 let source_at = source_at as usize;
-                let step = self.decide_one(plan, &source, source_at, &dest, there);
-                self.look_elsewhere(plan, &mut alternates, &source, &step);
+                let mut step = self.decide_one(plan, &source, source_at, &dest, there);
+                self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
                 match source.entries[source_at].is_dir() {
                     true => plan.subdirs.push(SubDir { step, ticket: None, implied: false }),
                     false if step.decision.action == Action::Keep && !self.unchanged => {}
@@ -816,17 +809,37 @@ impl Walk<'_> {
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
     }
 
-    /// Notes what an alternate tree has for a step that needs something.
-    fn look_elsewhere(&self, plan: &mut DirPlan, dirs: &mut AltDirs, source: &DirList, step: &Step) {
+    /// Lets the alternate trees change a decision, and notes what they have.
+    fn look_elsewhere(
+        &self,
+        plan: &mut DirPlan,
+        dirs: &mut AltDirs,
+        source: &DirList,
+        dest: &DirList,
+        step: &mut Step,
+    ) {
         let entry = &source.entries[step.source as usize];
-        if entry.is_dir() || !self.may_be_elsewhere(step) {
-            return;
-        }
         let Some(Some(place)) = plan.places.get(entry.origin as usize) else { return };
-        let compare_with = (&place.dir, source.name(entry));
-        if let Some(hit) = self.look_in_alternates(dirs, &plan.path, source, entry, compare_with) {
+        let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
+        let (decision, hit) = self.decide_with_alternates(
+            dirs,
+            &plan.path,
+            (source.name(entry), entry),
+            (plan.dest_dir.as_ref(), there),
+            step.decision,
+            &place.dir,
+        );
+        step.decision = decision;
+        if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
+    }
+
+    /// What shall be done about the transfer's root itself.
+    pub fn decide_root(&self, source: &Entry, there: Option<&Entry>, source_dir: &Dir) -> Decision {
+        let decision = plan::decide(source, there, None, false, &self.policy);
+        let (root, dirs) = (RelPath::root(), &mut AltDirs::default());
+        self.decide_with_alternates(dirs, &root, (b".", source), (None, there), decision, source_dir).0
     }
 
     /// What only the destination has now, in order: names, and whether they are directories.

@@ -55,6 +55,11 @@ impl<'a> Job<'a> {
         (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
     }
 
+    /// What an alternate tree has for it.
+    pub fn hit(&self) -> Option<&'a Hit> {
+        self.plan.hits.get(&self.step.source)
+    }
+
     /// Whether something that is no directory has its name at the destination.
     pub fn replaces(&self) -> bool {
         self.step.dest != NONE && self.step.decision.in_the_way != InTheWay::Dir
@@ -129,18 +134,12 @@ fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out:
         }
         Action::Keep => keep(context, job, out),
         Action::Adjust(changes) => adjust(context, job, changes, out),
-        Action::Create(_) | Action::Transfer(_) | Action::AskDigest => {
-            if let Some(hit) = job.plan.hits.get(&job.step.source)
-                && let Some(arrived) = use_hit(context, hands, job, hit, out)
-            {
-                return arrived;
-            }
-            match job.step.decision.action {
-                Action::Create(changes) => create(context, job, changes, out),
-                Action::Transfer(changes) => file::transfer(context, hands, job, changes, out),
-                _ => unreachable!("the scanner answers AskDigest before a step is made"),
-            }
-        }
+        Action::Create(changes) => create(context, job, changes, out),
+        Action::Transfer(changes) => file::transfer(context, hands, job, changes, out),
+        Action::Copy(changes) => copy(context, hands, job, changes, out),
+        Action::Link => link(context, hands, job, out),
+        Action::Elsewhere => vacate(context, job, out),
+        Action::AskDigest => unreachable!("the scanner answers AskDigest before a step is made"),
     }
 }
 
@@ -189,8 +188,18 @@ fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
     match action {
         Action::Keep => "uptodate",
         Action::Adjust(_) => "attr change",
-        Action::Create(_) | Action::Transfer(_) | Action::AskDigest | Action::Refuse(_) => {
-            if context.policy.check.mode == CheckMode::Digest { "sum change" } else { "file change" }
+        Action::Create(_)
+        | Action::Transfer(_)
+        | Action::AskDigest
+        | Action::Refuse(_)
+        | Action::Link
+        | Action::Copy(_)
+        | Action::Elsewhere => {
+            if context.policy.check.mode == CheckMode::Digest {
+                "sum change"
+            } else {
+                "file change"
+            }
         }
     }
 }
@@ -257,7 +266,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
         }
-        if context.wants.items {
+        if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
             out.events.push(Event::Item(job.item(Update::Local, changes)));
         }
     };
@@ -348,49 +357,76 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
     write::put_over(dir, job.name(), make)
 }
 
-/// Uses what an alternate tree has, and says whether the destination has the entry now; `None`: it could
-/// not be used, and the entry is made as if there were none.
-fn use_hit(
+/// Makes from an alternate tree's what could not be linked, or shall not be; where that cannot be had any
+/// more, from the source.
+fn copy(
     context: &Context<'_>,
     hands: &mut file::Hands,
     job: &Job<'_>,
-    hit: &Hit,
+    changes: Changes,
     out: &mut Outcome<'_>,
-) -> Option<bool> {
-    let kind = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
-    let exact = hit.changes.is_none();
-    match kind {
-        Some(AltKind::Compare) if exact => {
-            if context.wants.unchanged {
-                out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
-            }
-            Some(true)
-        }
-        Some(AltKind::Link) if exact && job.source().kind() != Kind::Dir => link_hit(context, job, hit, out),
-        Some(AltKind::Link | AltKind::Copy) if job.source().kind() == Kind::File => {
-            file::copy_hit(context, hands, job, hit, out)
-        }
-        _ => None,
+) -> bool {
+    if job.source().kind() != Kind::File {
+        return create(context, job, changes, out);
     }
+    let copied = job.hit().and_then(|hit| file::copy_from(context, hands, job, &hit.dir, changes, out));
+    copied.unwrap_or_else(|| file::transfer(context, hands, job, Changes::NEW, out))
 }
 
-fn link_hit(context: &Context<'_>, job: &Job<'_>, hit: &Hit, out: &mut Outcome<'_>) -> Option<bool> {
+/// Links an entry of an alternate tree; where that cannot be, copies it.
+fn link(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if !context.is_dry() {
-        let dir = job.spot.dir.as_ref()?;
+        let Some(dir) = &job.spot.dir else { return false };
+        let Some(hit) = job.hit() else { return copy(context, hands, job, Changes::NEW, out) };
         job.spot.last.touch();
-        if let Err(error) = link_over(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
-            if !errno::cannot_link(&error) {
+        if !spare_other_data(context, job, dir, out) {
+            return false;
+        }
+        match link_over(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
+            Ok(()) => {}
+            Err(error) if errno::cannot_link(&error) => return copy(context, hands, job, Changes::NONE, out),
+            Err(error) => {
                 let full = context.full(job.path.as_bytes());
                 out.events.push(Event::Problem(Problem::failed(Voice::Generator, "link", &full, &error)));
-                return Some(false);
+                return false;
             }
-            return None;
         }
     }
     if context.wants.unchanged {
         out.events.push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
     }
-    Some(true)
+    true
+}
+
+/// Backs up what gives way to an alternate tree's entry, unless its data is the same; `false`: it failed, and
+/// why was told. rsync makes no backup here, and what was there is lost in spite of `--backup`.
+fn spare_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
+    let fate = plan::fate(job.source(), job.any_dest(), None, context.policy).action;
+    let is_same = !job.replaces() || matches!(fate, Action::Keep | Action::Adjust(_));
+    if is_same {
+        return true;
+    }
+    let backed_up = remove::back_up(context, Voice::Generator, dir, &job.path, &mut out.events);
+    backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
+}
+
+/// Removes what the destination need not have because an alternate tree has it.
+fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    let full = || context.full(job.path.as_bytes());
+    if let (true, false, Some(dir)) = (job.replaces(), context.is_dry(), &job.spot.dir) {
+        job.spot.last.touch();
+        if !spare_other_data(context, job, dir, out) {
+            return false;
+        }
+        match sys::unlink(dir.fd(), job.name()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                out.events.push(Event::Problem(Problem::failed(Voice::Generator, "unlink", &full(), &error)));
+                return false;
+            }
+            _ => {}
+        }
+    }
+    keep(context, job, out)
 }
 
 /// Makes a second name of an entry, over whatever has that name.
@@ -430,7 +466,8 @@ fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
 }
 
 fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
-    job.plan.hits.get(&job.step.source).and_then(|hit| inode(&hit.dir, job.name()))
+    let hit = job.hit().filter(|_| job.step.decision.action == Action::Link)?;
+    inode(&hit.dir, job.name())
 }
 
 fn inode(dir: &Dir, name: &[u8]) -> Option<(u64, u64)> {
@@ -454,17 +491,23 @@ fn follow_leader(
     out: &mut Outcome<'_>,
 ) -> bool {
     // Names that an alternate tree has joined are as good as names that were joined here.
-    let joined_elsewhere = leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
+    let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
+    let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
     let changes = match job.step.decision.action {
         Action::Refuse(reason) => {
             refuse(context, job, reason, out);
             return false;
         }
-        Action::Transfer(_) if joined_elsewhere => Changes::NONE,
-        // Its own content is not looked at.
-        Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
-        Action::Adjust(changes) => changes,
-        Action::Keep | Action::AskDigest => Changes::NONE,
+        _ if joined_elsewhere => Changes::NONE,
+        Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
+        // An alternate tree's namesake does not count otherwise for a name that follows.
+        _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
+            // Its own content is not looked at.
+            Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
+            Action::Adjust(changes) => changes,
+            Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
+            Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
+        },
     };
     let (leader_dir, leader_path) = (&leader.spot.dir, &leader.path);
     let told = |out: &mut Outcome<'_>, changes: Changes, is_linked: bool| {

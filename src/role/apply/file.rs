@@ -17,7 +17,6 @@ use crate::path::RelPath;
 use crate::plan::{Action, Changes, chmod};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::role::scan::Place;
-use crate::role::scan::alternate::Hit;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -32,7 +31,9 @@ pub struct Hands {
 
 /// The permission bits that an entry shall have at the destination.
 pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
-    let existing = job.dest().map(|there| there.mode);
+    // A file that was transferred as an update of an alternate tree's is that one's next version.
+    let updated = || job.hit().filter(|_| matches!(job.step.decision.action, Action::Transfer(_))).map(|hit| hit.mode);
+    let existing = job.dest().map(|there| there.mode).or_else(updated);
     let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
     chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
 }
@@ -204,6 +205,7 @@ fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
         (RemoveSource::Sent, Action::Transfer(_)) => true,
         (RemoveSource::Sent, Action::Create(_)) => source.kind() == Kind::Symlink,
         (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
+        (RemoveSource::Sent, Action::Link | Action::Copy(_) | Action::Elsewhere) => false,
     };
     let place = job.place().filter(|_| asked && !context.is_dry())?;
     Some(Leaving {
@@ -224,17 +226,18 @@ pub fn let_source_go(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>
     }
 }
 
-/// Makes the file from what an alternate tree has, with the source's attributes, and says whether it is
+/// Makes the file from what a directory of an alternate tree has, with the source's attributes, and says whether it is
 /// there now; `None`: it could not be read.
-pub fn copy_hit(
+pub fn copy_from(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,
-    hit: &Hit,
+    holder: &Dir,
+    changes: Changes,
     out: &mut Outcome<'_>,
 ) -> Option<bool> {
     if !context.is_dry() {
-        let from = sys::open_read(hit.dir.fd(), job.name(), false, false).ok()?;
+        let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
         let placed = quietly(out, |out| place_content(context, hands, job, from.as_fd(), out));
         match placed {
             Ok(_) => {}
@@ -249,9 +252,8 @@ pub fn copy_hit(
             }
         }
     }
-    let told = if hit.changes.is_none() { context.wants.unchanged } else { context.wants.items };
-    if told {
-        out.events.push(Event::Item(job.item(Update::Local, hit.changes)));
+    if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
+        out.events.push(Event::Item(job.item(Update::Local, changes)));
     }
     Some(true)
 }

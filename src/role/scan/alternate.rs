@@ -1,12 +1,13 @@
 //! Alternate destinations: other trees that may already hold what is missing.
 
-use super::{NONE, Step, Walk};
+use super::Walk;
 use crate::flist::{DirList, Entry};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::options::AltKind;
 use crate::path::RelPath;
-use crate::plan::{self, Action, Changes};
+use crate::plan::alternate::{self, Candidate, Likeness, Use};
+use crate::plan::{self, Action, Decision};
 
 /// One alternate tree.
 #[derive(Debug, Clone)]
@@ -15,30 +16,53 @@ pub struct Alternate {
     pub root: Root,
 }
 
-/// What an alternate tree has for an entry that the destination lacks.
+/// What an alternate tree has for a file or another entry that is no directory: to be linked or copied, or
+/// what the file is an update of.
 #[derive(Debug, Clone)]
 pub struct Hit {
     /// The directory that holds it.
     pub dir: Dir,
-    /// What differs between it and what is wanted; none: it is the very thing.
-    pub changes: Changes,
+    /// Its mode.
+    pub mode: u32,
     /// Number of the tree, from 0.
     pub tree: usize,
 }
 
 impl Walk<'_> {
-    /// Looks for an entry in the alternate trees: the first that has the very thing, or else the first
-    /// that has its data. `None` for entries that have none of their own to be found.
-    pub fn look_in_alternates(
+    /// Decides anew about an entry of which alternate trees may have something, and says what they have.
+    pub fn decide_with_alternates(
         &self,
         dirs: &mut AltDirs,
         path: &RelPath,
-        source: &DirList,
-        entry: &Entry,
-        compare_with: (&Dir, &[u8]),
-    ) -> Option<Hit> {
-        let name = source.name(entry);
-        let mut data_only = None;
+        (name, entry): (&[u8], &Entry),
+        (dest_dir, dest): (Option<&Dir>, Option<&Entry>),
+        decision: Decision,
+        source_dir: &Dir,
+    ) -> (Decision, Option<Hit>) {
+        let Some(kind) = self.alt_kind else { return (decision, None) };
+        let use_of_them = alternate::may_use(entry, dest, decision, kind, &self.policy);
+        if use_of_them == Use::Nothing {
+            return (decision, None);
+        }
+        let Some((found, hit)) = self.best(dirs, path, (name, entry), source_dir) else { return (decision, None) };
+        if use_of_them == Use::VeryThing {
+            let is_linked = || kind == AltKind::Link && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name));
+            if found.likeness != Likeness::All || is_linked() {
+                return (decision, None);
+            }
+        }
+        (alternate::decide(entry, decision, found, kind, &self.policy), Some(hit))
+    }
+
+    /// The best that the alternate trees have under a name; of equals the first.
+    fn best(
+        &self,
+        dirs: &mut AltDirs,
+        path: &RelPath,
+        (name, entry): (&[u8], &Entry),
+        source_dir: &Dir,
+    ) -> Option<(Candidate, Hit)> {
+        let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
             let Some(dir) = dirs.open(tree, &alternate.root, path) else { continue };
             let Ok(stat) = sys::stat(dir.fd(), name, false) else { continue };
@@ -46,29 +70,26 @@ impl Walk<'_> {
             let there = list.push(name, &stat);
             let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
             let there = &list.entries[0];
-            let mut decision = plan::decide(entry, Some(there), None, false, &self.policy);
-            if decision.action == Action::AskDigest {
-                let same = (self.compare)(compare_with, (&dir, name)).unwrap_or(false);
-                decision = plan::decide(entry, Some(there), Some(same), false, &self.policy);
+            let mut fate = plan::fate(entry, Some(there), None, &self.policy);
+            if fate.action == Action::AskDigest {
+                let same = (self.compare)((source_dir, name), (&dir, name)).unwrap_or(false);
+                fate = plan::fate(entry, Some(there), Some(same), &self.policy);
             }
-            match decision.action {
-                Action::Keep => return Some(Hit { dir, changes: Changes::NONE, tree }),
-                Action::Adjust(changes) if data_only.is_none() => data_only = Some(Hit { dir, changes, tree }),
-                _ => {}
+            let Some(found) = Candidate::of(fate.action) else { continue };
+            if best.as_ref().is_none_or(|(best, _)| found.likeness > best.likeness) {
+                best = Some((found, Hit { dir, mode: stat.mode, tree }));
+            }
+            if found.likeness == Likeness::All {
+                break;
             }
         }
-        data_only
+        best
     }
+}
 
-    /// Whether a step asks for something that an alternate tree may have.
-    pub fn may_be_elsewhere(&self, step: &Step) -> bool {
-        !self.alternates.is_empty()
-            && match step.decision.action {
-                Action::Transfer(_) => step.dest == NONE || self.alt_kind == Some(AltKind::Compare),
-                Action::Create(changes) => changes.has(Changes::NEW),
-                Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_) => false,
-            }
-    }
+fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
+    let inode = |dir: &Dir| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
+    inode(a).is_some_and(|one| inode(b) == Some(one))
 }
 
 /// The namesakes of one directory in the alternate trees, opened when first asked for.
