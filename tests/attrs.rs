@@ -398,6 +398,18 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
     w.agree(&["-aiAX", "--fake-super"]).exits(0);
 });
 
+synctest!(a_corrupt_note_of_fake_super_ends_the_run, |w: World| {
+    w.needs_xattrs().build("src", |t| drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops")));
+    // Leaves out what the processes of rsync say of each other's end.
+    w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
+    w.dest("d/").once().agree(&["-ai", "--fake-super"]).exits(11);
+});
+
+synctest!(a_fifo_in_the_place_of_a_socket, as root, |w: World| {
+    w.source("p|").build("dst", |t| drop(t.socket("p")));
+    w.agree(&["-ai"]).exits(0);
+});
+
 synctest!(fake_super_conflicts_with_upper_x_twice, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-aiXX", "--fake-super"]);

@@ -322,6 +322,56 @@ synctest!(rule_files_that_have_not_arrived_protect_nothing, |w: World| {
     w.agree(&["-ai", "--delete-before", "-f: .rules"]).says("deleting   old.o");
 });
 
+/// Leaves out what the processes of rsync say of each other's end.
+fn one_end(line: &str) -> Option<String> {
+    (!line.contains("received SIGUSR1")).then(|| line.to_owned())
+}
+
+synctest!(a_wrong_rule_in_a_file_of_the_source_ends_the_run, |w: World| {
+    w.source("d/a").dest("d/").build("src", |t| drop(t.file("d/.rules", "bogus x\n")));
+    w.once().mask_with(one_end).agree(&["-ai", "-f: .rules"]).exits(1).warns("Unknown filter rule");
+});
+
+synctest!(a_wrong_rule_in_a_file_of_the_destination_ends_the_run, |w: World| {
+    w.source("d/").dest("d/old").build("dst", |t| drop(t.file("d/.rules", "bogus x\n")));
+    w.once().agree(&["-ai", "--delete", "-f: .rules"]).exits(1).warns("Unknown filter rule");
+});
+
+synctest!(a_rule_file_that_names_one_that_is_missing_ends_the_run, |w: World| {
+    w.source("d/a").dest("d/").build("src", |t| drop(t.file("d/.rules", ". nope\n")));
+    w.once().mask_with(one_end).agree(&["-ai", "-f: .rules"]).exits(11);
+});
+
+synctest!(a_directory_is_no_rule_file, |w: World| {
+    w.source("a .rules/b").dest("");
+    w.agree(&["-ai", "-f: .rules"]).exits(0);
+});
+
+synctest!(the_rule_file_above_a_named_source_is_not_read, |w: World| {
+    ruled(&w, "- *.o\n", "- *.c\n");
+    w.agree_paths(&["-ai", "--delete", "-f: .rules"], &["src/lib", "src/build", "dst/"]).says("build/x.o");
+});
+
+synctest!(with_relative_names_the_rule_files_on_the_way_are_read, |w: World| {
+    ruled(&w, "- *.o\n", "- *.c\n");
+    w.agree_paths(&["-aiR", "--delete", "-f: .rules"], &["src/./lib/deep", "dst/"]).says("lib/deep/a.o");
+});
+
+synctest!(a_relative_name_that_is_filtered_takes_its_parents_along, |w: World| {
+    grown(&w);
+    w.agree_paths(&["-aiR", "--exclude=deep"], &["src/./lib/deep", "src/./a.o", "dst/"]).never_says("lib/");
+});
+
+synctest!(a_parent_of_a_relative_name_is_not_filtered, |w: World| {
+    grown(&w);
+    w.agree_paths(&["-aiR", "--exclude=lib"], &["src/./lib/deep", "dst/"]).says("lib/deep/a.o");
+});
+
+synctest!(only_above_the_first_source_files_are_looked_for, |w: World| {
+    w.tree(".", "one/x one/y two/x two/y").dest("").file(".rules", "- x\n");
+    w.agree_paths(&["-ai", "-f: /.rules"], &["one", "two", "dst/"]).says("two/x").never_says("one/x");
+});
+
 synctest!(a_rule_file_names_another_for_its_depths, |w: World| {
     grown(&w);
     w.build("src", |t| {

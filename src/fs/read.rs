@@ -32,8 +32,8 @@ pub struct Wanted<'a> {
 pub enum Incomplete {
     /// rsync's words for it, from the call to the path, and the error.
     Failed(Vec<u8>, io::Error),
-    /// A line of its own.
-    Said(Vec<u8>),
+    /// The run ends with this line (exit 11): what `--fake-super` kept is corrupt.
+    Fatal(Vec<u8>),
 }
 
 /// Which tree an entry lies in.
@@ -96,7 +96,7 @@ impl Wanted<'_> {
                 let text = error.text(&full());
                 match error.error() {
                     Some(error) => Incomplete::Failed(text, error),
-                    None => Incomplete::Said(text),
+                    None => Incomplete::Fatal(text),
                 }
             })?;
             entry.set_stat(&seen);

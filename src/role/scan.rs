@@ -8,6 +8,7 @@ pub mod alternate;
 
 use self::alternate::{AltDirs, Alternate, Hit};
 use crate::error::Error;
+use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
@@ -580,7 +581,7 @@ impl Walk<'_> {
             .wanted
             .complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &|| path.as_bytes().to_vec());
         if let Err(incomplete) = completed {
-            plan.problems.push(incomplete_entry(Voice::Sender, incomplete).weighing(Weight::SourceError));
+            incomplete_entry(plan, "sender", incomplete, Weight::SourceError);
             plan.source.entries.pop();
             return false;
         }
@@ -781,7 +782,7 @@ impl Walk<'_> {
         let path = || plan.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
         if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
-            plan.problems.push(incomplete_entry(Voice::Generator, incomplete));
+            incomplete_entry(plan, "generator", incomplete, Weight::Failed);
         }
     }
 
@@ -991,17 +992,19 @@ fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
     Problem::said([start, full, b"\": ", &words].concat(), Weight::Failed)
 }
 
-/// The line for an entry of which the attributes could not be read.
-fn incomplete_entry(voice: Voice, incomplete: Incomplete) -> Problem {
+/// Notes that the attributes of an entry could not be read by a role.
+fn incomplete_entry(plan: &mut DirPlan, role: &'static str, incomplete: Incomplete, weight: Weight) {
     match incomplete {
         Incomplete::Failed(what, error) => {
-            let mut line = format!("rsync: [{}] ", voice.word()).into_bytes();
+            let mut line = format!("rsync: [{role}] ").into_bytes();
             line.extend_from_slice(&what);
             line.extend_from_slice(b": ");
             line.extend_from_slice(&crate::report::event::errno_words(&error));
-            Problem::said(line, Weight::Failed)
+            plan.problems.push(Problem::said(line, weight));
         }
-        Incomplete::Said(line) => Problem::said(line, Weight::Failed),
+        Incomplete::Fatal(line) => {
+            plan.fatal.get_or_insert_with(|| Error::new(Exit::FileIo, line).by(role));
+        }
     }
 }
 
