@@ -82,7 +82,8 @@ synctest!(link_dest_with_hard_links, |w: World| {
 
 /// Every state of a file, a symlink and a directory at the destination with every state in the alternate tree.
 fn every_pair(w: &World) {
-    let states: &[(&str, fn(&str) -> String)] = &[
+    type State = (&'static str, fn(&str) -> String);
+    let states: &[State] = &[
         ("none", |_| String::new()),
         ("same", |name| format!("f{name} l{name}->to d{name}/")),
         ("mode", |name| format!("f{name}%600 l{name}->to@7 d{name}/%700")),

@@ -36,3 +36,8 @@ pub fn denied() -> io::Error {
 pub fn not_a_directory() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTDIR)
 }
+
+/// "Invalid argument", said by us of a path that may not climb.
+pub fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}

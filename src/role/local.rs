@@ -383,7 +383,7 @@ impl Local<'_> {
         });
         let opening = self.opening(to);
         let backup = self.backup_dir(&to.path)?;
-        let temp_dir = self.temp_dir(&to.path)?;
+        let temp_dir = self.temp_dir(to)?;
         let abilities = Abilities::default();
         let delayed = Mutex::new(Vec::new());
         let throttle = options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, self.stop));
@@ -538,16 +538,18 @@ impl Local<'_> {
         }
     }
 
-    fn temp_dir(&self, dest: &[u8]) -> Result<Option<Dir>, Error> {
-        let Some(dir) = self.options.place.temp_dir.as_ref().filter(|_| !self.options.dry_run) else { return Ok(None) };
-        let path = source::absolute(dest, dir);
-        match sys::open_dir_path(&path) {
-            Ok(fd) => Ok(Some(Dir::new(fd))),
-            Err(error) => {
-                let problem = Problem::failed(Voice::MainReceiver, "stat", &path, &error);
-                Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"))
-            }
-        }
+    /// Opens the directory of `--temp-dir`. One on another file system than the destination is left alone: a
+    /// file could not be renamed out of it, and copying it once more would show a half-written one.
+    fn temp_dir(&self, to: &Destination) -> Result<Option<Dir>, Error> {
+        let Some(dir) = self.options.place.temp_dir.as_ref() else { return Ok(None) };
+        let path = source::absolute(&to.path, dir);
+        let Ok(fd) = sys::open_dir_path(&path) else {
+            let line = [b"The temp-dir does not exist: ", dir.as_slice()].concat();
+            return Err(Error::new(Exit::Usage, line).by("Receiver"));
+        };
+        let dir = Dir::new(fd);
+        let dev = |dir: &Dir| sys::fstat(dir.fd()).ok().map(|stat| stat.dev);
+        Ok(to.root.as_ref().is_some_and(|root| dev(root.dir()) == dev(&dir)).then_some(dir))
     }
 }
 

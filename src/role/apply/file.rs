@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::flist::{Kind, Time};
 use crate::fs::compare::same_bytes;
 use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
@@ -280,6 +281,12 @@ fn place_content(
         return overwrite(context, hands, job, dir, from, out);
     }
     let mode = wanted_mode(context, job);
+    if let Some(temp_dir) = place.temp_dir.as_ref().filter(|dir| climbs(dir)) {
+        let name = [job.name(), b".XXXXXX"].concat();
+        let shown = context.full(&crate::path::join(temp_dir, &name));
+        let error = errno::invalid();
+        return Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error).into());
+    }
     let staging = staging_dir(context, job, dir)?;
     let staged = staging.as_ref().or(context.temp_dir);
     let replaces = job.replaces() || place.inplace;
@@ -338,6 +345,11 @@ fn place_content(
     pending.place(dir, job.name()).map_err(|error| rename_failed(context, job, &error))?;
     forget_partial(context, job, dir);
     Ok(bytes)
+}
+
+/// Whether a relative path may lead out of the directory where it begins; rsync refuses such a `--temp-dir`.
+fn climbs(path: &[u8]) -> bool {
+    !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
 }
 
 fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
