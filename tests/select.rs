@@ -128,6 +128,24 @@ synctest!(prune_spares_protected_directories, |w: World| {
     w.agree(&["-aim", "--delete", "-fP e/"]).exits(0);
 });
 
+synctest!(prune_keeps_protected_directories_without_delete, |w: World| {
+    w.source("a e/@5 f/g/ h/i/j/").dest("f/%700");
+    w.agree(&["-aim", "-fP e/", "-fP i/"]).exits(0).says("cd+++++++++ e/").never_says("j/");
+});
+
+synctest!(prune_and_the_times_of_deletion, |w: World| {
+    w.source("a e/ k/e/ k/f g/h/").dest("e/f/x k/e/y g=file d/");
+    for when in ["--delete-before", "--delete-delay", "--delete-after"] {
+        w.agree(&["-aim", when]).exits(0);
+        w.dest("e/f/x k/e/y g=file d/");
+    }
+});
+
+synctest!(update_without_a_whole_window, |w: World| {
+    w.source("a=longer@48 b=longer@49 c=longer@50 d=longer").dest("a b c d@1");
+    w.agree(&["-aiu", "--modify-window=49"]).exits(0);
+});
+
 synctest!(one_file_system_leaves_a_mount_point_empty, as root, |w: World| {
     w.source("a m/ d/b").dest("");
     w.mount_tmpfs("src/m", 1 << 16);

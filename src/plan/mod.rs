@@ -16,7 +16,7 @@ pub use changes::Changes;
 
 use crate::flist::{Entry, Kind};
 use crate::options::{Check, CheckMode, Preserve};
-use quick_check::{Sameness, is_later, quick_check, same_time};
+use quick_check::{Sameness, is_spared, quick_check, same_time};
 
 /// An owner or group that cannot or shall not be set.
 pub const NO_ID: u32 = u32::MAX;
@@ -152,7 +152,7 @@ fn refusal(kind: Kind, source: &Entry, dest: Option<&Entry>, unsafe_link: bool, 
         Kind::File if policy.min_size_bytes.is_some_and(|min| source.len_bytes < min) => Some(Reason::TooSmall),
         Kind::File => {
             let newer =
-                |dest: &Entry| dest.kind() == Kind::File && is_later(dest.mtime, source.mtime, check.window_secs);
+                |dest: &Entry| dest.kind() == Kind::File && is_spared(dest.mtime, source.mtime, check.window_secs);
             (check.update && dest.is_some_and(newer)).then_some(Reason::Newer)
         }
     }

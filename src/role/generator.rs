@@ -355,8 +355,7 @@ impl<'a> Generator<'a> {
             // Children come after their parents in the order, so that backwards each knows of its own.
             for ticket in order.into_iter().rev() {
                 let mut plan = self.held.remove(&ticket).expect("held above");
-                plan.subdirs
-                    .retain(|sub| sub.ticket.is_some_and(|t| self.held.get(&t).is_some_and(|below| !below.is_bare())));
+                self.scanner.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare));
                 self.held.insert(ticket, plan);
             }
         }
@@ -480,9 +479,12 @@ impl<'a> Generator<'a> {
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
         if self.context.options.delete.when == Some(When::After) {
+            let mut source = plan.source.clone();
+            let mut at = 0..;
+            source.entries.retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
             self.after.push(After {
                 path: spot.path.clone(),
-                source: plan.source.clone(),
+                source,
                 may_delete: plan.may_delete,
                 last: spot.last.clone(),
             });

@@ -179,6 +179,8 @@ pub struct DirPlan {
     pub is_outside: bool,
     /// Indices in `source` of entries of which nobody may say whether the destination has them.
     pub hidden: Vec<u32>,
+    /// Indices in `source` of directories that `-m` left out.
+    pub pruned: Vec<u32>,
     /// The content was listed completely, so that extra entries may go.
     pub may_delete: bool,
     /// The receiver's rules in force here.
@@ -762,6 +764,33 @@ impl Walk<'_> {
             plan.extras.push(at as u32);
         }
         full.truncate(prefix);
+    }
+
+    /// Leaves out directories in which nothing is (`-m`), unless a rule of the command line protects them. What
+    /// the destination has in their stead is extra.
+    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) {
+        let dest = std::mem::take(&mut plan.dest);
+        let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        for sub in std::mem::take(&mut plan.subdirs) {
+            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            let path = plan.path.join(name);
+            let is_protected =
+                || self.receiver_chain.verdict(Side::Receiver, path.as_bytes(), true) != Verdict::Include;
+            if sub.ticket.is_some_and(|ticket| !is_bare(ticket)) || is_protected() {
+                plan.subdirs.push(sub);
+                continue;
+            }
+            plan.pruned.push(sub.step.source);
+            if sub.step.dest != NONE {
+                self.judge_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
+            }
+        }
+        plan.extras.sort_unstable();
+        plan.dest = dest;
     }
 
     /// Looks at an entry of the destination; `None` if it is gone.

@@ -182,8 +182,9 @@ impl<'a> Remover<'a> {
                 if let Some(dev) = self.one_file_system
                     && sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev != dev)
                 {
-                    let line = [b"cannot delete mount point: ", path.as_bytes()].concat();
-                    events.push(Event::Note(line));
+                    if self.context.options.output.info.mount >= 1 {
+                        events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
+                    }
                     return Removed::Stays;
                 }
                 self.empty_dir(&dir, path, chain, events)
