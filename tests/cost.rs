@@ -81,11 +81,12 @@ fn pinned(calls: &Calls, exactly: Pins<'_>, at_most: Pins<'_>) {
 }
 
 /// Calls for directories that every run makes.
-const PER_DIR: [(&str, u64, &str); 4] = [
+const PER_DIR: [(&str, u64, &str); 5] = [
     ("opendir", 3 * ALL_DIRS + OPERANDS, "each directory at the source and the destination, and to work in"),
     ("getdents", 4 * ALL_DIRS + OPERANDS, "its names and the end of them, on both sides; the operands once more"),
     ("seek", 2 * ALL_DIRS, "back to its beginning"),
     ("fstat", 3 * ALL_DIRS + OPERANDS, "directories that are open: their file system, owner, mode"),
+    ("readlink", OPERANDS, "whether the destination lies in the source"),
 ];
 
 #[test]
@@ -151,6 +152,7 @@ fn an_update_costs_the_changed_files_only() {
             ("xattr_get", ALL_DIRS, "whether a directory has a default ACL"),
         ],
         &PER_DIR[..3],
+        &PER_DIR[4..],
     ]
     .concat();
     pinned(

@@ -76,6 +76,11 @@ synctest!(a_missing_source_alone, |w: World| {
     w.agree_paths(&["-ai", "--delete"], &["nowhere/", "dst/"]).exits(23);
 });
 
+synctest!(an_empty_directory_onto_a_file, |w: World| {
+    w.tree("src/d", "").tree(".", "f");
+    w.agree_paths(&["-ai"], &["src/d", "f"]).exits(3).warns("cannot overwrite non-directory with a directory");
+});
+
 synctest!(several_missing_sources, |w: World| {
     w.source("a").dest("");
     w.agree_paths(&["-ai"], &["one", "src/two", "src/d/three", "dst/"]).exits(23);
@@ -148,6 +153,14 @@ synctest!(a_directory_that_can_be_listed_but_not_entered, as user, |w: World| {
 synctest!(an_unreadable_directory_in_the_destination, as user, |w: World| {
     w.source("a d/b").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0)));
     w.stderr_unordered().agree(&["-rti"]).exits(23);
+});
+
+synctest!(a_directory_in_the_destination_that_may_be_entered_but_not_read, as user, |w: World| {
+    w.source("a d/b d/c=new").build("dst", |t| {
+        t.file("d/c", "old");
+        t.dir("d").owner(1, 1).mode(0o733);
+    });
+    w.stderr_unordered().agree(&["-ri"]);
 });
 
 synctest!(an_unreadable_directory_of_ours_in_the_destination, as user, |w: World| {

@@ -45,6 +45,25 @@ synctest!(a_backup_dir_inside_is_moved_into_itself_by_delete, |w: World| {
     w.agree(&["-aib", "--backup-dir=bk", "--delete"]).exits(0);
 });
 
+synctest!(backups_on_another_file_system, as root, |w: World| {
+    older(&w);
+    w.source("l->new p").dest("l->old p| d/l->gone").tree("bk", "").mount_tmpfs("bk", 1 << 20);
+    w.once().agree(&["-aib", "--backup-dir={W}/bk", "--delete", "--suffix=.o"]).exits(0);
+});
+
+synctest!(a_backup_dir_that_may_not_be_written, as user, |w: World| {
+    w.source("a=new b=new z").dest("a=old! old").build("bk", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
+    w.stderr_unordered().once().agree(&["-ab", "--backup-dir=../bk", "--delete"]).exits(11);
+});
+
+synctest!(a_backup_dir_that_is_a_file, |w: World| {
+    older(&w);
+    w.file("bk", "file")
+        .agree(&["-ab", "--backup-dir=../bk"])
+        .exits(1)
+        .warns("The backup-dir is not a directory: ../bk");
+});
+
 synctest!(an_excluded_backup_dir_stays, |w: World| {
     older(&w);
     w.agree(&["-aib", "--backup-dir=bk", "--delete", "--exclude=/bk"]).exits(0);
@@ -112,6 +131,11 @@ synctest!(append_verify_looks_at_the_beginning, |w: World| {
     w.stderr_unordered().agree(&["-ai", "--append-verify"]).warns("WARNING: a failed verification -- update");
 });
 
+synctest!(append_leaves_the_attributes_of_what_is_longer, |w: World| {
+    w.source("a=01%600@9 same%600 b=012%640@9").dest("a=0123 same b=0");
+    w.agree(&["-ai", "--append"]).exits(0);
+});
+
 synctest!(append_to_a_large_file, |w: World| {
     w.source("a*300000").dest("a*200000");
     w.agree(&["-ai", "--append"]).exits(0);
@@ -152,6 +176,12 @@ synctest!(temporary_files_inside_the_destination, |w: World| {
     older(&w);
     w.tree("dst/tmp", "");
     w.agree(&["-ai", "--temp-dir=tmp"]).exits(0);
+});
+
+synctest!(temporary_files_on_another_file_system, as root, |w: World| {
+    older(&w);
+    w.tree("tmp", "").mount_tmpfs("tmp", 1 << 20);
+    w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
 });
 
 synctest!(a_relative_temporary_directory_may_not_climb, |w: World| {

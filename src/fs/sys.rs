@@ -284,6 +284,12 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
     }
 }
 
+/// The path that an open directory has now, as far as the system tells.
+pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    enter(Call::ReadLink);
+    Ok(fs::readlinkat(fs::CWD, proc_fd(dir).as_slice(), Vec::new())?.into_bytes())
+}
+
 /// Looks at any path, for operands.
 pub fn stat_path(path: &[u8], follow: bool) -> io::Result<Stat> {
     stat(fs::CWD, path, follow)

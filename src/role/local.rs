@@ -360,7 +360,9 @@ impl Local<'_> {
         let whole_list_first = policy.preserve.hard_links
             || options.select.prune_empty_dirs
             || wants.whole_list
-            || matches!(options.delete.when, Some(When::Before | When::After));
+            || matches!(options.delete.when, Some(When::Before | When::After))
+            // What is copied into the source would be found there and copied again, without end.
+            || to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir()));
         let scanner = Scanner::new(walk, whole_list_first);
         let there = if to.root.is_some() { There::Present } else { There::Absent };
         let task = gathered.task(there, receiver_chain.clone(), to.renamed.as_deref());
@@ -538,18 +540,15 @@ impl Local<'_> {
         }
     }
 
-    /// Opens the directory of `--temp-dir`. One on another file system than the destination is left alone: a
-    /// file could not be renamed out of it, and copying it once more would show a half-written one.
     fn temp_dir(&self, to: &Destination) -> Result<Option<Dir>, Error> {
         let Some(dir) = self.options.place.temp_dir.as_ref() else { return Ok(None) };
-        let path = source::absolute(&to.path, dir);
-        let Ok(fd) = sys::open_dir_path(&path) else {
-            let line = [b"The temp-dir does not exist: ", dir.as_slice()].concat();
-            return Err(Error::new(Exit::Usage, line).by("Receiver"));
-        };
-        let dir = Dir::new(fd);
-        let dev = |dir: &Dir| sys::fstat(dir.fd()).ok().map(|stat| stat.dev);
-        Ok(to.root.as_ref().is_some_and(|root| dev(root.dir()) == dev(&dir)).then_some(dir))
+        match sys::open_dir_path(&source::absolute(&to.path, dir)) {
+            Ok(fd) if !dir.is_empty() => Ok(Some(Dir::new(fd))),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(Error::usage([b"The temp-dir is not a directory: ", dir.as_slice()].concat()).by("Receiver"))
+            }
+            _ => Err(Error::usage([b"The temp-dir does not exist: ", dir.as_slice()].concat()).by("Receiver")),
+        }
     }
 }
 

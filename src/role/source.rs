@@ -35,6 +35,8 @@ pub struct Gathered {
     /// The one argument, if it is a directory: with a slash at its end where its content is meant. If that is
     /// empty, the list is one entry too.
     pub lone_dir: Option<Vec<u8>>,
+    /// Directories of which all is copied, each below its base.
+    pub whole: Vec<(Arc<Base>, RelPath)>,
     /// Names that the destination shall lose (`--delete-missing-args`).
     pub missing: Vec<RelPath>,
     /// How many arguments were found.
@@ -61,6 +63,22 @@ impl Gathered {
             })
             .collect();
         Task { path: RelPath::root(), origins, node: Some(self.node.clone()), there, receiver_chain }
+    }
+}
+
+impl Gathered {
+    /// Whether a directory lies in one that is copied as a whole.
+    pub fn reaches(&self, dest: &Dir) -> bool {
+        let Ok(dest) = sys::path_of(dest.fd()) else { return false };
+        let mut known: Option<(&Arc<Base>, Vec<u8>)> = None;
+        self.whole.iter().any(|(base, path)| {
+            let is_known = known.as_ref().is_some_and(|(other, _)| Arc::ptr_eq(other, base));
+            if !is_known {
+                known = Some((base, sys::path_of(base.root.dir().fd()).unwrap_or_default()));
+            }
+            let above = known.as_ref().map_or_else(Vec::new, |(_, top)| path::join(top, path.as_bytes()));
+            dest.strip_prefix(trim_slashes(&above)).is_some_and(|rest| rest.starts_with(b"/") && rest.len() > 1)
+        })
     }
 }
 
@@ -125,6 +143,7 @@ impl<'a> Gatherer<'a> {
             notes: Vec::new(),
             single: None,
             lone_dir: None,
+            whole: Vec::new(),
             missing: Vec::new(),
             found: 0,
         };
@@ -243,6 +262,9 @@ impl<'a> Gatherer<'a> {
         }
         let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
         self.tree.name(&base, &RelPath::root(), Named { name: name.to_vec(), renamed: None, content, implied: false });
+        if is_dir && content == Content::Full {
+            self.out.whole.push((base, RelPath::root().join(name)));
+        }
         self.found(if is_dir { None } else { Some(name) });
         self.out.lone_dir = is_dir.then(|| arg.to_vec());
         Ok(())
@@ -287,6 +309,9 @@ impl<'a> Gatherer<'a> {
             }
         };
         self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+        if self.select.recurse == Recurse::Full {
+            self.out.whole.push((base.clone(), RelPath::root()));
+        }
         self.out.top.get_or_insert((stat, base));
         self.found(None);
         self.out.lone_dir = Some([trimmed, b"/"].concat());
@@ -368,6 +393,9 @@ impl<'a> Gatherer<'a> {
         let Some((last, leading)) = parts.split_last() else {
             if self.select.recurse != Recurse::No {
                 self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+                if self.select.recurse == Recurse::Full {
+                    self.out.whole.push((base.clone(), RelPath::root()));
+                }
                 if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
                     self.out.top.get_or_insert((stat, base.clone()));
                 }
@@ -421,6 +449,9 @@ impl<'a> Gatherer<'a> {
             _ if content => Content::Shallow,
             _ => Content::None,
         };
+        if is_dir && what == Content::Full {
+            self.out.whole.push((base.clone(), dir.join(last)));
+        }
         here.name(base, &dir, Named { name: last.clone(), renamed: None, content: what, implied: false });
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
     }

@@ -288,7 +288,7 @@ fn place_content(
         return Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error).into());
     }
     let staging = staging_dir(context, job, dir)?;
-    let staged = staging.as_ref().or(context.temp_dir);
+    let staged = staging.as_ref().or(context.temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
     let replaces = job.replaces() || place.inplace;
     let pending = Pending::begin(dir, job.name(), mode & 0o777, job.replaces(), staged).map_err(|error| {
         let name = crate::fs::write::temp_name(job.name());
@@ -350,6 +350,12 @@ fn place_content(
 /// Whether a relative path may lead out of the directory where it begins; rsync refuses such a `--temp-dir`.
 fn climbs(path: &[u8]) -> bool {
     !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
+}
+
+/// Whether a file can be renamed from one directory into the other. From another file system it would have to
+/// be copied once more, and would be seen half-written, so its temp file is made where it belongs instead.
+fn is_near(temp_dir: &Dir, dir: &Dir) -> bool {
+    matches!((sys::fstat(temp_dir.fd()), sys::fstat(dir.fd())), (Ok(temp), Ok(here)) if temp.dev == here.dev)
 }
 
 fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
@@ -539,7 +545,11 @@ fn copy_content(
         let line = [b"rsync: [sender] no longer a regular file: \"", full.as_slice(), b"\""].concat();
         return Err(Problem::said(line, Weight::Failed).into());
     }
-    copied.map_err(|error| match error {
+    copied.map_err(|error| copy_failed(context, job, error))
+}
+
+fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failure {
+    match error {
         CopyError::Stopped => Failure::Stopped,
         CopyError::Read(error) => {
             let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
@@ -556,5 +566,5 @@ fn copy_content(
             line.extend_from_slice(&crate::report::event::errno_words(&error));
             Failure::Fatal(Error::new(Exit::FileIo, line).by("receiver"))
         }
-    })
+    }
 }

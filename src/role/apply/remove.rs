@@ -464,6 +464,7 @@ fn copy_across(context: &Context<'_>, dir: &Dir, name: &[u8], to: &Dir, backup_n
         _ => sys::mknod(to.fd(), &temp, stat.mode, stat.rdev)?,
     }
     let _ = sys::chown(to.fd(), &temp, Some(stat.uid), Some(stat.gid));
+    let _ = sys::utimes(to.fd(), &temp, None, Some(stat.mtime));
     sys::rename(to.fd(), &temp, to.fd(), backup_name).inspect_err(|_| {
         let _ = sys::unlink(to.fd(), &temp);
     })
