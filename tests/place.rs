@@ -156,6 +156,33 @@ places!(timeout_has_no_effect, ["-ai", "--timeout=30"]);
 places!(bwlimit_is_obeyed_silently, ["-ai", "--bwlimit=100m"]);
 places!(stop_after_a_while, ["-ai", "--stop-after=5"]);
 
+synctest!(delayed_hard_links_stay_one_file, |w: World| {
+    w.source("a=newer@5 d/b==a z==a y").dest("a=old d/b==a y z=other x");
+    w.agree(&["-aiH", "--delay-updates"]).exits(0);
+});
+
+synctest!(delayed_hard_links_with_backups, |w: World| {
+    w.source("a=newer@5 d/b==a z==a").dest("a=old d/b=old z=other x");
+    w.agree(&["-aibH", "--delay-updates", "--backup-dir=../bak"]).exits(0);
+});
+
+synctest!(delayed_copies_of_an_alternate_let_their_source_go, |w: World| {
+    w.source("a b c=3 d/a").tree("alt", "a%600 b c=2").dest("");
+    w.agree(&["-ai", "--delay-updates", "--remove-source-files", "--copy-dest=../alt"]).exits(0);
+});
+
+synctest!(what_has_the_name_of_the_partial_dir_gives_way, |w: World| {
+    w.source("a=newer@5 d/c=newer@5").dest("a .part=file d/c d/.part->..");
+    w.agree(&["-ai", "--delay-updates", "--partial-dir=.part"]).exits(0);
+});
+
+synctest!(a_partial_dir_elsewhere_forgets_what_arrived, |w: World| {
+    w.source("a=newer@5 b").dest("a").tree("part", "a=half stranger");
+    w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
+    w.tree("part", "c=half").source("c");
+    w.agree(&["-ai", "--delay-updates", "--partial-dir={W}/part"]).exits(0);
+});
+
 synctest!(a_partial_file_is_replaced, |w: World| {
     w.source("a*9000 d/b*8000").dest(".part/a=half d/.part/b=half");
     w.agree(&["-ai", "--partial-dir=.part"]).exits(0);

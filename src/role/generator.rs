@@ -88,7 +88,7 @@ impl Batch {
                     if is_over(out) {
                         return;
                     }
-                    entry::perform(context, hands, &member.job(), out);
+                    entry::lead(context, hands, &member.job(), &leading.0, out);
                     is_over(out);
                     drop(leading);
                 }

@@ -1,7 +1,7 @@
 //! Carries out the step of one entry that is no directory.
 
 use super::attrs::{self, Has, Subject};
-use super::{Context, Outcome, Spot, file, remove};
+use super::{Context, Outcome, Spot, file, late, remove};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -14,6 +14,7 @@ use crate::role::scan::{DirPlan, NONE, Place, Step};
 use crate::work::gate::Gate;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One entry under work, with all that is known of it.
 pub struct Job<'a> {
@@ -448,6 +449,8 @@ pub struct Leader {
     dest_inode: Option<(u64, u64)>,
     /// The alternate entry that it is made from.
     hit_inode: Option<(u64, u64)>,
+    /// It is complete and waits for its name.
+    is_delayed: AtomicBool,
     /// Opened when it is placed, or will never be.
     pub is_placed: Gate,
 }
@@ -456,8 +459,16 @@ impl Leader {
     /// The leader that a job places.
     pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
         let (dest_inode, hit_inode) = (dest_inode(job), hit_inode(job));
-        Leader { spot, path: job.path.clone(), dest_inode, hit_inode, is_placed: Gate::default() }
+        let (is_delayed, is_placed) = (AtomicBool::new(false), Gate::default());
+        Leader { spot, path: job.path.clone(), dest_inode, hit_inode, is_delayed, is_placed }
     }
+}
+
+/// Carries out the step of the name that leads.
+pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    perform(context, hands, job, out);
+    let is_delayed = context.options.place.delay_updates && late::is_delayed(context, &job.path);
+    leader.is_delayed.store(is_delayed, Ordering::Relaxed);
 }
 
 /// What the destination has under a name, if that has several.
@@ -529,6 +540,24 @@ fn follow_leader(
         return false;
     }
     let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return false };
+    let failed = |error: &io::Error| {
+        let mut line = b"rsync: [generator] link \"".to_vec();
+        line.extend_from_slice(&context.full(job.path.as_bytes()));
+        line.extend_from_slice(b"\" => ");
+        line.extend_from_slice(leader_path.as_bytes());
+        line.extend_from_slice(b" failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        Event::Problem(Problem::said(line, Weight::Failed))
+    };
+    if leader.is_delayed.load(Ordering::Relaxed) {
+        job.spot.last.touch();
+        match file::stage_link(context, job, dir, (leader_dir, leader_path.name())) {
+            Ok(()) => told(out, changes, false),
+            Err(error) => out.events.push(failed(&error)),
+        }
+        // Its source goes when it has its name.
+        return false;
+    }
     let Some(of_leader) = inode(leader_dir, leader_path.name()) else {
         // The leader could not be had; perhaps this name of it can.
         return carry_out(context, hands, job, out);
@@ -550,13 +579,7 @@ fn follow_leader(
             true
         }
         Err(error) => {
-            let mut line = b"rsync: [generator] link \"".to_vec();
-            line.extend_from_slice(&context.full(job.path.as_bytes()));
-            line.extend_from_slice(b"\" => ");
-            line.extend_from_slice(leader_path.as_bytes());
-            line.extend_from_slice(b" failed: ");
-            line.extend_from_slice(&crate::report::event::errno_words(&error));
-            out.events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+            out.events.push(failed(&error));
             false
         }
     }

@@ -1,8 +1,8 @@
 //! Brings the content of a file under its final name.
 
 use super::attrs::{self, Has, Subject};
-use super::entry::Job;
-use super::late::DelayedFile;
+use super::entry::{Job, link_over};
+use super::late::{self, DelayedFile};
 use super::{Context, Outcome, remove};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -221,7 +221,8 @@ fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
 
 /// Removes the source of an entry that arrived, if the options say so and it has its name already.
 pub fn let_source_go(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
-    let waits = context.options.place.delay_updates && matches!(job.step.decision.action, Action::Transfer(_));
+    let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
+    let waits = context.options.place.delay_updates && may_wait && late::is_delayed(context, &job.path);
     if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), &job.spot.dir) {
         leaving.go(context, (dir, job.name()), &mut out.events);
     }
@@ -330,13 +331,10 @@ fn place_content(
     }
     if let (Some(staging), true) = (&staging, place.delay_updates) {
         pending.place(staging, job.name()).map_err(|error| rename_failed(context, job, &error))?;
-        let delayed = DelayedFile {
-            path: job.path.clone(),
-            last: job.spot.last.clone(),
-            replaces,
-            leaving: leaving(context, job).map(Leaving::parked),
-        };
-        context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delayed);
+        delay(context, job);
+        if place.partial_dir.as_deref() != Some(context.staging_name()) {
+            forget_partial(context, job, dir);
+        }
         return Ok(bytes);
     }
     if job.replaces() {
@@ -358,6 +356,26 @@ fn is_near(temp_dir: &Dir, dir: &Dir) -> bool {
     matches!((sys::fstat(temp_dir.fd()), sys::fstat(dir.fd())), (Ok(temp), Ok(here)) if temp.dev == here.dev)
 }
 
+/// Lets a file that is complete in its staging directory wait for its name.
+fn delay(context: &Context<'_>, job: &Job<'_>) {
+    let delayed = DelayedFile {
+        path: job.path.clone(),
+        last: job.spot.last.clone(),
+        replaces: job.replaces() || context.options.place.inplace,
+        leaving: leaving(context, job).map(Leaving::parked),
+    };
+    context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delayed);
+}
+
+/// Stages one more name of a file that waits for its own.
+pub fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
+    let from = open_or_make(leader.0, context.staging_name())?;
+    let to = open_or_make(dir, context.staging_name())?;
+    link_over(&from, leader.1, &to, job.name(), true)?;
+    delay(context, job);
+    Ok(())
+}
+
 fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
     let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
     let mut line = b"rsync: [receiver] rename \"".to_vec();
@@ -376,16 +394,26 @@ fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option
         return Ok(None);
     }
     open_or_make(dir, context.staging_name()).map(Some).map_err(|error| {
-        let full = context.full(job.spot.path.join(b"partial").as_bytes());
+        let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
         Failure::from(Problem::failed(Voice::Receiver, "mkdir", &full, &error))
     })
 }
 
+/// Opens a directory for unfinished files; what has its name and is no directory gives way.
 pub(super) fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     match sys::mkdir(dir.fd(), name, 0o700) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if Kind::of_mode(sys::stat(dir.fd(), name, false)?.mode) != Some(Kind::Dir) && !name.starts_with(b"/") {
+                sys::unlink(dir.fd(), name)?;
+                sys::mkdir(dir.fd(), name, 0o700)?;
+            }
+        }
+        made => made?,
     }
+    open_partial(dir, name)
+}
+
+fn open_partial(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     let follow = if name.starts_with(b"/") { Follow::Anywhere } else { Follow::Never };
     Ok(Dir::new(sys::open_dir(dir.fd(), name, follow)?))
 }
@@ -419,8 +447,9 @@ fn keep_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pendin
 /// Removes what an earlier run had kept of a file that is complete now.
 fn forget_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
     let Some(name) = &context.options.place.partial_dir else { return };
-    if let Ok(partial_dir) = sys::open_dir(dir.fd(), name, Follow::Never)
-        && sys::unlink(partial_dir.as_fd(), job.name()).is_ok()
+    if let Ok(partial_dir) = open_partial(dir, name)
+        && sys::unlink(partial_dir.fd(), job.name()).is_ok()
+        && !name.starts_with(b"/")
     {
         let _ = sys::rmdir(dir.fd(), name);
     }

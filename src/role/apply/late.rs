@@ -144,6 +144,12 @@ pub struct DelayedFile {
     pub leaving: Option<super::file::Leaving>,
 }
 
+/// Whether a file that was just brought here waits for its name.
+pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
+    let delayed = context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    delayed.iter().rev().any(|file| file.path == *path)
+}
+
 /// Gives delayed files their names.
 pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8], events: &mut Vec<Event>) {
     let Some(root) = context.dest else { return };

@@ -77,7 +77,8 @@ impl Context<'_> {
 
     /// The directory in each directory where `--delay-updates` keeps files until the end.
     pub fn staging_name(&self) -> &[u8] {
-        self.options.place.partial_dir.as_deref().unwrap_or(b".~tmp~")
+        // One place for all directories would mix up files of one name.
+        self.options.place.partial_dir.as_deref().filter(|dir| !dir.starts_with(b"/")).unwrap_or(b".~tmp~")
     }
 
     /// An error if the run is being stopped.
