@@ -290,7 +290,6 @@ fn place_content(
     }
     let staging = staging_dir(context, job, dir)?;
     let staged = staging.as_ref().or(context.temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
-    let replaces = job.replaces() || place.inplace;
     let pending = Pending::begin(dir, job.name(), mode & 0o777, job.replaces(), staged).map_err(|error| {
         let name = crate::fs::write::temp_name(job.name());
         let shown = context.full(job.spot.path.join(&name).as_bytes());
