@@ -19,6 +19,8 @@ mod plan;
 
 pub mod report;
 
+mod proto;
+
 mod cli;
 mod fs;
 mod work;
