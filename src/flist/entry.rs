@@ -79,8 +79,8 @@ pub struct Extra {
     pub acl: Option<Box<[u8]>>,
     /// A directory's default ACL, likewise.
     pub default_acl: Option<Box<[u8]>>,
-    /// The digest of the content, when `-c` or `%C` asked and it was computed.
-    pub digest: Option<[u8; 32]>,
+    /// The digest of the content, when `-c` asked a peer for it.
+    pub digest: Option<[u8; 16]>,
     /// A directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
 }

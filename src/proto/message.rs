@@ -117,10 +117,12 @@ pub struct Told {
     pub itself: DirList,
     /// Its entries, sorted. Longer ones come in pieces: see [`Message::More`].
     pub list: DirList,
-    /// For each directory of the whole list, in order, what is said of it besides its entry.
+    /// For each directory of this message's list, in order, what is said of it besides its entry.
     pub subs: Vec<ToldSub>,
     /// The content was listed completely, so that extra entries may go.
     pub may_delete: bool,
+    /// Only what arguments named is in the list.
+    pub is_named: bool,
     /// The data of its regular files follows unasked, in order; see [`Message::Whole`], [`Message::Begin`].
     pub with_data: bool,
     /// More entries follow in [`Message::More`].
@@ -236,6 +238,8 @@ pub enum Message {
     More {
         /// Sorted, and behind those before.
         list: DirList,
+        /// What is said of the directories among them.
+        subs: Vec<ToldSub>,
         /// Nothing more comes.
         last: bool,
     },
