@@ -52,6 +52,33 @@ impl Exit {
         self as u8
     }
 
+    /// The exit of a code; `None` for a number that rsync(1) does not have.
+    pub fn of_code(code: u8) -> Option<Exit> {
+        const ALL: [Exit; 20] = [
+            Exit::Ok,
+            Exit::Usage,
+            Exit::Protocol,
+            Exit::FileSelect,
+            Exit::Unsupported,
+            Exit::StartClient,
+            Exit::SocketIo,
+            Exit::FileIo,
+            Exit::Stream,
+            Exit::Message,
+            Exit::Ipc,
+            Exit::Crashed,
+            Exit::Signal,
+            Exit::Malloc,
+            Exit::Partial,
+            Exit::Vanished,
+            Exit::DelLimit,
+            Exit::Timeout,
+            Exit::ConTimeout,
+            Exit::CmdNotFound,
+        ];
+        ALL.into_iter().find(|exit| exit.code() == code)
+    }
+
     /// rsync's sentence for this code, as in `rsync error: SENTENCE (code N)`.
     pub fn words(self) -> &'static str {
         match self {

@@ -107,6 +107,21 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// What stat says, without a name: for [`DirList::push_entry`].
+    pub fn of(stat: &Stat) -> Entry {
+        Entry {
+            name_at: 0,
+            name_len: 0,
+            origin: 0,
+            mode: stat.mode,
+            uid: stat.uid,
+            gid: stat.gid,
+            mtime: stat.mtime,
+            len_bytes: stat.len_bytes,
+            extra: None,
+        }
+    }
+
     /// What it is.
     pub fn kind(&self) -> Kind {
         Kind::of_mode(self.mode).unwrap_or(Kind::Special)
@@ -183,20 +198,7 @@ pub struct Stat {
 impl DirList {
     /// Adds an entry; the list is unsorted afterwards.
     pub fn push(&mut self, name: &[u8], stat: &Stat) -> &mut Entry {
-        let name_at = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
-        let name_len = u16::try_from(name.len()).expect("the kernel's names have at most 255 bytes");
-        self.names.extend_from_slice(name);
-        self.entries.push(Entry {
-            name_at,
-            name_len,
-            origin: 0,
-            mode: stat.mode,
-            uid: stat.uid,
-            gid: stat.gid,
-            mtime: stat.mtime,
-            len_bytes: stat.len_bytes,
-            extra: None,
-        });
+        self.push_entry(name, Entry::of(stat));
         self.entries.last_mut().expect("pushed above")
     }
 
@@ -204,6 +206,23 @@ impl DirList {
     pub fn reserve(&mut self, entries: usize, name_bytes: usize) {
         self.entries.reserve_exact(entries);
         self.names.reserve_exact(name_bytes);
+    }
+
+    /// Adds an entry with all that is known of it, under a name of this list; the list is unsorted afterwards.
+    pub fn push_entry(&mut self, name: &[u8], entry: Entry) {
+        let name_at = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
+        let name_len = u16::try_from(name.len()).expect("the kernel's names have at most 255 bytes");
+        self.names.extend_from_slice(name);
+        self.entries.push(Entry { name_at, name_len, ..entry });
+    }
+
+    /// Adds the entries of another list behind these; the list is sorted if the caller knows that it is.
+    pub fn append(&mut self, other: DirList) {
+        let shift = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
+        u32::try_from(self.names.len() + other.names.len()).expect("names of one directory stay below 4 GiB");
+        self.names.extend_from_slice(&other.names);
+        let shifted = other.entries.into_iter().map(|entry| Entry { name_at: entry.name_at + shift, ..entry });
+        self.entries.extend(shifted);
     }
 
     /// Adds an entry of which only the name is known, and whether it is a directory.

@@ -30,6 +30,16 @@ impl Changes {
     /// The destination has no such entry.
     pub const NEW: Changes = Changes(1 << 10);
 
+    /// As a number; the bits never change, they go over the wire.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The set of such a number; `None` if a bit of it has no meaning.
+    pub fn from_bits(bits: u16) -> Option<Changes> {
+        (bits < Changes::NEW.0 << 1).then_some(Changes(bits))
+    }
+
     /// Whether all of `other` are in here.
     pub fn has(self, other: Changes) -> bool {
         self.0 & other.0 == other.0

@@ -240,6 +240,10 @@ pub enum Message {
         list: DirList,
         /// What is said of the directories among them.
         subs: Vec<ToldSub>,
+        /// Further trouble met in it.
+        problems: Vec<Problem>,
+        /// Further lines for stdout.
+        notes: Vec<Vec<u8>>,
         /// Nothing more comes.
         last: bool,
     },

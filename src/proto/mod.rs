@@ -1,9 +1,27 @@
 //! The conversation of two peers: what is said, how it is spelled, how much of it may be under way.
 #![allow(dead_code, unused_imports, reason = "the remote roles that speak it come next")]
 
+mod bytes;
+pub mod dialect;
+pub mod greeting;
+mod kinds;
 pub mod limits;
+mod list;
 pub mod message;
+pub mod native;
+mod numbers;
+mod parts;
+pub mod pieces;
+
+pub use dialect::Dialect;
+pub use greeting::{MAGIC, Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff};
+pub use kinds::{class_of, name_of};
+pub use native::{Native, peek};
+pub use pieces::{Joiner, cut};
 
 pub use message::{
     Basis, Class, ContentDigest, DirId, FileId, Greeting, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub,
 };
+
+#[cfg(test)]
+mod tests;

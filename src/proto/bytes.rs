@@ -1,0 +1,468 @@
+//! The primitives of the native spelling: numbers, flags, byte strings, counted lists.
+//!
+//! Each has one way to be written and one to be read, side by side. Both check the same limits, so that what one
+//! side says the other accepts, and a fault is found where it was made.
+
+use super::limits::{LINE_MAX_BYTES, NAME_MAX_BYTES, PATH_MAX_BYTES};
+use super::numbers::Numbered;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::flist::Time;
+use crate::path::{BadPath, RelPath};
+use std::fmt::Display;
+
+/// The longest varint: ten times seven bits hold 64.
+const VARINT_MAX_BYTES: usize = 10;
+
+/// Nanoseconds of one second.
+const NANOS: u32 = 1_000_000_000;
+
+/// The number at the front of `bytes` and its length; `None` while it is not complete.
+///
+/// Errs with what is wrong with it: longer than it need be, or beyond 64 bits.
+pub(super) fn varint_at(bytes: &[u8]) -> std::result::Result<Option<(u64, usize)>, &'static str> {
+    let mut value = 0u64;
+    for (at, &byte) in bytes.iter().take(VARINT_MAX_BYTES).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        if at == VARINT_MAX_BYTES - 1 && byte > 1 {
+            return Err("is a number of more than 64 bits");
+        }
+        value |= bits << (7 * at);
+        if byte & 0x80 == 0 {
+            if byte == 0 && at > 0 {
+                return Err("is a number that is longer than it need be");
+            }
+            return Ok(Some((value, at + 1)));
+        }
+    }
+    Ok(None)
+}
+
+/// Appends a number, seven bits to a byte, the lowest first.
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    loop {
+        let low = value.to_le_bytes()[0] & 0x7f;
+        value >>= 7;
+        if value == 0 {
+            out.push(low);
+            return;
+        }
+        out.push(low | 0x80);
+    }
+}
+
+/// How many bytes [`put_varint`] appends.
+pub(super) fn varint_len(value: u64) -> usize {
+    let bits = 64 - value.leading_zeros();
+    bits.div_ceil(7).max(1) as usize
+}
+
+/// Small numbers of either sign as small numbers without one: 0, -1, 1, -2 … as 0, 1, 2, 3 …
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
+/// What is wrong with the name of an entry, if anything: a name is one element of a path.
+pub(super) fn fault_of_name(name: &[u8]) -> Option<&'static str> {
+    match name {
+        b"" => Some("is empty"),
+        b"." | b".." => Some("is no name of an entry (. or ..)"),
+        name if name.contains(&b'/') => Some("holds a slash"),
+        name if name.contains(&0) => Some("holds a NUL"),
+        name if name.len() > NAME_MAX_BYTES => Some("is longer than NAME_MAX_BYTES"),
+        _ => None,
+    }
+}
+
+fn fault_of_path(bad: BadPath) -> &'static str {
+    match bad {
+        BadPath::Absolute => "is an absolute path",
+        BadPath::Climbs => "climbs out of the tree (..)",
+        BadPath::Malformed => "is no path of a tree (an empty or . element, or a NUL)",
+    }
+}
+
+fn fault(message: &str, field: &str, why: impl Display) -> Error {
+    Error::new(Exit::Protocol, format!("bad message {message}: {field} {why}"))
+}
+
+fn too_long(len: usize, max: usize) -> String {
+    format!("is {len} bytes long, and {max} is the most")
+}
+
+fn too_many(count: u64, max: usize) -> String {
+    format!("has the count {count}, and {max} is the most")
+}
+
+/// Writes the body of one message.
+pub(super) struct Writer<'a> {
+    /// What was written lies here, behind what was there before.
+    pub out: &'a mut Vec<u8>,
+    /// The message's name, for errors.
+    message: &'static str,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(message: &'static str, out: &'a mut Vec<u8>) -> Writer<'a> {
+        Writer { out, message }
+    }
+
+    /// An error about a field of this message.
+    pub fn refuse(&self, field: &str, why: impl Display) -> Error {
+        fault(self.message, field, why)
+    }
+
+    pub fn byte(&mut self, value: u8) {
+        self.out.push(value);
+    }
+
+    pub fn number<T: Numbered>(&mut self, value: T) {
+        self.out.push(value.number());
+    }
+
+    /// Up to eight answers in a byte, the first in its lowest bit.
+    pub fn flags(&mut self, flags: &[bool]) {
+        debug_assert!(flags.len() <= 8, "one byte holds eight flags");
+        self.out.push(flags.iter().rev().fold(0, |byte, &flag| byte << 1 | u8::from(flag)));
+    }
+
+    pub fn varint(&mut self, value: u64) {
+        put_varint(self.out, value);
+    }
+
+    pub fn u32(&mut self, value: u32) {
+        self.varint(u64::from(value));
+    }
+
+    pub fn signed(&mut self, value: i64) {
+        self.varint(zigzag(value));
+    }
+
+    /// Bytes whose length the reader knows: a digest, or all that is left of the message.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    pub fn nanos(&mut self, field: &'static str, nanos: u32) -> Result<()> {
+        if nanos >= NANOS {
+            return Err(self.refuse(field, "has more nanoseconds than a second has"));
+        }
+        self.raw(&nanos.to_le_bytes());
+        Ok(())
+    }
+
+    pub fn time(&mut self, field: &'static str, time: Time) -> Result<()> {
+        self.signed(time.secs);
+        self.nanos(field, time.nanos)
+    }
+
+    /// A byte string with its length before it.
+    pub fn bytes(&mut self, field: &'static str, bytes: &[u8], max: usize) -> Result<()> {
+        if bytes.len() > max {
+            return Err(self.refuse(field, too_long(bytes.len(), max)));
+        }
+        self.varint(bytes.len() as u64);
+        self.raw(bytes);
+        Ok(())
+    }
+
+    /// A line for a human. What is beyond the limit is cut off: no line is worth the end of a run.
+    pub fn line(&mut self, line: &[u8]) {
+        let line = &line[..line.len().min(LINE_MAX_BYTES)];
+        self.varint(line.len() as u64);
+        self.raw(line);
+    }
+
+    pub fn path(&mut self, field: &'static str, path: &RelPath) -> Result<()> {
+        self.bytes(field, path.as_bytes(), PATH_MAX_BYTES)
+    }
+
+    pub fn name(&mut self, field: &'static str, name: &[u8]) -> Result<()> {
+        if let Some(why) = fault_of_name(name) {
+            return Err(self.refuse(field, why));
+        }
+        self.bytes(field, name, NAME_MAX_BYTES)
+    }
+
+    /// A list with its count before it.
+    pub fn many<'i, T>(
+        &mut self,
+        field: &'static str,
+        items: &'i [T],
+        max: usize,
+        mut put: impl FnMut(&mut Self, &'i T) -> Result<()>,
+    ) -> Result<()> {
+        if items.len() > max {
+            return Err(self.refuse(field, too_many(items.len() as u64, max)));
+        }
+        self.varint(items.len() as u64);
+        items.iter().try_for_each(|item| put(self, item))
+    }
+
+    /// Byte strings with their count before them.
+    pub fn strings(&mut self, field: &'static str, items: &[Vec<u8>], max: usize, max_bytes: usize) -> Result<()> {
+        self.many(field, items, max, |w, item| w.bytes(field, item, max_bytes))
+    }
+}
+
+/// Reads the body of one message, front to back.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+    /// The message's name, for errors.
+    message: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(message: &'static str, body: &'a [u8]) -> Reader<'a> {
+        Reader { rest: body, message }
+    }
+
+    /// An error about a field of this message.
+    pub fn refuse(&self, field: &str, why: impl Display) -> Error {
+        fault(self.message, field, why)
+    }
+
+    fn cut_short(&self, field: &'static str) -> Error {
+        self.refuse(field, "is cut short: the frame ends before it does")
+    }
+
+    /// Checks that nothing is left.
+    pub fn end(self) -> Result<()> {
+        match self.rest.len() {
+            0 => Ok(()),
+            left => Err(self.refuse("frame", format_args!("has {left} bytes behind the end of the message"))),
+        }
+    }
+
+    /// How many bytes are left.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next bytes; how many must have been checked against a limit.
+    pub fn raw(&mut self, field: &'static str, len: usize) -> Result<&'a [u8]> {
+        let Some((bytes, rest)) = self.rest.split_at_checked(len) else {
+            return Err(self.cut_short(field));
+        };
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N]> {
+        let Some((bytes, rest)) = self.rest.split_first_chunk::<N>() else {
+            return Err(self.cut_short(field));
+        };
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    /// All that is left of the message.
+    pub fn rest(&mut self, field: &'static str, max: usize) -> Result<&'a [u8]> {
+        if self.rest.len() > max {
+            return Err(self.refuse(field, too_long(self.rest.len(), max)));
+        }
+        Ok(std::mem::take(&mut self.rest))
+    }
+
+    pub fn byte(&mut self, field: &'static str) -> Result<u8> {
+        Ok(self.array::<1>(field)?[0])
+    }
+
+    pub fn number<T: Numbered>(&mut self, field: &'static str) -> Result<T> {
+        let number = self.byte(field)?;
+        T::of_number(number).ok_or_else(|| self.unknown(field, number))
+    }
+
+    /// An error about a number that stands for nothing.
+    pub fn unknown(&self, field: &str, number: u8) -> Error {
+        self.refuse(field, format_args!("has the unknown number {number}"))
+    }
+
+    pub fn flags<const N: usize>(&mut self, field: &'static str) -> Result<[bool; N]> {
+        const { assert!(N <= 8, "one byte holds eight flags") };
+        let byte = self.byte(field)?;
+        if N < 8 && byte >> N != 0 {
+            return Err(self.refuse(field, format_args!("has unknown bits ({byte:#04x})")));
+        }
+        Ok(std::array::from_fn(|bit| byte >> bit & 1 == 1))
+    }
+
+    pub fn varint(&mut self, field: &'static str) -> Result<u64> {
+        match varint_at(self.rest) {
+            Ok(Some((value, len))) => {
+                self.rest = &self.rest[len..];
+                Ok(value)
+            }
+            Ok(None) => Err(self.cut_short(field)),
+            Err(why) => Err(self.refuse(field, why)),
+        }
+    }
+
+    /// A number that is at most `max`.
+    pub fn varint_up_to(&mut self, field: &'static str, max: u64) -> Result<u64> {
+        let value = self.varint(field)?;
+        if value > max {
+            return Err(self.refuse(field, format_args!("is {value}, and {max} is the most")));
+        }
+        Ok(value)
+    }
+
+    pub fn u32(&mut self, field: &'static str) -> Result<u32> {
+        let value = self.varint(field)?;
+        u32::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which 32 bits do not hold")))
+    }
+
+    pub fn u16(&mut self, field: &'static str) -> Result<u16> {
+        let value = self.varint(field)?;
+        u16::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which 16 bits do not hold")))
+    }
+
+    pub fn signed(&mut self, field: &'static str) -> Result<i64> {
+        Ok(unzigzag(self.varint(field)?))
+    }
+
+    pub fn nanos(&mut self, field: &'static str) -> Result<u32> {
+        let nanos = u32::from_le_bytes(self.array(field)?);
+        if nanos >= NANOS {
+            return Err(self.refuse(field, "has more nanoseconds than a second has"));
+        }
+        Ok(nanos)
+    }
+
+    pub fn time(&mut self, field: &'static str) -> Result<Time> {
+        Ok(Time { secs: self.signed(field)?, nanos: self.nanos(field)? })
+    }
+
+    /// A length that is at most `max` and not more than what is left.
+    pub fn len(&mut self, field: &'static str, max: usize) -> Result<usize> {
+        let len = self.varint(field)?;
+        match usize::try_from(len) {
+            Ok(len) if len <= max && len <= self.rest.len() => Ok(len),
+            Ok(len) if len <= max => Err(self.cut_short(field)),
+            _ => Err(self.refuse(field, format_args!("is {len} bytes long, and {max} is the most"))),
+        }
+    }
+
+    pub fn bytes(&mut self, field: &'static str, max: usize) -> Result<&'a [u8]> {
+        let len = self.len(field, max)?;
+        self.raw(field, len)
+    }
+
+    /// A byte string to keep.
+    pub fn owned(&mut self, field: &'static str, max: usize) -> Result<Vec<u8>> {
+        Ok(self.bytes(field, max)?.to_vec())
+    }
+
+    pub fn line(&mut self, field: &'static str) -> Result<Vec<u8>> {
+        self.owned(field, LINE_MAX_BYTES)
+    }
+
+    /// What a flag said is there, or not.
+    pub fn when<T>(&mut self, is_there: bool, get: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
+        is_there.then(|| get(self)).transpose()
+    }
+
+    pub fn path(&mut self, field: &'static str) -> Result<RelPath> {
+        let bytes = self.bytes(field, PATH_MAX_BYTES)?;
+        RelPath::parse(bytes).map_err(|bad| self.refuse(field, fault_of_path(bad)))
+    }
+
+    pub fn name(&mut self, field: &'static str) -> Result<&'a [u8]> {
+        let name = self.bytes(field, NAME_MAX_BYTES)?;
+        match fault_of_name(name) {
+            Some(why) => Err(self.refuse(field, why)),
+            None => Ok(name),
+        }
+    }
+
+    /// How many items follow, of at least `min_bytes` each (not 0): no more than fit into what is left.
+    pub fn count(&mut self, field: &'static str, max: usize, min_bytes: usize) -> Result<usize> {
+        let count = self.varint(field)?;
+        match usize::try_from(count) {
+            Ok(count) if count <= max && count <= self.rest.len() / min_bytes => Ok(count),
+            Ok(count) if count <= max => {
+                let left = self.rest.len();
+                Err(self.refuse(field, format_args!("has the count {count}, but only {left} bytes follow")))
+            }
+            _ => Err(self.refuse(field, too_many(count, max))),
+        }
+    }
+
+    /// A list with its count before it.
+    pub fn many<T>(
+        &mut self,
+        field: &'static str,
+        max: usize,
+        min_bytes: usize,
+        mut get: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let count = self.count(field, max, min_bytes)?;
+        // Items are larger here than on the wire: a count may lie, and memory is taken for what is there.
+        let likely = count.min(self.rest.len() / size_of::<T>().max(1));
+        let mut items = Vec::with_capacity(likely);
+        for _ in 0..count {
+            items.push(get(self)?);
+        }
+        Ok(items)
+    }
+
+    /// Byte strings with their count before them.
+    pub fn strings(&mut self, field: &'static str, max: usize, max_bytes: usize) -> Result<Vec<Vec<u8>>> {
+        self.many(field, max, 1, |r| r.owned(field, max_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(value: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, value);
+        out
+    }
+
+    #[test]
+    fn numbers_are_spelled_in_one_way() {
+        assert_eq!(spelled(0), [0]);
+        assert_eq!(spelled(127), [0x7f]);
+        assert_eq!(spelled(128), [0x80, 0x01]);
+        assert_eq!(spelled(u64::MAX), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
+        assert!(varint_at(&[0x80, 0x00]).unwrap_err().contains("longer than it need be"));
+        assert!(varint_at(&[0xff; 10]).unwrap_err().contains("64 bits"));
+        assert!(varint_at(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02]).is_err());
+        assert_eq!(varint_at(&[0xff; 9]), Ok(None));
+        assert_eq!(varint_at(&[]), Ok(None));
+    }
+
+    #[test]
+    fn a_count_is_bounded_by_what_follows() {
+        let mut reader = Reader::new("Test", &[0xff, 0xff, 0x03, 1, 2, 3]);
+        let error = reader.count("items", 1 << 20, 1).unwrap_err();
+        assert!(error.to_string().contains("items has the count 65535, but only 3 bytes follow"), "{error}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn numbers_come_back(value: u64, signed: i64) {
+            let bytes = spelled(value);
+            proptest::prop_assert_eq!(bytes.len(), varint_len(value));
+            proptest::prop_assert_eq!(varint_at(&bytes), Ok(Some((value, bytes.len()))));
+            proptest::prop_assert_eq!(unzigzag(zigzag(signed)), signed);
+            for cut in 0..bytes.len() {
+                proptest::prop_assert_eq!(varint_at(&bytes[..cut]), Ok(None));
+            }
+        }
+
+        #[test]
+        fn what_reads_as_a_number_is_spelled_like_it(bytes: Vec<u8>) {
+            if let Ok(Some((value, len))) = varint_at(&bytes) {
+                proptest::prop_assert_eq!(spelled(value), &bytes[..len]);
+            }
+        }
+    }
+}

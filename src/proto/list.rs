@@ -1,0 +1,337 @@
+//! A directory's entries, spelled densely: what an entry shares with the one before it is not said again.
+
+use super::bytes::{Reader, Writer, fault_of_name};
+use super::limits::{FILE_MAX_BYTES, LIST_ENTRIES_MAX, NAME_MAX_BYTES, TARGET_MAX_BYTES};
+use super::limits::{XATTR_MAX_BYTES, XATTRS_MAX};
+use crate::error::Result;
+use crate::flist::entry::{S_IFMT, Stat};
+use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattr, Xattrs, order};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Which names the entries of a list have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    /// Those of a directory's entries, any number of them.
+    Elements,
+    /// `.`, the directory itself: at most one entry.
+    Itself,
+}
+
+/// The fewest bytes of an entry: flags, shared length, length of the rest. The rest is empty in `foo` behind `foo-bar`.
+const ENTRY_MIN_BYTES: usize = 3;
+
+/// The bits of permissions and of the type.
+const MODE_MAX: u64 = 0o177_777;
+
+/// What the next entry may share.
+#[derive(Default)]
+struct Before {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    mtime: Time,
+    len_bytes: u64,
+    origin: u16,
+    /// Of the last entry that had any.
+    xattrs: Option<Arc<Xattrs>>,
+    /// How many attributes all entries had together.
+    xattr_count: usize,
+}
+
+impl Before {
+    fn note(&mut self, entry: &Entry) {
+        (self.mode, self.uid, self.gid) = (entry.mode, entry.uid, entry.gid);
+        (self.mtime, self.len_bytes, self.origin) = (entry.mtime, entry.len_bytes, entry.origin);
+        if let Some(xattrs) = entry.extra.as_ref().and_then(|extra| extra.xattrs.as_ref()) {
+            self.xattr_count += xattrs.len();
+            self.xattrs = Some(Arc::clone(xattrs));
+        }
+    }
+}
+
+/// How many bytes two names have in common at their beginning.
+fn shared_len(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+/// What is wrong with an entry in its place, if anything.
+fn fault_of_entry(before: Option<(&[u8], bool)>, name: &[u8], entry: &Entry, names: Names) -> Option<&'static str> {
+    match names {
+        Names::Itself if name != b"." => return Some("is not . where a directory tells of itself"),
+        Names::Itself if !entry.is_dir() => return Some("is . and no directory"),
+        Names::Itself => {}
+        Names::Elements => {
+            if let Some(fault) = fault_of_name(name) {
+                return Some(fault);
+            }
+        }
+    }
+    match before.map(|before| order::compare(before, (name, entry.is_dir()))) {
+        None | Some(Ordering::Less) => None,
+        Some(Ordering::Equal) => Some("is there twice"),
+        Some(Ordering::Greater) => Some("is not in the order of a sorted list"),
+    }
+}
+
+/// The name of a directory that is a name of something else too, in a sorted list.
+pub(super) fn twin(list: &DirList) -> Option<&[u8]> {
+    let (others, dirs) = list.entries.split_at(list.entries.partition_point(|entry| !entry.is_dir()));
+    dirs.iter()
+        .map(|dir| list.name(dir))
+        .find(|name| others.binary_search_by(|entry| list.name(entry).cmp(name)).is_ok())
+}
+
+/// About how long an entry is on the wire, and never shorter than it is.
+pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
+    const NUMBERS: usize = 48;
+    let extra = entry.extra.as_ref().map_or(0, |extra| {
+        const MORE_NUMBERS: usize = 112;
+        let len = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
+        let xattrs = entry.xattrs().iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>();
+        MORE_NUMBERS + len(&extra.target) + len(&extra.acl) + len(&extra.default_acl) + xattrs
+    });
+    NUMBERS + name.len() + extra
+}
+
+/// Writes a list.
+pub(super) fn put(w: &mut Writer, list: &DirList, names: Names) -> Result<()> {
+    if list.len() > LIST_ENTRIES_MAX || names == Names::Itself && list.len() > 1 {
+        return Err(w.refuse("entries", format_args!("are {}, too many for one list", list.len())));
+    }
+    w.varint(list.len() as u64);
+    let mut before = Before::default();
+    let mut last: Option<(&[u8], bool)> = None;
+    for entry in &list.entries {
+        let name = list.name(entry);
+        if let Some(fault) = fault_of_entry(last, name, entry, names) {
+            return Err(w.refuse("name", format_args!("{:?} {fault}", String::from_utf8_lossy(name))));
+        }
+        put_entry(w, &before, last.map_or(b"", |last| last.0), name, entry)?;
+        before.note(entry);
+        if before.xattr_count > XATTRS_MAX {
+            return Err(w.refuse("xattrs", "are too many for one list"));
+        }
+        last = Some((name, entry.is_dir()));
+    }
+    Ok(())
+}
+
+fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], entry: &Entry) -> Result<()> {
+    if Kind::of_mode(entry.mode).is_none() || u64::from(entry.mode) > MODE_MAX {
+        return Err(w.refuse("mode", format_args!("{:o} is that of no kind of file", entry.mode)));
+    }
+    if entry.len_bytes > FILE_MAX_BYTES {
+        return Err(w.refuse("length", "is more than FILE_MAX_BYTES"));
+    }
+    let extra = entry.extra.as_deref().filter(|extra| **extra != Extra::default());
+    let same_mode = entry.mode == before.mode;
+    let same_uid = entry.uid == before.uid;
+    let same_gid = entry.gid == before.gid;
+    let same_mtime = entry.mtime == before.mtime;
+    let same_len = entry.len_bytes == before.len_bytes;
+    let same_origin = entry.origin == before.origin;
+    let has_nanos = !same_mtime && entry.mtime.nanos != 0;
+    w.flags(&[same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, extra.is_some()]);
+    let shared = shared_len(last_name, name);
+    w.varint(shared as u64);
+    w.bytes("name", &name[shared..], NAME_MAX_BYTES)?;
+    if !same_mode {
+        w.u32(entry.mode);
+    }
+    if !same_uid {
+        w.u32(entry.uid);
+    }
+    if !same_gid {
+        w.u32(entry.gid);
+    }
+    if !same_mtime {
+        w.signed(entry.mtime.secs.wrapping_sub(before.mtime.secs));
+    }
+    if has_nanos {
+        w.nanos("mtime", entry.mtime.nanos)?;
+    }
+    if !same_len {
+        w.varint(entry.len_bytes);
+    }
+    if !same_origin {
+        w.varint(u64::from(entry.origin));
+    }
+    extra.map_or(Ok(()), |extra| put_extra(w, before, extra))
+}
+
+fn put_extra(w: &mut Writer, before: &Before, extra: &Extra) -> Result<()> {
+    let Extra { target, rdev, dev_ino, nlink, atime, xattrs, acl, default_acl, digest, is_mount_point } = extra;
+    let same_xattrs = xattrs.is_some() && *xattrs == before.xattrs;
+    w.flags(&[
+        target.is_some(),
+        *rdev != 0,
+        dev_ino.is_some(),
+        *nlink != 0,
+        atime.is_some(),
+        xattrs.is_some(),
+        acl.is_some(),
+        default_acl.is_some(),
+    ]);
+    w.flags(&[digest.is_some(), *is_mount_point, same_xattrs]);
+    if let Some(target) = target {
+        w.bytes("target", target, TARGET_MAX_BYTES)?;
+    }
+    if *rdev != 0 {
+        w.varint(*rdev);
+    }
+    if let Some((dev, ino)) = dev_ino {
+        w.varint(*dev);
+        w.varint(*ino);
+    }
+    if *nlink != 0 {
+        w.u32(*nlink);
+    }
+    if let Some(atime) = atime {
+        w.time("atime", *atime)?;
+    }
+    if let Some(xattrs) = xattrs.as_ref().filter(|_| !same_xattrs) {
+        put_xattrs(w, xattrs)?;
+    }
+    if let Some(acl) = acl {
+        w.bytes("acl", acl, XATTR_MAX_BYTES)?;
+    }
+    if let Some(acl) = default_acl {
+        w.bytes("default acl", acl, XATTR_MAX_BYTES)?;
+    }
+    if let Some(digest) = digest {
+        w.raw(digest);
+    }
+    Ok(())
+}
+
+/// What is wrong with the name of an attribute, if anything.
+fn fault_of_xattr(before: &[u8], name: &[u8]) -> Option<&'static str> {
+    if name.is_empty() || name.contains(&0) {
+        return Some("is no name of an attribute");
+    }
+    (before >= name).then_some("is not in the order of sorted attributes")
+}
+
+fn put_xattrs(w: &mut Writer, xattrs: &[Xattr]) -> Result<()> {
+    let mut before: &[u8] = b"";
+    w.many("xattrs", xattrs, XATTRS_MAX, |w, (name, value)| {
+        if let Some(fault) = fault_of_xattr(before, name) {
+            return Err(w.refuse("xattr", fault));
+        }
+        before = name;
+        w.bytes("xattr", name, NAME_MAX_BYTES)?;
+        w.bytes("xattr", value, XATTR_MAX_BYTES)
+    })
+}
+
+/// Reads a list. It is sorted, and no name is in it twice.
+pub(super) fn get(r: &mut Reader, names: Names) -> Result<DirList> {
+    let max = if names == Names::Itself { 1 } else { LIST_ENTRIES_MAX };
+    let count = r.count("entries", max, ENTRY_MIN_BYTES)?;
+    let mut list = DirList::default();
+    list.reserve(count, 0);
+    let mut before = Before::default();
+    let mut name = Vec::new();
+    for _ in 0..count {
+        let entry = get_entry(r, &before, &mut name)?;
+        let last = list.entries.last().map(|last| (list.name(last), last.is_dir()));
+        if let Some(fault) = fault_of_entry(last, &name, &entry, names) {
+            return Err(r.refuse("name", format_args!("{:?} {fault}", String::from_utf8_lossy(&name))));
+        }
+        before.note(&entry);
+        if before.xattr_count > XATTRS_MAX {
+            return Err(r.refuse("xattrs", "are too many for one list"));
+        }
+        list.push_entry(&name, entry);
+    }
+    if let Some(twin) = twin(&list) {
+        return Err(r.refuse("name", format_args!("{:?} is there twice", String::from_utf8_lossy(twin))));
+    }
+    Ok(list)
+}
+
+/// Reads an entry; `name` is the one before it at first, its own afterwards.
+fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entry> {
+    let [same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, has_extra] =
+        r.flags::<8>("entry flags")?;
+    if same_mtime && has_nanos {
+        return Err(r.refuse("entry flags", "say both that the time is the same and what it is"));
+    }
+    let shared = r.varint("name")?;
+    match usize::try_from(shared) {
+        Ok(shared) if shared <= name.len() => name.truncate(shared),
+        _ => return Err(r.refuse("name", "shares more than the name before it has")),
+    }
+    name.extend_from_slice(r.bytes("name", NAME_MAX_BYTES)?);
+    let mode = if same_mode { before.mode } else { r.u32("mode")? };
+    if Kind::of_mode(mode).is_none() || u64::from(mode) > MODE_MAX {
+        return Err(r.refuse("mode", format_args!("{mode:o} is that of no kind of file")));
+    }
+    let uid = if same_uid { before.uid } else { r.u32("uid")? };
+    let gid = if same_gid { before.gid } else { r.u32("gid")? };
+    let mut mtime = before.mtime;
+    if !same_mtime {
+        mtime.secs = before.mtime.secs.wrapping_add(r.signed("mtime")?);
+        mtime.nanos = if has_nanos { r.nanos("mtime")? } else { 0 };
+    }
+    let len_bytes = if same_len { before.len_bytes } else { r.varint_up_to("length", FILE_MAX_BYTES)? };
+    let origin = if same_origin { before.origin } else { r.u16("origin")? };
+    let extra = if has_extra { Some(Box::new(get_extra(r, before)?)) } else { None };
+    let stat = Stat { mode, uid, gid, mtime, len_bytes, ..Stat::default() };
+    let mut entry = Entry::of(&stat);
+    (entry.origin, entry.extra) = (origin, extra);
+    Ok(entry)
+}
+
+fn get_extra(r: &mut Reader, before: &Before) -> Result<Extra> {
+    let [has_target, has_rdev, has_dev_ino, has_nlink, has_atime, has_xattrs, has_acl, has_default_acl] =
+        r.flags::<8>("extra flags")?;
+    let [has_digest, is_mount_point, same_xattrs] = r.flags::<3>("extra flags")?;
+    let mut extra = Extra { is_mount_point, ..Extra::default() };
+    if has_target {
+        extra.target = Some(r.bytes("target", TARGET_MAX_BYTES)?.into());
+    }
+    if has_rdev {
+        extra.rdev = r.varint("rdev")?;
+    }
+    if has_dev_ino {
+        extra.dev_ino = Some((r.varint("device")?, r.varint("inode")?));
+    }
+    if has_nlink {
+        extra.nlink = r.u32("links")?;
+    }
+    if has_atime {
+        extra.atime = Some(r.time("atime")?);
+    }
+    extra.xattrs = match (has_xattrs, same_xattrs, &before.xattrs) {
+        (true, true, Some(xattrs)) => Some(Arc::clone(xattrs)),
+        (true, true, None) => return Err(r.refuse("xattrs", "are the same as before, and there were none before")),
+        (true, false, _) => Some(Arc::new(get_xattrs(r)?)),
+        (false, false, _) => None,
+        (false, true, _) => return Err(r.refuse("extra flags", "say that absent attributes are the same as before")),
+    };
+    if has_acl {
+        extra.acl = Some(r.bytes("acl", XATTR_MAX_BYTES)?.into());
+    }
+    if has_default_acl {
+        extra.default_acl = Some(r.bytes("default acl", XATTR_MAX_BYTES)?.into());
+    }
+    if has_digest {
+        extra.digest = Some(r.array("digest")?);
+    }
+    Ok(extra)
+}
+
+fn get_xattrs(r: &mut Reader) -> Result<Xattrs> {
+    let mut before: &[u8] = b"";
+    // Name and value with a length each, and a name has a byte.
+    r.many("xattrs", XATTRS_MAX, 3, |r| {
+        let name = r.bytes("xattr", NAME_MAX_BYTES)?;
+        if let Some(fault) = fault_of_xattr(before, name) {
+            return Err(r.refuse("xattr", fault));
+        }
+        before = name;
+        Ok((name.into(), r.bytes("xattr", XATTR_MAX_BYTES)?.into()))
+    })
+}

@@ -1,0 +1,338 @@
+//! The native dialect: a frame for each message, in our own spelling. docs/PROTOCOL.md has it byte by byte.
+
+use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
+use super::dialect::Dialect;
+use super::kinds::{self, Row, row_of};
+use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES, WHOLE_MAX_BYTES};
+use super::message::{Basis, FileId, Lane, Message};
+use super::numbers::{Role, basis};
+use super::parts;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+
+/// The spelling of one version of the conversation.
+pub struct Native {
+    version: u16,
+}
+
+impl Native {
+    /// `version`: what [`super::greeting::agree`] said.
+    pub fn new(version: u16) -> Native {
+        Native { version }
+    }
+
+    /// What is known of a kind, if this version has it.
+    fn row(&self, kind: u8) -> Result<&'static Row> {
+        match row_of(kind) {
+            Some(row) if row.since <= self.version => Ok(row),
+            Some(Row { name, since, .. }) => Err(refuse(format!(
+                "unexpected message {name} (kind {kind}): version {since} of the protocol brought it, and version {} was \
+                 agreed",
+                self.version
+            ))),
+            None => Err(refuse(format!(
+                "unknown message of kind {kind}: only a version of the protocol after {} can have it, and version {} was \
+                 agreed",
+                super::greeting::VERSIONS.end(),
+                self.version
+            ))),
+        }
+    }
+}
+
+fn refuse(sentence: String) -> Error {
+    Error::new(Exit::Protocol, sentence)
+}
+
+/// Where a frame's body begins and ends.
+struct Head {
+    kind: u8,
+    begin: usize,
+    end: usize,
+}
+
+/// The head of the frame at the front of `input`; `None` while it is not complete.
+fn head(input: &[u8]) -> Result<Option<Head>> {
+    let Some((&kind, rest)) = input.split_first() else {
+        return Ok(None);
+    };
+    let (name, max) = row_of(kind).map_or(("of unknown kind", FRAME_MAX_BYTES), |row| (row.name, row.max_bytes));
+    let bad = |why: String| refuse(format!("bad message {name}: its length {why}"));
+    let Some((len, len_len)) = varint_at(rest).map_err(|why| bad(why.to_owned()))? else {
+        return Ok(None);
+    };
+    match usize::try_from(len) {
+        Ok(len) if len <= max => Ok(Some(Head { kind, begin: 1 + len_len, end: 1 + len_len + len })),
+        _ => Err(bad(format!("is {len} bytes, and {max} is the most"))),
+    }
+}
+
+/// The kind of the frame at the front of `input` and the length of the whole frame, so that a reader knows how many
+/// bytes it needs before it can decode; `None` while the head itself is not complete.
+///
+/// Errs if the frame is longer than its kind may be: never more than [`FRAME_MAX_BYTES`], or
+/// [`super::limits::OPENING_MAX_BYTES`] for the two opening messages.
+pub fn peek(input: &[u8]) -> Result<Option<(u8, usize)>> {
+    Ok(head(input)?.map(|head| (head.kind, head.end)))
+}
+
+impl Dialect for Native {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        let row = self.row(kinds::number_of(message))?;
+        let start = out.len();
+        let encoded = frame(message, row, out);
+        if encoded.is_err() {
+            out.truncate(start);
+        }
+        encoded
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
+        let Some(&kind) = input.first() else {
+            return Ok(None);
+        };
+        // Before its length is believed, or even there.
+        let row = self.row(kind)?;
+        let Some(Head { begin, end, .. }) = head(input)? else {
+            return Ok(None);
+        };
+        let Some(body) = input.get(begin..end) else {
+            return Ok(None);
+        };
+        let mut reader = Reader::new(row.name, body);
+        let message = get_body(kind, &mut reader)?;
+        reader.end()?;
+        *input = &input[end..];
+        Ok(Some(message))
+    }
+}
+
+/// Appends a whole frame; what is left behind after an error is the caller's to remove.
+fn frame(message: &Message, row: &Row, out: &mut Vec<u8>) -> Result<()> {
+    out.push(row.number);
+    // The length stands before what it counts. Room is kept for a guess, which is right for nearly all messages.
+    let head_at = out.len();
+    let room = varint_len(likely_len(message) as u64);
+    out.resize(head_at + room, 0);
+    let body_at = out.len();
+    let mut writer = Writer::new(row.name, out);
+    put_body(&mut writer, message)?;
+    let len = writer.out.len() - body_at;
+    if len > row.max_bytes {
+        return Err(writer.refuse("frame", format_args!("has {len} bytes, and {} is the most", row.max_bytes)));
+    }
+    let mut spelled = Vec::with_capacity(10);
+    put_varint(&mut spelled, len as u64);
+    out.splice(head_at..body_at, spelled);
+    Ok(())
+}
+
+/// About how long a body will be.
+fn likely_len(message: &Message) -> usize {
+    match message {
+        Message::Whole { data, .. } => data.len() + 24,
+        Message::Data { data, .. } => data.len() + 1,
+        Message::Want { basis: Basis::Blocks(blocks), .. } => blocks.len() + 8,
+        Message::Dir(told) => 64 + 20 * told.list.len(),
+        Message::More { list, .. } => 16 + 20 * list.len(),
+        Message::Digests(seen) => 18 * seen.len(),
+        _ => 0,
+    }
+}
+
+fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
+    match message {
+        Message::Setup(setup) => parts::put_setup(w, setup)?,
+        Message::Roots(roots) => parts::put_roots(w, roots)?,
+        Message::Digests(seen) => parts::put_digests(w, seen)?,
+        Message::Dir(told) => parts::put_told(w, told)?,
+        Message::More { list, subs, problems, notes, last } => {
+            w.flags(&[*last]);
+            parts::put_piece(w, list, subs, problems, notes)?;
+        }
+        Message::DirsEnd(tally) | Message::WantsEnd(tally) | Message::Bye(tally) => parts::put_tally(w, tally),
+        Message::Want { file, lane, basis } => {
+            if *lane == Lane::Early {
+                return Err(w.refuse("lane", "is that of data that is not asked for"));
+            }
+            put_file(w, file);
+            w.number(*lane);
+            put_basis(w, basis)?;
+        }
+        Message::Done(dir) => w.varint(*dir),
+        Message::Placed(file) => put_file(w, file),
+        Message::Whole { file, lane, data, digest } => {
+            check_data(data.len(), 0, WHOLE_MAX_BYTES).map_err(|why| w.refuse("data", why))?;
+            put_file(w, file);
+            w.number(*lane);
+            w.raw(digest);
+            w.raw(data);
+        }
+        Message::Begin { file, lane } => {
+            put_file(w, file);
+            w.number(*lane);
+        }
+        Message::Data { lane, data } => {
+            check_data(data.len(), 1, DATA_MAX_BYTES).map_err(|why| w.refuse("data", why))?;
+            w.number(*lane);
+            w.raw(data);
+        }
+        Message::Copy { lane, offset_bytes, len_bytes } => {
+            check_range(*offset_bytes, *len_bytes).map_err(|why| w.refuse("range", why))?;
+            w.number(*lane);
+            w.varint(*offset_bytes);
+            w.varint(*len_bytes);
+        }
+        Message::End { lane, digest } => {
+            w.number(*lane);
+            w.raw(digest);
+        }
+        Message::Unsent { file, lane, problem } => {
+            put_file(w, file);
+            w.number(*lane);
+            w.flags(&[problem.is_some()]);
+            if let Some(problem) = problem {
+                parts::put_problem(w, problem);
+            }
+        }
+        Message::Event(event) => parts::put_event(w, event)?,
+        Message::Grant { class, bytes } => {
+            w.number(*class);
+            w.varint(*bytes);
+        }
+        Message::Ping => {}
+        Message::Fail { exit, message, role } => {
+            if *exit == Exit::Ok {
+                return Err(w.refuse("exit", "is that of success"));
+            }
+            w.number(*exit);
+            w.number(Role(role));
+            w.line(message);
+        }
+    }
+    Ok(())
+}
+
+fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
+    Ok(match kind {
+        kinds::SETUP => Message::Setup(Box::new(parts::get_setup(r)?)),
+        kinds::ROOTS => Message::Roots(Box::new(parts::get_roots(r)?)),
+        kinds::DIGESTS => Message::Digests(parts::get_digests(r)?),
+        kinds::DIR => Message::Dir(Box::new(parts::get_told(r)?)),
+        kinds::MORE => {
+            let [last] = r.flags::<1>("piece flags")?;
+            let (list, subs, problems, notes) = parts::get_piece(r)?;
+            Message::More { list, subs, problems, notes, last }
+        }
+        kinds::DIRS_END => Message::DirsEnd(Box::new(parts::get_tally(r)?)),
+        kinds::WANT => {
+            let (file, lane) = (get_file(r)?, r.number("lane")?);
+            if lane == Lane::Early {
+                return Err(r.refuse("lane", "is that of data that is not asked for"));
+            }
+            Message::Want { file, lane, basis: get_basis(r)? }
+        }
+        kinds::DONE => Message::Done(r.varint("directory")?),
+        kinds::PLACED => Message::Placed(get_file(r)?),
+        kinds::WANTS_END => Message::WantsEnd(Box::new(parts::get_tally(r)?)),
+        kinds::WHOLE => Message::Whole {
+            file: get_file(r)?,
+            lane: r.number("lane")?,
+            digest: r.array("digest")?,
+            data: r.rest("data", WHOLE_MAX_BYTES)?.to_vec(),
+        },
+        kinds::BEGIN => Message::Begin { file: get_file(r)?, lane: r.number("lane")? },
+        kinds::DATA => {
+            let lane = r.number("lane")?;
+            check_data(r.left(), 1, DATA_MAX_BYTES).map_err(|why| r.refuse("data", why))?;
+            Message::Data { lane, data: r.rest("data", DATA_MAX_BYTES)?.to_vec() }
+        }
+        kinds::COPY => {
+            let lane = r.number("lane")?;
+            let (offset_bytes, len_bytes) = (r.varint("offset")?, r.varint("length")?);
+            check_range(offset_bytes, len_bytes).map_err(|why| r.refuse("range", why))?;
+            Message::Copy { lane, offset_bytes, len_bytes }
+        }
+        kinds::END => Message::End { lane: r.number("lane")?, digest: r.array("digest")? },
+        kinds::UNSENT => {
+            let (file, lane) = (get_file(r)?, r.number("lane")?);
+            let [has_problem] = r.flags::<1>("problem")?;
+            Message::Unsent { file, lane, problem: r.when(has_problem, parts::get_problem)? }
+        }
+        kinds::EVENT => Message::Event(parts::get_event(r)?),
+        kinds::GRANT => Message::Grant { class: r.number("class")?, bytes: r.varint("bytes")? },
+        kinds::PING => Message::Ping,
+        kinds::FAIL => {
+            let exit = r.number("exit")?;
+            if exit == Exit::Ok {
+                return Err(r.refuse("exit", "is that of success"));
+            }
+            let Role(role) = r.number("role")?;
+            Message::Fail { exit, role, message: r.line("message")? }
+        }
+        kinds::BYE => Message::Bye(Box::new(parts::get_tally(r)?)),
+        number => return Err(r.unknown("kind", number)),
+    })
+}
+
+/// What is wrong with the length of a piece of data.
+fn check_data(len: usize, min: usize, max: usize) -> std::result::Result<(), String> {
+    if (min..=max).contains(&len) { Ok(()) } else { Err(format!("has {len} bytes, not {min} to {max}")) }
+}
+
+/// What is wrong with a range of a basis.
+fn check_range(offset_bytes: u64, len_bytes: u64) -> std::result::Result<(), &'static str> {
+    match offset_bytes.checked_add(len_bytes) {
+        _ if len_bytes == 0 => Err("is empty"),
+        Some(end) if end <= FILE_MAX_BYTES => Ok(()),
+        _ => Err("ends behind FILE_MAX_BYTES"),
+    }
+}
+
+fn put_file(w: &mut Writer, file: &FileId) {
+    w.varint(file.dir);
+    w.u32(file.entry);
+}
+
+fn get_file(r: &mut Reader) -> Result<FileId> {
+    Ok(FileId { dir: r.varint("directory")?, entry: r.u32("entry")? })
+}
+
+fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
+    match have {
+        Basis::None => w.byte(basis::NONE),
+        Basis::Blocks(blocks) => {
+            check_data(blocks.len(), 0, BASIS_MAX_BYTES).map_err(|why| w.refuse("blocks", why))?;
+            w.byte(basis::BLOCKS);
+            w.raw(blocks);
+        }
+        Basis::Prefix { len_bytes, digest } => {
+            check_data_len(*len_bytes).map_err(|why| w.refuse("prefix", why))?;
+            w.byte(if digest.is_some() { basis::VERIFIED_PREFIX } else { basis::PREFIX });
+            w.varint(*len_bytes);
+            if let Some(digest) = digest {
+                w.raw(digest);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_data_len(len_bytes: u64) -> std::result::Result<(), &'static str> {
+    if len_bytes <= FILE_MAX_BYTES { Ok(()) } else { Err("is longer than FILE_MAX_BYTES") }
+}
+
+fn get_basis(r: &mut Reader) -> Result<Basis> {
+    let number = r.byte("basis")?;
+    Ok(match number {
+        basis::NONE => Basis::None,
+        basis::BLOCKS => Basis::Blocks(r.rest("blocks", BASIS_MAX_BYTES)?.to_vec()),
+        basis::PREFIX | basis::VERIFIED_PREFIX => {
+            let len_bytes = r.varint("prefix")?;
+            check_data_len(len_bytes).map_err(|why| r.refuse("prefix", why))?;
+            let digest = r.when(number == basis::VERIFIED_PREFIX, |r| r.array("digest"))?;
+            Basis::Prefix { len_bytes, digest }
+        }
+        number => return Err(r.unknown("basis", number)),
+    })
+}

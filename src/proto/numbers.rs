@@ -1,0 +1,164 @@
+//! The numbers that stand for alternatives on the wire. They never change; new ones are added at the end.
+
+use super::limits::ROLES;
+use super::message::{Class, Lane};
+use crate::exit::Exit;
+use crate::filter::{MergeFormat, Sides};
+use crate::flist::Kind;
+use crate::report::event::{Update, Weight};
+
+/// A value that is one byte on the wire.
+pub(super) trait Numbered: Sized {
+    /// Its number.
+    fn number(self) -> u8;
+    /// The value of a number; `None` if it has none.
+    fn of_number(number: u8) -> Option<Self>;
+}
+
+/// Both directions from one table; the compiler sees to it that no value and no number is there twice or missing.
+macro_rules! numbers {
+    ($type:ty { $($value:path = $number:literal,)+ }) => {
+        impl Numbered for $type {
+            fn number(self) -> u8 {
+                match self {
+                    $($value => $number,)+
+                }
+            }
+
+            fn of_number(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some($value),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbers!(Lane { Lane::Early = 0, Lane::Asked = 1, Lane::Again = 2, });
+
+numbers!(Class {
+    Class::Digests = 0,
+    Class::Dirs = 1,
+    Class::Wants = 2,
+    Class::Events = 3,
+    Class::Early = 4,
+    Class::Asked = 5,
+    Class::Again = 6,
+});
+
+numbers!(Kind { Kind::File = 0, Kind::Dir = 1, Kind::Symlink = 2, Kind::Device = 3, Kind::Special = 4, });
+
+numbers!(Update {
+    Update::Received = 0,
+    Update::Sent = 1,
+    Update::Local = 2,
+    Update::HardLink = 3,
+    Update::Attrs = 4,
+});
+
+numbers!(Weight { Weight::SourceError = 0, Weight::Failed = 1, Weight::Vanished = 2, Weight::Warning = 3, });
+
+numbers!(Sides { Sides::Unsaid = 0, Sides::Sender = 1, Sides::Receiver = 2, Sides::Both = 3, });
+
+numbers!(MergeFormat {
+    MergeFormat::Rules = 0,
+    MergeFormat::Excludes = 1,
+    MergeFormat::Includes = 2,
+    MergeFormat::Cvs = 3,
+});
+
+impl Numbered for Exit {
+    /// The exit code itself: rsync's numbers are as fixed as ours.
+    fn number(self) -> u8 {
+        self.code()
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        Exit::of_code(number)
+    }
+}
+
+/// A role that a closing line may name; its number is its place in [`ROLES`].
+pub(super) struct Role(pub &'static str);
+
+impl Numbered for Role {
+    /// A role of another name is told as the first one.
+    fn number(self) -> u8 {
+        let place = ROLES.iter().position(|role| *role == self.0).unwrap_or(0);
+        u8::try_from(place).expect("there are five roles")
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        ROLES.get(usize::from(number)).map(|role| Role(role))
+    }
+}
+
+/// What a directory of the destination is, in [`super::Message::Digests`].
+pub(super) mod seen {
+    pub const ABSENT: u8 = 0;
+    /// A directory without digest: the sender shall tell it.
+    pub const UNCOMPARED: u8 = 1;
+    pub const DIGEST: u8 = 2;
+}
+
+/// What there is of a file, in [`super::Message::Want`].
+pub(super) mod basis {
+    pub const NONE: u8 = 0;
+    pub const BLOCKS: u8 = 1;
+    pub const PREFIX: u8 = 2;
+    pub const VERIFIED_PREFIX: u8 = 3;
+}
+
+/// What a rule is.
+pub(super) mod rule {
+    pub const RULE: u8 = 0;
+    pub const CLEAR: u8 = 1;
+    pub const MERGE: u8 = 2;
+    pub const CVS: u8 = 3;
+    pub const NOTHING: u8 = 4;
+}
+
+/// What an event is.
+pub(super) mod event {
+    pub const ITEM: u8 = 0;
+    pub const DELETED: u8 = 1;
+    pub const NOTE: u8 = 2;
+    pub const PROBLEM: u8 = 3;
+    pub const MISSING: u8 = 4;
+    pub const LISTED: u8 = 5;
+    pub const CHECKED: u8 = 6;
+    pub const BEGIN: u8 = 7;
+    pub const PROGRESS: u8 = 8;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_stands_for_one_value_and_back() {
+        for number in 0..=u8::MAX {
+            for back in [
+                Lane::of_number(number).map(Numbered::number),
+                Class::of_number(number).map(Numbered::number),
+                Kind::of_number(number).map(Numbered::number),
+                Update::of_number(number).map(Numbered::number),
+                Weight::of_number(number).map(Numbered::number),
+                Sides::of_number(number).map(Numbered::number),
+                MergeFormat::of_number(number).map(Numbered::number),
+                Exit::of_number(number).map(Numbered::number),
+                Role::of_number(number).map(Numbered::number),
+            ] {
+                assert!(back.is_none_or(|back| back == number), "{number} comes back as {back:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_class_is_its_place() {
+        for (place, class) in Class::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(class.number()), place);
+        }
+    }
+}

@@ -1,0 +1,545 @@
+//! What messages are made of: setup, roots, told directories, rules, events, counts. One pair of functions for each.
+
+use super::bytes::{Reader, Writer};
+use super::limits::{
+    CVS_MAX_BYTES, DIGESTS_MAX, LINES_MAX, PATH_MAX_BYTES, TARGET_MAX_BYTES, WORD_MAX_BYTES, WORDS_MAX,
+};
+use super::list::{self, Names};
+use super::message::{IdName, Roots, Seen, Setup, Told, ToldSub};
+use super::numbers::{event, rule, seen};
+use crate::error::Result;
+use crate::filter::{Cvs, Merge, Parsed, Rule};
+use crate::flist::DirList;
+use crate::plan::Changes;
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Problem, Wants};
+use crate::report::tally::Kinds;
+
+/// The longest digest that `%C` shows.
+const SHOWN_DIGEST_MAX_BYTES: usize = 64;
+/// The fewest bytes of a problem: its weight and an empty line.
+const PROBLEM_MIN_BYTES: usize = 2;
+/// The fewest bytes of a named id: user or group, number, length of the name, a byte of it.
+const ID_NAME_MIN_BYTES: usize = 4;
+
+pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
+    let Setup { server_sends, words, remote_words, rules, cvs_home, cvs_env, listed, operands, wants } = setup;
+    w.flags(&[*server_sends, cvs_home.is_some(), cvs_env.is_some(), listed.is_some()]);
+    put_wants(w, wants);
+    w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
+    w.strings("remote words", remote_words, WORDS_MAX, WORD_MAX_BYTES)?;
+    w.many("rules", rules, WORDS_MAX, put_parsed)?;
+    if let Some(text) = cvs_home {
+        w.bytes(".cvsignore", text, CVS_MAX_BYTES)?;
+    }
+    if let Some(text) = cvs_env {
+        w.bytes("CVSIGNORE", text, CVS_MAX_BYTES)?;
+    }
+    if let Some(listed) = listed {
+        w.strings("listed names", listed, WORDS_MAX, PATH_MAX_BYTES)?;
+    }
+    w.strings("operands", operands, WORDS_MAX, WORD_MAX_BYTES)
+}
+
+pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
+    let [server_sends, has_cvs_home, has_cvs_env, has_listed] = r.flags::<4>("setup flags")?;
+    Ok(Setup {
+        server_sends,
+        wants: get_wants(r)?,
+        words: r.strings("words", WORDS_MAX, WORD_MAX_BYTES)?,
+        remote_words: r.strings("remote words", WORDS_MAX, WORD_MAX_BYTES)?,
+        rules: r.many("rules", WORDS_MAX, 1, get_parsed)?,
+        cvs_home: r.when(has_cvs_home, |r| r.owned(".cvsignore", CVS_MAX_BYTES))?,
+        cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
+        listed: r.when(has_listed, |r| r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES))?,
+        operands: r.strings("operands", WORDS_MAX, WORD_MAX_BYTES)?,
+    })
+}
+
+fn put_wants(w: &mut Writer, wants: &Wants) {
+    let Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest } = *wants;
+    w.flags(&[items, unchanged, after_transfer, progress, whole_list, begin, digest]);
+}
+
+fn get_wants(r: &mut Reader) -> Result<Wants> {
+    let [items, unchanged, after_transfer, progress, whole_list, begin, digest] = r.flags::<7>("wants")?;
+    Ok(Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest })
+}
+
+fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
+    match parsed {
+        Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file }) => {
+            w.byte(rule::RULE);
+            w.flags(&[*include, *absolute, *negate, *perishable, *xattr, *from_file]);
+            w.number(*sides);
+            w.bytes("pattern", pattern, WORD_MAX_BYTES)
+        }
+        Parsed::Clear => {
+            w.byte(rule::CLEAR);
+            Ok(())
+        }
+        Parsed::Merge(merge) => {
+            let Merge { name, per_dir, format, no_inherit, word_split, .. } = merge;
+            let Merge { exclude_itself, sides, absolute, perishable, xattr, named_at, .. } = merge;
+            w.byte(rule::MERGE);
+            w.flags(&[
+                *per_dir,
+                *no_inherit,
+                *word_split,
+                *exclude_itself,
+                *absolute,
+                *perishable,
+                *xattr,
+                named_at.is_some(),
+            ]);
+            w.number(*format);
+            w.number(*sides);
+            w.bytes("name of a merge file", name, WORD_MAX_BYTES)?;
+            match named_at {
+                Some(place) => w.bytes("place of a merge file", place, WORD_MAX_BYTES),
+                None => Ok(()),
+            }
+        }
+        Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file }) => {
+            w.byte(rule::CVS);
+            w.flags(&[*include, *absolute, *negate, *perishable, *from_file]);
+            w.number(*sides);
+            Ok(())
+        }
+        Parsed::Nothing => {
+            w.byte(rule::NOTHING);
+            Ok(())
+        }
+    }
+}
+
+fn get_parsed(r: &mut Reader) -> Result<Parsed> {
+    Ok(match r.byte("rule")? {
+        rule::RULE => {
+            let [include, absolute, negate, perishable, xattr, from_file] = r.flags::<6>("rule flags")?;
+            let sides = r.number("sides")?;
+            let pattern = r.owned("pattern", WORD_MAX_BYTES)?;
+            Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file })
+        }
+        rule::CLEAR => Parsed::Clear,
+        rule::MERGE => {
+            let [per_dir, no_inherit, word_split, exclude_itself, absolute, perishable, xattr, has_place] =
+                r.flags::<8>("merge flags")?;
+            Parsed::Merge(Merge {
+                per_dir,
+                no_inherit,
+                word_split,
+                exclude_itself,
+                absolute,
+                perishable,
+                xattr,
+                format: r.number("merge format")?,
+                sides: r.number("sides")?,
+                name: r.owned("name of a merge file", WORD_MAX_BYTES)?,
+                named_at: r.when(has_place, |r| r.owned("place of a merge file", WORD_MAX_BYTES))?,
+            })
+        }
+        rule::CVS => {
+            let [include, absolute, negate, perishable, from_file] = r.flags::<5>("rule flags")?;
+            Parsed::Cvs(Cvs { include, sides: r.number("sides")?, absolute, negate, perishable, from_file })
+        }
+        rule::NOTHING => Parsed::Nothing,
+        number => return Err(r.unknown("rule", number)),
+    })
+}
+
+pub(super) fn put_roots(w: &mut Writer, roots: &Roots) -> Result<()> {
+    let Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids } = roots;
+    w.varint(*found);
+    let bare = lone_dir_is_bare.unwrap_or(false);
+    w.flags(&[single.is_some(), lone_dir_is_bare.is_some(), bare, top.is_some()]);
+    if let Some(single) = single {
+        w.bytes("single name", single, PATH_MAX_BYTES)?;
+    }
+    if let Some(top) = top {
+        put_itself(w, top, true)?;
+    }
+    w.bytes("shown top", top_shown, PATH_MAX_BYTES)?;
+    w.many("missing", missing, WORDS_MAX, |w, path| w.path("missing", path))?;
+    w.many("whole", whole, WORDS_MAX, |w, path| w.path("whole", path))?;
+    put_trouble(w, problems, notes)?;
+    put_ids(w, ids)
+}
+
+pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
+    let found = r.varint("found")?;
+    let [has_single, has_bare, bare, has_top] = r.flags::<4>("roots flags")?;
+    if bare && !has_bare {
+        return Err(r.refuse("roots flags", "say of no directory that it is bare"));
+    }
+    let single = r.when(has_single, get_single)?;
+    let top = r.when(has_top, |r| get_itself(r, true))?;
+    let top_shown = r.owned("shown top", PATH_MAX_BYTES)?;
+    let missing = r.many("missing", WORDS_MAX, 1, |r| r.path("missing"))?;
+    let whole = r.many("whole", WORDS_MAX, 1, |r| r.path("whole"))?;
+    let (problems, notes) = get_trouble(r)?;
+    let lone_dir_is_bare = has_bare.then_some(bare);
+    Ok(Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids: get_ids(r)? })
+}
+
+/// A path of one or, under `-R`, more elements.
+fn get_single(r: &mut Reader) -> Result<Vec<u8>> {
+    let path = r.path("single name")?;
+    if path.is_root() {
+        return Err(r.refuse("single name", "is empty"));
+    }
+    Ok(path.as_bytes().to_vec())
+}
+
+/// A list of the one entry `.`, or of none.
+fn put_itself(w: &mut Writer, list: &DirList, is_needed: bool) -> Result<()> {
+    if is_needed && list.is_empty() {
+        return Err(w.refuse("directory itself", "is missing"));
+    }
+    list::put(w, list, Names::Itself)
+}
+
+fn get_itself(r: &mut Reader, is_needed: bool) -> Result<DirList> {
+    let list = list::get(r, Names::Itself)?;
+    if is_needed && list.is_empty() {
+        return Err(r.refuse("directory itself", "is missing"));
+    }
+    Ok(list)
+}
+
+fn put_ids(w: &mut Writer, ids: &[IdName]) -> Result<()> {
+    w.many("ids", ids, LINES_MAX, |w, IdName { is_group, id, name }| {
+        w.flags(&[*is_group]);
+        w.u32(*id);
+        w.name("name of an id", name)
+    })
+}
+
+fn get_ids(r: &mut Reader) -> Result<Vec<IdName>> {
+    r.many("ids", LINES_MAX, ID_NAME_MIN_BYTES, |r| {
+        let [is_group] = r.flags::<1>("kind of an id")?;
+        Ok(IdName { is_group, id: r.u32("id")?, name: r.name("name of an id")?.to_vec() })
+    })
+}
+
+fn put_trouble(w: &mut Writer, problems: &[Problem], notes: &[Vec<u8>]) -> Result<()> {
+    w.many("problems", problems, LINES_MAX, |w, problem| {
+        put_problem(w, problem);
+        Ok(())
+    })?;
+    w.many("notes", notes, LINES_MAX, |w, note| {
+        w.line(note);
+        Ok(())
+    })
+}
+
+fn get_trouble(r: &mut Reader) -> Result<(Vec<Problem>, Vec<Vec<u8>>)> {
+    let problems = r.many("problems", LINES_MAX, PROBLEM_MIN_BYTES, get_problem)?;
+    Ok((problems, r.many("notes", LINES_MAX, 1, |r| r.line("note"))?))
+}
+
+pub(super) fn put_problem(w: &mut Writer, problem: &Problem) {
+    w.number(problem.weight);
+    w.line(&problem.line);
+}
+
+pub(super) fn get_problem(r: &mut Reader) -> Result<Problem> {
+    Ok(Problem { weight: r.number("weight of a problem")?, line: r.line("line of a problem")? })
+}
+
+pub(super) fn put_digests(w: &mut Writer, all: &[Seen]) -> Result<()> {
+    w.many("directories", all, DIGESTS_MAX, |w, one| {
+        let (digest, children) = match one {
+            Seen::Absent => {
+                w.byte(seen::ABSENT);
+                return Ok(());
+            }
+            Seen::Dir { digest, children } => (digest, children),
+        };
+        match digest {
+            Some(digest) => {
+                w.byte(seen::DIGEST);
+                w.raw(digest);
+            }
+            None => w.byte(seen::UNCOMPARED),
+        }
+        // How many there may be is bounded by the frame alone: each has its four bytes.
+        w.many("children", children, usize::MAX, |w, child| {
+            w.raw(&child.to_le_bytes());
+            Ok(())
+        })
+    })
+}
+
+pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<Seen>> {
+    r.many("directories", DIGESTS_MAX, 1, |r| {
+        let digest = match r.byte("directory")? {
+            seen::ABSENT => return Ok(Seen::Absent),
+            seen::UNCOMPARED => None,
+            seen::DIGEST => Some(r.array("digest")?),
+            number => return Err(r.unknown("directory", number)),
+        };
+        let children = r.many("children", usize::MAX, 4, |r| Ok(u32::from_le_bytes(r.array("children")?)))?;
+        Ok(Seen::Dir { digest, children })
+    })
+}
+
+pub(super) fn put_told(w: &mut Writer, told: &Told) -> Result<()> {
+    let Told { id, path, itself, list, subs, may_delete, is_named, with_data, more, .. } = told;
+    let Told { problems, notes, ids, shown, renamed_from, .. } = told;
+    w.flags(&[*may_delete, *is_named, *with_data, *more, renamed_from.is_some()]);
+    w.varint(*id);
+    w.path("path", path)?;
+    put_itself(w, itself, false)?;
+    if let Some(name) = renamed_from {
+        w.bytes("earlier name", name, PATH_MAX_BYTES)?;
+    }
+    put_ids(w, ids)?;
+    w.strings("shown", shown, LINES_MAX, PATH_MAX_BYTES)?;
+    put_piece(w, list, subs, problems, notes)
+}
+
+pub(super) fn get_told(r: &mut Reader) -> Result<Told> {
+    let [may_delete, is_named, with_data, more, is_renamed] = r.flags::<5>("directory flags")?;
+    let id = r.varint("id")?;
+    let path = r.path("path")?;
+    let itself = get_itself(r, false)?;
+    let renamed_from = r.when(is_renamed, |r| r.owned("earlier name", PATH_MAX_BYTES))?;
+    let ids = get_ids(r)?;
+    let shown = r.strings("shown", LINES_MAX, PATH_MAX_BYTES)?;
+    let (list, subs, problems, notes) = get_piece(r)?;
+    let told = Told { id, path, itself, list, subs, may_delete, is_named, with_data, more, ..Told::default() };
+    Ok(Told { problems, notes, ids, shown, renamed_from, ..told })
+}
+
+/// Entries of a directory, one value for each directory among them, and what went wrong.
+pub(super) fn put_piece(
+    w: &mut Writer,
+    list: &DirList,
+    subs: &[ToldSub],
+    problems: &[Problem],
+    notes: &[Vec<u8>],
+) -> Result<()> {
+    list::put(w, list, Names::Elements)?;
+    let dirs = dirs_of(list);
+    if subs.len() != dirs {
+        let what = format_args!("are {} for {dirs} directories in the list", subs.len());
+        return Err(w.refuse("subdirectories", what));
+    }
+    for ToldSub { is_walked, is_implied } in subs {
+        w.flags(&[*is_walked, *is_implied]);
+    }
+    put_trouble(w, problems, notes)
+}
+
+/// What [`put_piece`] writes.
+type Piece = (DirList, Vec<ToldSub>, Vec<Problem>, Vec<Vec<u8>>);
+
+pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
+    let list = list::get(r, Names::Elements)?;
+    let mut subs = Vec::with_capacity(dirs_of(&list));
+    for _ in 0..dirs_of(&list) {
+        let [is_walked, is_implied] = r.flags::<2>("subdirectories")?;
+        subs.push(ToldSub { is_walked, is_implied });
+    }
+    let (problems, notes) = get_trouble(r)?;
+    Ok((list, subs, problems, notes))
+}
+
+/// How many directories a sorted list has; they are its end.
+fn dirs_of(list: &DirList) -> usize {
+    list.len() - list.entries.partition_point(|entry| !entry.is_dir())
+}
+
+fn put_kinds(w: &mut Writer, kinds: &Kinds) {
+    let Kinds { files, dirs, symlinks, devices, specials } = *kinds;
+    [files, dirs, symlinks, devices, specials].into_iter().for_each(|count| w.varint(count));
+}
+
+fn get_kinds(r: &mut Reader) -> Result<Kinds> {
+    let mut next = || r.varint("count of a kind");
+    Ok(Kinds { files: next()?, dirs: next()?, symlinks: next()?, devices: next()?, specials: next()? })
+}
+
+pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
+    let Tally { listed, created, deleted, transferred, total_bytes, transferred_bytes, literal_bytes, .. } = tally;
+    let Tally { matched_bytes, name_bytes, list_generation_ms, list_transfer_ms, source_errors, .. } = tally;
+    let Tally { failed, vanished, delete_limit_reached, .. } = tally;
+    w.flags(&[*delete_limit_reached]);
+    [listed, created, deleted].into_iter().for_each(|kinds| put_kinds(w, kinds));
+    for count in [
+        transferred,
+        total_bytes,
+        transferred_bytes,
+        literal_bytes,
+        matched_bytes,
+        name_bytes,
+        list_generation_ms,
+        list_transfer_ms,
+        source_errors,
+        failed,
+        vanished,
+    ] {
+        w.varint(*count);
+    }
+}
+
+pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
+    let [delete_limit_reached] = r.flags::<1>("tally flags")?;
+    let (listed, created, deleted) = (get_kinds(r)?, get_kinds(r)?, get_kinds(r)?);
+    let mut next = || r.varint("count");
+    Ok(Tally {
+        listed,
+        created,
+        deleted,
+        transferred: next()?,
+        total_bytes: next()?,
+        transferred_bytes: next()?,
+        literal_bytes: next()?,
+        matched_bytes: next()?,
+        name_bytes: next()?,
+        list_generation_ms: next()?,
+        list_transfer_ms: next()?,
+        source_errors: next()?,
+        failed: next()?,
+        vanished: next()?,
+        delete_limit_reached,
+    })
+}
+
+pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
+    match event {
+        Event::Item(item) => {
+            w.byte(event::ITEM);
+            return put_item(w, item);
+        }
+        Event::Deleted { name, kind, mode } => {
+            w.byte(event::DELETED);
+            w.number(*kind);
+            w.u32(*mode);
+            w.bytes("name", name, PATH_MAX_BYTES)?;
+        }
+        Event::Note(line) => {
+            w.byte(event::NOTE);
+            w.line(line);
+        }
+        Event::Problem(problem) => {
+            w.byte(event::PROBLEM);
+            put_problem(w, problem);
+        }
+        Event::Missing(name) => {
+            w.byte(event::MISSING);
+            w.bytes("name", name, PATH_MAX_BYTES)?;
+        }
+        Event::Listed { entries, bytes, complete } => {
+            w.byte(event::LISTED);
+            w.flags(&[*complete]);
+            w.varint(*entries);
+            w.varint(*bytes);
+        }
+        Event::Checked(entries) => {
+            w.byte(event::CHECKED);
+            w.varint(*entries);
+        }
+        Event::Begin(name) => {
+            w.byte(event::BEGIN);
+            w.bytes("name", name, PATH_MAX_BYTES)?;
+        }
+        Event::Progress { done_bytes, len_bytes } => {
+            w.byte(event::PROGRESS);
+            w.varint(*done_bytes);
+            w.varint(*len_bytes);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
+    Ok(match r.byte("event")? {
+        event::ITEM => Event::Item(Box::new(get_item(r)?)),
+        event::DELETED => {
+            Event::Deleted { kind: r.number("kind")?, mode: r.u32("mode")?, name: r.owned("name", PATH_MAX_BYTES)? }
+        }
+        event::NOTE => Event::Note(r.line("note")?),
+        event::PROBLEM => Event::Problem(get_problem(r)?),
+        event::MISSING => Event::Missing(r.owned("name", PATH_MAX_BYTES)?),
+        event::LISTED => {
+            let [complete] = r.flags::<1>("list flags")?;
+            Event::Listed { entries: r.varint("entries")?, bytes: r.varint("bytes")?, complete }
+        }
+        event::CHECKED => Event::Checked(r.varint("entries")?),
+        event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
+        event::PROGRESS => Event::Progress { done_bytes: r.varint("bytes done")?, len_bytes: r.varint("length")? },
+        number => return Err(r.unknown("event", number)),
+    })
+}
+
+fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
+    let Item { name, sender_path, kind, update, changes, target, linked_to, mode, uid, gid, .. } = item;
+    let Item { mtime, atime, len_bytes, moved_bytes, digest, transfer, .. } = item;
+    w.flags(&[target.is_some(), linked_to.is_some(), atime.is_some(), digest.is_some(), *transfer]);
+    w.number(*kind);
+    w.number(*update);
+    w.varint(u64::from(changes.bits()));
+    w.bytes("name", name, PATH_MAX_BYTES)?;
+    w.bytes("path at the sender", sender_path, PATH_MAX_BYTES)?;
+    if let Some(target) = target {
+        w.bytes("target", target, ITEM_TARGET_MAX_BYTES)?;
+    }
+    if let Some(linked_to) = linked_to {
+        w.bytes("linked name", linked_to, PATH_MAX_BYTES)?;
+    }
+    w.u32(*mode);
+    w.u32(*uid);
+    w.u32(*gid);
+    w.time("mtime", *mtime)?;
+    if let Some(atime) = atime {
+        w.time("atime", *atime)?;
+    }
+    w.varint(*len_bytes);
+    w.varint(*moved_bytes);
+    match digest {
+        Some(digest) => w.bytes("digest", digest, SHOWN_DIGEST_MAX_BYTES),
+        None => Ok(()),
+    }
+}
+
+/// A symlink's value as it is shown may be munged, and so longer than one that travels.
+const ITEM_TARGET_MAX_BYTES: usize = 2 * TARGET_MAX_BYTES;
+
+fn get_item(r: &mut Reader) -> Result<Item> {
+    let [has_target, is_linked, has_atime, has_digest, transfer] = r.flags::<5>("item flags")?;
+    let kind = r.number("kind")?;
+    let update = r.number("update")?;
+    let bits = r.u16("changes")?;
+    let Some(changes) = Changes::from_bits(bits) else {
+        return Err(r.refuse("changes", format_args!("have unknown bits ({bits:#06x})")));
+    };
+    let name = r.owned("name", PATH_MAX_BYTES)?;
+    let sender_path = r.owned("path at the sender", PATH_MAX_BYTES)?;
+    let target = r.when(has_target, |r| r.owned("target", ITEM_TARGET_MAX_BYTES))?;
+    let linked_to = r.when(is_linked, |r| r.owned("linked name", PATH_MAX_BYTES))?;
+    let (mode, uid, gid) = (r.u32("mode")?, r.u32("uid")?, r.u32("gid")?);
+    let mtime = r.time("mtime")?;
+    let atime = r.when(has_atime, |r| r.time("atime"))?;
+    let (len_bytes, moved_bytes) = (r.varint("length")?, r.varint("bytes moved")?);
+    let digest = r.when(has_digest, |r| r.owned("digest", SHOWN_DIGEST_MAX_BYTES))?;
+    Ok(Item {
+        name,
+        sender_path,
+        kind,
+        update,
+        changes,
+        target,
+        linked_to,
+        mode,
+        uid,
+        gid,
+        mtime,
+        atime,
+        len_bytes,
+        moved_bytes,
+        digest,
+        transfer,
+    })
+}

@@ -1,0 +1,183 @@
+//! A directory of any length as messages of bounded length, and back.
+
+use super::kinds::name_of;
+use super::limits::{DIR_ENTRIES_MAX, LINES_MAX, LIST_ENTRIES_MAX, LIST_FRAME_BYTES, XATTRS_MAX};
+use super::list::{likely_len, twin};
+use super::message::{Message, Told, ToldSub};
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::flist::{DirList, order};
+use crate::report::event::Problem;
+
+/// What one message of a directory holds.
+#[derive(Default)]
+struct Piece {
+    list: DirList,
+    subs: Vec<ToldSub>,
+    problems: Vec<Problem>,
+    notes: Vec<Vec<u8>>,
+    /// About how long that is on the wire.
+    len_bytes: usize,
+    /// Extended attributes of all entries.
+    xattrs: usize,
+}
+
+impl Piece {
+    fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.problems.is_empty() && self.notes.is_empty()
+    }
+
+    /// Whether something of this length, with so many attributes, would make it too long.
+    fn is_full_with(&self, len_bytes: usize, xattrs: usize) -> bool {
+        !self.is_empty()
+            && (self.len_bytes + len_bytes > LIST_FRAME_BYTES
+                || self.list.len() >= LIST_ENTRIES_MAX
+                || self.problems.len().max(self.notes.len()) >= LINES_MAX
+                || self.xattrs + xattrs > XATTRS_MAX)
+    }
+}
+
+/// A line's length and count.
+const LINE_OVERHEAD_BYTES: usize = 8;
+
+/// Tells a directory in [`Message::Dir`] and, if it is long, as many [`Message::More`] as it takes.
+///
+/// `told.list` is sorted, `told.subs` has one value for each directory in it, and `told.more` is not looked at. The
+/// messages keep the order of entries, problems and notes, each among themselves.
+pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
+    if fits(&told) {
+        told.more = false;
+        return tell(Message::Dir(Box::new(told)));
+    }
+    let mut whole = std::mem::take(&mut told.list);
+    let mut subs = std::mem::take(&mut told.subs).into_iter();
+    let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
+    let mut cutter = Cutter { told: Some(told), piece: Piece::default(), tell };
+    for entry in std::mem::take(&mut whole.entries) {
+        let name = whole.name(&entry);
+        let (len_bytes, xattrs) = (likely_len(name, &entry), entry.xattrs().len());
+        cutter.make_room(len_bytes, xattrs);
+        if entry.is_dir() {
+            cutter.piece.subs.extend(subs.next());
+        }
+        cutter.piece.list.push_entry(name, entry);
+        cutter.piece.xattrs += xattrs;
+    }
+    // More than the list has directories: who encodes the piece will say so.
+    cutter.piece.subs.extend(subs);
+    for problem in problems {
+        cutter.make_room(problem.line.len() + LINE_OVERHEAD_BYTES, 0);
+        cutter.piece.problems.push(problem);
+    }
+    for note in notes {
+        cutter.make_room(note.len() + LINE_OVERHEAD_BYTES, 0);
+        cutter.piece.notes.push(note);
+    }
+    cutter.flush(true);
+}
+
+/// Whether one message is enough.
+fn fits(told: &Told) -> bool {
+    let entries = told.list.entries.iter();
+    let entries = entries.map(|entry| (likely_len(told.list.name(entry), entry), entry.xattrs().len()));
+    let (entries_len, xattrs) = entries.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let lines = told.problems.iter().map(|problem| &problem.line).chain(&told.notes);
+    let lines_len = lines.map(|line| line.len() + LINE_OVERHEAD_BYTES).sum::<usize>();
+    entries_len + lines_len <= LIST_FRAME_BYTES && told.list.len() <= LIST_ENTRIES_MAX && xattrs <= XATTRS_MAX
+}
+
+struct Cutter<'a> {
+    /// What only the first message says; `None` once that was told.
+    told: Option<Told>,
+    piece: Piece,
+    tell: &'a mut dyn FnMut(Message),
+}
+
+impl Cutter<'_> {
+    /// Tells what was gathered if something of this length does not fit behind it.
+    fn make_room(&mut self, len_bytes: usize, xattrs: usize) {
+        if self.piece.is_full_with(len_bytes, xattrs) {
+            self.flush(false);
+        }
+        self.piece.len_bytes += len_bytes;
+    }
+
+    fn flush(&mut self, last: bool) {
+        let Piece { list, subs, problems, notes, .. } = std::mem::take(&mut self.piece);
+        (self.tell)(match self.told.take() {
+            Some(told) => Message::Dir(Box::new(Told { list, subs, problems, notes, more: !last, ..told })),
+            None => Message::More { list, subs, problems, notes, last },
+        });
+    }
+}
+
+/// Puts directories together that came in pieces.
+#[derive(Default)]
+pub struct Joiner {
+    open: Option<Box<Told>>,
+}
+
+impl Joiner {
+    /// Waits for a [`Message::Dir`].
+    pub fn new() -> Joiner {
+        Joiner::default()
+    }
+
+    /// Whether pieces of a directory are missing: nothing but [`Message::More`] may follow on the stream of directories.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Takes the next [`Message::Dir`] or [`Message::More`] as it was decoded; tells the directory once it is whole,
+    /// with `more` not set.
+    ///
+    /// Errs if pieces are out of turn or do not fit together, and if the message is another one.
+    pub fn push(&mut self, message: Message) -> Result<Option<Box<Told>>> {
+        let name = name_of(&message);
+        match (message, self.open.take()) {
+            (Message::Dir(told), None) if !told.more => Ok(Some(told)),
+            (Message::Dir(told), None) => {
+                self.open = Some(told);
+                Ok(None)
+            }
+            (Message::Dir(_), Some(open)) => {
+                let path = String::from_utf8_lossy(open.path.as_bytes()).into_owned();
+                Err(refuse(name, &format!("begins before {path:?} is told to its end")))
+            }
+            (Message::More { list, subs, problems, notes, last }, Some(mut open)) => {
+                if let Some(fault) = fault_behind(&open.list, &list) {
+                    return Err(refuse(name, fault));
+                }
+                open.list.append(list);
+                open.subs.extend(subs);
+                open.problems.extend(problems);
+                open.notes.extend(notes);
+                if !last {
+                    self.open = Some(open);
+                    return Ok(None);
+                }
+                if let Some(twin) = twin(&open.list) {
+                    return Err(refuse(name, &format!("name {:?} is there twice", String::from_utf8_lossy(twin))));
+                }
+                open.more = false;
+                Ok(Some(open))
+            }
+            (Message::More { .. }, None) => Err(refuse(name, "continues no directory")),
+            _ => Err(refuse(name, "is no piece of a directory")),
+        }
+    }
+}
+
+fn refuse(message: &str, why: &str) -> Error {
+    Error::new(Exit::Protocol, format!("bad message {message}: it {why}"))
+}
+
+/// What is wrong with further entries behind a list, if anything; both are sorted.
+fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
+    if list.len() + further.len() > DIR_ENTRIES_MAX {
+        return Some("makes the directory longer than DIR_ENTRIES_MAX");
+    }
+    let (last, first) = (list.entries.last()?, further.entries.first()?);
+    let ordered = order::compare((list.name(last), last.is_dir()), (further.name(first), first.is_dir()));
+    ordered.is_ge().then_some("is not behind the entries before it in the order of a sorted list")
+}

@@ -1,0 +1,378 @@
+//! Any valid message, for laws: strategies that make each kind with all that may be in it.
+
+use crate::exit::Exit;
+use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattrs, order};
+use crate::path::RelPath;
+use crate::plan::Changes;
+use crate::proto::limits::ROLES;
+use crate::proto::{Basis, Class, FileId, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub};
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
+use crate::report::tally::Kinds;
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::sync::Arc;
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..40)
+}
+
+/// Names that share beginnings, and names of any bytes.
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    let likely = "[ab]{1,4}([-.x][0-9]{0,3})?".prop_map(String::into_bytes);
+    let any = vec(select((1..=u8::MAX).filter(|b| *b != b'/').collect::<Vec<u8>>()), 1..=255);
+    prop_oneof![8 => likely, 1 => any].prop_filter("no element", |name| name != b"." && name != b"..")
+}
+
+fn path() -> impl Strategy<Value = RelPath> {
+    vec(name(), 0..4).prop_map(|names| RelPath::parse(&names.join(&b'/')).expect("names make a path"))
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    let secs = prop_oneof![any::<i64>(), 1_700_000_000i64..1_700_000_100, Just(0)];
+    let nanos = prop_oneof![0u32..1_000_000_000, Just(0)];
+    (secs, nanos).prop_map(|(secs, nanos)| Time { secs, nanos })
+}
+
+fn xattrs() -> impl Strategy<Value = Arc<Xattrs>> {
+    let name = vec(1..=u8::MAX, 1..20);
+    btree_map(name, bytes(), 0..4).prop_map(|all| {
+        Arc::new(all.into_iter().map(|(name, value)| (name.into_boxed_slice(), value.into_boxed_slice())).collect())
+    })
+}
+
+fn extra() -> impl Strategy<Value = Extra> {
+    let boxed = || option::of(bytes().prop_map(Vec::into_boxed_slice));
+    // Few different sets of attributes, so that neighbours share theirs.
+    let sets = vec![Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]), Arc::new(Vec::new())];
+    let xattrs = option::of(prop_oneof![select(sets), xattrs()]);
+    let numbers = (option::of(any::<(u64, u64)>()), any::<u64>(), any::<u32>(), option::of(time()));
+    (boxed(), boxed(), boxed(), numbers, xattrs, option::of(any::<[u8; 16]>()), any::<bool>()).prop_map(
+        |(target, acl, default_acl, (dev_ino, rdev, nlink, atime), xattrs, digest, is_mount_point)| Extra {
+            target,
+            rdev,
+            dev_ino,
+            nlink,
+            atime,
+            xattrs,
+            acl,
+            default_acl,
+            digest,
+            is_mount_point,
+        },
+    )
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let kinds = vec![0o100000, 0o100000, 0o040000, 0o120000, 0o020000, 0o060000, 0o010000, 0o140000];
+    let modes = prop_oneof![0u32..=0o7777, Just(0o644)];
+    let ids = || prop_oneof![Just(0), Just(1000), any::<u32>()];
+    let lens = prop_oneof![0u64..10, 0..=crate::proto::limits::FILE_MAX_BYTES];
+    let origin = prop_oneof![9 => Just(0), 1 => any::<u16>()];
+    (select(kinds), modes, ids(), ids(), time(), lens, origin, option::weighted(0.3, extra())).prop_map(
+        |(kind, mode, uid, gid, mtime, len_bytes, origin, extra)| {
+            let stat = Stat { mode: kind | mode, uid, gid, mtime, len_bytes, ..Stat::default() };
+            let mut entry = Entry::of(&stat);
+            entry.origin = origin;
+            // An extra that says nothing is as none.
+            entry.extra = extra.filter(|extra| *extra != Extra::default()).map(Box::new);
+            entry
+        },
+    )
+}
+
+/// A sorted list, of up to so many entries.
+pub fn list(max: usize) -> impl Strategy<Value = DirList> {
+    btree_map(name(), entry(), 0..=max).prop_map(|named| {
+        let mut named: Vec<(Vec<u8>, Entry)> = named.into_iter().collect();
+        named.sort_by(|a, b| order::compare((&a.0, a.1.is_dir()), (&b.0, b.1.is_dir())));
+        let mut list = DirList::default();
+        named.into_iter().for_each(|(name, entry)| list.push_entry(&name, entry));
+        list
+    })
+}
+
+fn itself() -> impl Strategy<Value = DirList> {
+    entry().prop_map(|mut entry| {
+        entry.mode = 0o040000 | entry.mode & 0o7777;
+        let mut list = DirList::default();
+        list.push_entry(b".", entry);
+        list
+    })
+}
+
+/// A list and what is said of its directories.
+fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<ToldSub>)> {
+    (list(max), any::<u64>()).prop_map(|(list, random)| {
+        let dirs = list.entries.iter().filter(|entry| entry.is_dir()).count();
+        let bit = |at: usize| random >> (at % 64) & 1 == 1;
+        let subs = (0..dirs).map(|at| ToldSub { is_walked: bit(2 * at), is_implied: bit(2 * at + 1) }).collect();
+        (list, subs)
+    })
+}
+
+fn problem() -> impl Strategy<Value = Problem> {
+    let weights = select(vec![Weight::SourceError, Weight::Failed, Weight::Vanished, Weight::Warning]);
+    (bytes(), weights).prop_map(|(line, weight)| Problem { line, weight })
+}
+
+fn id_names() -> impl Strategy<Value = Vec<IdName>> {
+    vec((any::<bool>(), any::<u32>(), name()).prop_map(|(is_group, id, name)| IdName { is_group, id, name }), 0..3)
+}
+
+fn tally() -> impl Strategy<Value = Box<Tally>> {
+    let kinds = || {
+        any::<[u64; 5]>().prop_map(|[files, dirs, symlinks, devices, specials]| Kinds {
+            files,
+            dirs,
+            symlinks,
+            devices,
+            specials,
+        })
+    };
+    (kinds(), kinds(), kinds(), any::<[u64; 11]>(), any::<bool>()).prop_map(
+        |(listed, created, deleted, counts, delete_limit_reached)| {
+            Box::new(Tally {
+                listed,
+                created,
+                deleted,
+                transferred: counts[0],
+                total_bytes: counts[1],
+                transferred_bytes: counts[2],
+                literal_bytes: counts[3],
+                matched_bytes: counts[4],
+                name_bytes: counts[5],
+                list_generation_ms: counts[6],
+                list_transfer_ms: counts[7],
+                source_errors: counts[8],
+                failed: counts[9],
+                vanished: counts[10],
+                delete_limit_reached,
+            })
+        },
+    )
+}
+
+fn sides() -> impl Strategy<Value = Sides> {
+    select(vec![Sides::Unsaid, Sides::Sender, Sides::Receiver, Sides::Both])
+}
+
+fn parsed() -> impl Strategy<Value = Parsed> {
+    let rule = (any::<[bool; 6]>(), sides(), bytes()).prop_map(|(flags, sides, pattern)| {
+        let [include, absolute, negate, perishable, xattr, from_file] = flags;
+        Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file })
+    });
+    let formats = select(vec![MergeFormat::Rules, MergeFormat::Excludes, MergeFormat::Includes, MergeFormat::Cvs]);
+    let merge = (any::<[bool; 7]>(), formats, sides(), bytes(), option::of(bytes())).prop_map(
+        |(flags, format, sides, name, named_at)| {
+            let [per_dir, no_inherit, word_split, exclude_itself, absolute, perishable, xattr] = flags;
+            Parsed::Merge(Merge {
+                name,
+                per_dir,
+                format,
+                no_inherit,
+                word_split,
+                exclude_itself,
+                sides,
+                absolute,
+                perishable,
+                xattr,
+                named_at,
+            })
+        },
+    );
+    let cvs = (any::<[bool; 5]>(), sides()).prop_map(|(flags, sides)| {
+        let [include, absolute, negate, perishable, from_file] = flags;
+        Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file })
+    });
+    prop_oneof![rule, merge, cvs, Just(Parsed::Clear), Just(Parsed::Nothing)]
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let words = || vec(bytes(), 0..4);
+    let wants = any::<[bool; 7]>().prop_map(|wants| {
+        let [items, unchanged, after_transfer, progress, whole_list, begin, digest] = wants;
+        Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest }
+    });
+    let texts = (option::of(bytes()), option::of(bytes()), option::of(words()));
+    (any::<bool>(), words(), words(), vec(parsed(), 0..4), texts, words(), wants).prop_map(
+        |(server_sends, words, remote_words, rules, (cvs_home, cvs_env, listed), operands, wants)| Setup {
+            server_sends,
+            words,
+            remote_words,
+            rules,
+            cvs_home,
+            cvs_env,
+            listed,
+            operands,
+            wants,
+        },
+    )
+}
+
+fn roots() -> impl Strategy<Value = Roots> {
+    let single = option::of(path().prop_filter("a name", |path| !path.is_root()));
+    let head = (any::<u64>(), single, option::of(any::<bool>()), option::of(itself()), bytes());
+    let lists = (vec(path(), 0..3), vec(path(), 0..3), vec(problem(), 0..3), vec(bytes(), 0..3), id_names());
+    (head, lists).prop_map(
+        |((found, single, lone_dir_is_bare, top, top_shown), (missing, whole, problems, notes, ids))| Roots {
+            found,
+            single: single.map(|path| path.as_bytes().to_vec()),
+            lone_dir_is_bare,
+            top,
+            top_shown,
+            missing,
+            whole,
+            problems,
+            notes,
+            ids,
+        },
+    )
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    let dir = (option::of(any::<[u8; 12]>()), vec(any::<u32>(), 0..4));
+    prop_oneof![Just(Seen::Absent), dir.prop_map(|(digest, children)| Seen::Dir { digest, children })]
+}
+
+/// A told directory with up to so many entries.
+pub fn told(max: usize) -> impl Strategy<Value = Told> {
+    let itself = prop_oneof![Just(DirList::default()), itself()];
+    let flags = any::<[bool; 4]>();
+    let lists = (vec(problem(), 0..3), vec(bytes(), 0..3), id_names(), vec(bytes(), 0..3));
+    (any::<u64>(), path(), itself, described(max), flags, lists, option::of(name())).prop_map(
+        |(id, path, itself, (list, subs), flags, (problems, notes, ids, shown), renamed_from)| {
+            let [may_delete, is_named, with_data, more] = flags;
+            Told {
+                id,
+                path,
+                itself,
+                list,
+                subs,
+                may_delete,
+                is_named,
+                with_data,
+                more,
+                problems,
+                notes,
+                ids,
+                shown,
+                renamed_from,
+            }
+        },
+    )
+}
+
+fn file() -> impl Strategy<Value = FileId> {
+    any::<(u64, u32)>().prop_map(|(dir, entry)| FileId { dir, entry })
+}
+
+fn lane() -> impl Strategy<Value = Lane> {
+    select(vec![Lane::Early, Lane::Asked, Lane::Again])
+}
+
+fn basis() -> impl Strategy<Value = Basis> {
+    let prefix = (0..=crate::proto::limits::FILE_MAX_BYTES, option::of(any::<[u8; 16]>()));
+    prop_oneof![
+        Just(Basis::None),
+        bytes().prop_map(Basis::Blocks),
+        prefix.prop_map(|(len_bytes, digest)| Basis::Prefix { len_bytes, digest }),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    select(vec![Kind::File, Kind::Dir, Kind::Symlink, Kind::Device, Kind::Special])
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    let updates = vec![Update::Received, Update::Sent, Update::Local, Update::HardLink, Update::Attrs];
+    let changes = (0u16..1 << 11).prop_map(|bits| Changes::from_bits(bits).expect("there are eleven bits"));
+    let names = (bytes(), bytes(), option::of(bytes()), option::of(bytes()));
+    let numbers = (any::<[u32; 3]>(), time(), option::of(time()), any::<[u64; 2]>());
+    (names, kind(), select(updates), changes, numbers, option::of(bytes()), any::<bool>()).prop_map(
+        |((name, sender_path, target, linked_to), kind, update, changes, numbers, digest, transfer)| {
+            let ([mode, uid, gid], mtime, atime, [len_bytes, moved_bytes]) = numbers;
+            Item {
+                name,
+                sender_path,
+                kind,
+                update,
+                changes,
+                target,
+                linked_to,
+                mode,
+                uid,
+                gid,
+                mtime,
+                atime,
+                len_bytes,
+                moved_bytes,
+                digest,
+                transfer,
+            }
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let listed = (any::<[u64; 2]>(), any::<bool>());
+    prop_oneof![
+        item().prop_map(|item| Event::Item(Box::new(item))),
+        (bytes(), kind(), any::<u32>()).prop_map(|(name, kind, mode)| Event::Deleted { name, kind, mode }),
+        bytes().prop_map(Event::Note),
+        problem().prop_map(Event::Problem),
+        bytes().prop_map(Event::Missing),
+        listed.prop_map(|([entries, bytes], complete)| Event::Listed { entries, bytes, complete }),
+        any::<u64>().prop_map(Event::Checked),
+        bytes().prop_map(Event::Begin),
+        any::<[u64; 2]>().prop_map(|[done_bytes, len_bytes]| Event::Progress { done_bytes, len_bytes }),
+    ]
+}
+
+fn exit() -> impl Strategy<Value = Exit> {
+    select((1..=u8::MAX).filter_map(Exit::of_code).collect::<Vec<_>>())
+}
+
+/// Any message, each kind as likely as another.
+pub fn message() -> BoxedStrategy<Message> {
+    let asked = prop_oneof![Just(Lane::Asked), Just(Lane::Again)];
+    let digest = any::<[u8; 16]>;
+    let more = (described(9), vec(problem(), 0..3), vec(bytes(), 0..3), any::<bool>());
+    let kinds: Vec<BoxedStrategy<Message>> = vec![
+        setup().prop_map(|setup| Message::Setup(Box::new(setup))).boxed(),
+        roots().prop_map(|roots| Message::Roots(Box::new(roots))).boxed(),
+        vec(seen(), 0..5).prop_map(Message::Digests).boxed(),
+        told(9).prop_map(|told| Message::Dir(Box::new(told))).boxed(),
+        more.prop_map(|((list, subs), problems, notes, last)| Message::More { list, subs, problems, notes, last })
+            .boxed(),
+        tally().prop_map(Message::DirsEnd).boxed(),
+        (file(), asked, basis()).prop_map(|(file, lane, basis)| Message::Want { file, lane, basis }).boxed(),
+        any::<u64>().prop_map(Message::Done).boxed(),
+        file().prop_map(Message::Placed).boxed(),
+        tally().prop_map(Message::WantsEnd).boxed(),
+        (file(), lane(), bytes(), digest())
+            .prop_map(|(file, lane, data, digest)| Message::Whole { file, lane, data, digest })
+            .boxed(),
+        (file(), lane()).prop_map(|(file, lane)| Message::Begin { file, lane }).boxed(),
+        (lane(), vec(any::<u8>(), 1..200)).prop_map(|(lane, data)| Message::Data { lane, data }).boxed(),
+        (lane(), 0u64..1 << 62, 1u64..1 << 62)
+            .prop_map(|(lane, offset_bytes, len_bytes)| Message::Copy { lane, offset_bytes, len_bytes })
+            .boxed(),
+        (lane(), digest()).prop_map(|(lane, digest)| Message::End { lane, digest }).boxed(),
+        (file(), lane(), option::of(problem()))
+            .prop_map(|(file, lane, problem)| Message::Unsent { file, lane, problem })
+            .boxed(),
+        event().prop_map(Message::Event).boxed(),
+        (select(Class::ALL.to_vec()), any::<u64>()).prop_map(|(class, bytes)| Message::Grant { class, bytes }).boxed(),
+        Just(Message::Ping).boxed(),
+        (exit(), bytes(), select(ROLES.to_vec()))
+            .prop_map(|(exit, message, role)| Message::Fail { exit, message, role })
+            .boxed(),
+        tally().prop_map(Message::Bye).boxed(),
+    ];
+    proptest::strategy::Union::new(kinds).boxed()
+}
