@@ -1,107 +1,115 @@
 //! The exit codes of rsync(1) and the words that go with them.
 
 /// How a run ended. The numbers are rsync's: scripts act on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Success.
-    Ok = 0,
+    Ok,
     /// Syntax or usage error.
-    Usage = 1,
+    Usage,
     /// The peers do not understand each other.
-    Protocol = 2,
+    Protocol,
     /// Errors selecting input or output files or directories.
-    FileSelect = 3,
+    FileSelect,
     /// The requested action is not supported.
-    Unsupported = 4,
+    Unsupported,
     /// Error starting the client-server conversation.
-    StartClient = 5,
+    StartClient,
     /// Error in socket I/O.
-    SocketIo = 10,
+    SocketIo,
     /// Error in file I/O.
-    FileIo = 11,
+    FileIo,
     /// Error in the protocol's data stream.
-    Stream = 12,
+    Stream,
     /// Errors with program diagnostics.
-    Message = 13,
+    Message,
     /// Error in inter-process communication: a program could not be started.
-    Ipc = 14,
+    Ipc,
     /// A worker crashed.
-    Crashed = 15,
+    Crashed,
     /// SIGINT, SIGTERM or SIGHUP.
-    Signal = 20,
+    Signal,
     /// Memory could not be had.
-    Malloc = 22,
+    Malloc,
     /// Some files or attributes were not transferred.
-    Partial = 23,
+    Partial,
     /// Some files vanished before they could be transferred.
-    Vanished = 24,
+    Vanished,
     /// `--max-delete` stopped deletions.
-    DelLimit = 25,
+    DelLimit,
     /// Timeout, or `--stop-after` and `--stop-at`.
-    Timeout = 30,
+    Timeout,
     /// Timeout waiting for a daemon.
-    ConTimeout = 35,
-    /// The remote shell's program was not found.
-    CmdNotFound = 127,
+    ConTimeout,
+    /// The remote shell says that it failed.
+    ShellFailed,
+    /// The remote shell says that it was killed.
+    ShellKilled,
+    /// The remote shell could not run the program.
+    CmdNotRun,
+    /// The remote shell did not find the program.
+    CmdNotFound,
+    /// A number without a meaning of its own, from a remote shell: ssh's 255 when it cannot connect.
+    Other(u8),
 }
+
+/// Every code that has a meaning, its number and rsync's sentence for it.
+const MEANINGS: [(Exit, u8, &str); 23] = [
+    (Exit::Ok, 0, "success"),
+    (Exit::Usage, 1, "syntax or usage error"),
+    (Exit::Protocol, 2, "protocol incompatibility"),
+    (Exit::FileSelect, 3, "errors selecting input/output files, dirs"),
+    (Exit::Unsupported, 4, "requested action not supported"),
+    (Exit::StartClient, 5, "error starting client-server protocol"),
+    (Exit::SocketIo, 10, "error in socket IO"),
+    (Exit::FileIo, 11, "error in file IO"),
+    (Exit::Stream, 12, "error in rsync protocol data stream"),
+    (Exit::Message, 13, "errors with program diagnostics"),
+    (Exit::Ipc, 14, "error in IPC code"),
+    (Exit::Crashed, 15, "sibling process crashed"),
+    (Exit::Signal, 20, "received SIGINT, SIGTERM, or SIGHUP"),
+    (Exit::Malloc, 22, "error allocating core memory buffers"),
+    (Exit::Partial, 23, "some files/attrs were not transferred (see previous errors)"),
+    (Exit::Vanished, 24, "some files vanished before they could be transferred"),
+    (Exit::DelLimit, 25, "the --max-delete limit stopped deletions"),
+    (Exit::Timeout, 30, "timeout in data send/receive"),
+    (Exit::ConTimeout, 35, "timeout waiting for daemon connection"),
+    (Exit::ShellFailed, 124, "remote shell failed"),
+    (Exit::ShellKilled, 125, "remote shell killed"),
+    (Exit::CmdNotRun, 126, "remote command could not be run"),
+    (Exit::CmdNotFound, 127, "remote command not found"),
+];
 
 impl Exit {
     /// The process exit code.
     pub fn code(self) -> u8 {
-        self as u8
+        match self {
+            Exit::Other(code) => code,
+            known => MEANINGS.iter().find(|(exit, ..)| *exit == known).map_or(0, |(_, code, _)| *code),
+        }
     }
 
     /// The exit of a code; `None` for a number that rsync(1) does not have.
     pub fn of_code(code: u8) -> Option<Exit> {
-        const ALL: [Exit; 20] = [
-            Exit::Ok,
-            Exit::Usage,
-            Exit::Protocol,
-            Exit::FileSelect,
-            Exit::Unsupported,
-            Exit::StartClient,
-            Exit::SocketIo,
-            Exit::FileIo,
-            Exit::Stream,
-            Exit::Message,
-            Exit::Ipc,
-            Exit::Crashed,
-            Exit::Signal,
-            Exit::Malloc,
-            Exit::Partial,
-            Exit::Vanished,
-            Exit::DelLimit,
-            Exit::Timeout,
-            Exit::ConTimeout,
-            Exit::CmdNotFound,
-        ];
-        ALL.into_iter().find(|exit| exit.code() == code)
+        MEANINGS.iter().find(|(_, known, _)| *known == code).map(|(exit, ..)| *exit)
     }
 
     /// rsync's sentence for this code, as in `rsync error: SENTENCE (code N)`.
     pub fn words(self) -> &'static str {
-        match self {
-            Exit::Ok => "success",
-            Exit::Usage => "syntax or usage error",
-            Exit::Protocol => "protocol incompatibility",
-            Exit::FileSelect => "errors selecting input/output files, dirs",
-            Exit::Unsupported => "requested action not supported",
-            Exit::StartClient => "error starting client-server protocol",
-            Exit::SocketIo => "error in socket IO",
-            Exit::FileIo => "error in file IO",
-            Exit::Stream => "error in rsync protocol data stream",
-            Exit::Message => "errors with program diagnostics",
-            Exit::Ipc => "error in IPC code",
-            Exit::Crashed => "sibling process crashed",
-            Exit::Signal => "received SIGINT, SIGTERM, or SIGHUP",
-            Exit::Malloc => "error allocating core memory buffers",
-            Exit::Partial => "some files/attrs were not transferred (see previous errors)",
-            Exit::Vanished => "some files vanished before they could be transferred",
-            Exit::DelLimit => "the --max-delete limit stopped deletions",
-            Exit::Timeout => "timeout in data send/receive",
-            Exit::ConTimeout => "timeout waiting for daemon connection",
-            Exit::CmdNotFound => "remote command not found",
+        MEANINGS.iter().find(|(exit, ..)| *exit == self).map_or("unexplained error", |(.., words)| words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_one_meaning() {
+        for (exit, code, words) in MEANINGS {
+            assert_eq!((exit.code(), exit.words(), Exit::of_code(code)), (code, words, Some(exit)));
         }
+        assert_eq!((Exit::of_code(255), Exit::Other(255).code()), (None, 255));
+        assert_eq!(Exit::Other(255).words(), "unexplained error");
     }
 }

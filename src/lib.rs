@@ -27,6 +27,8 @@ mod work;
 
 pub mod env;
 
+mod transport;
+
 mod role;
 
 pub mod cmd;

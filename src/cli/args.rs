@@ -3,6 +3,7 @@
 //! Written by the `set` functions of the table, read by `resolve` only.
 
 use super::value::words::{DebugLevels, InfoLevels};
+use crate::options::connect::Family;
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
 
 /// How `-r` was said.
@@ -76,8 +77,11 @@ pub struct Args {
     pub tell: Option<Tell>,
     /// Number of `--version`.
     pub version: u32,
-    /// An option that only the installed rsync serves (`--server`, `--daemon`).
+    /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
+    pub server: bool,
+    pub sender: bool,
+    pub daemon: bool,
     /// The umask of the process: `--chmod=+w` reads it.
     pub umask: u32,
     /// Seconds since 1970, for `--stop-at`.
@@ -112,10 +116,12 @@ pub struct Args {
     pub checksum: bool,
     pub size_only: bool,
     pub ignore_times: bool,
-    pub modify_window_secs: i64,
+    /// `-@`; `None` means 0.
+    pub modify_window_secs: Option<i64>,
     pub update: bool,
     pub existing: bool,
     pub ignore_existing: bool,
+    pub checksum_seed: Option<i32>,
     /// `--checksum-choice`, unchecked.
     pub checksum_choice: Option<Vec<u8>>,
     /// `--checksum-choice` leaves no checksum for `--checksum`; filled in by `resolve`.
@@ -171,8 +177,15 @@ pub struct Args {
 
     pub whole_file: Option<bool>,
     pub fuzzy: u8,
+    pub block_size: u64,
+    /// Number of `-z`.
+    pub compress: u8,
+    /// `--no-compress`, unless something about compression came later.
+    pub no_compress: bool,
     /// `--compress-choice`, unchecked.
     pub compress_choice: Option<Vec<u8>>,
+    pub compress_level: Option<i32>,
+    pub skip_compress: Option<Vec<u8>>,
     pub alt_kind: Option<AltKind>,
     pub alt_dirs: Vec<Vec<u8>>,
     pub write_batch: bool,
@@ -198,6 +211,14 @@ pub struct Args {
 
     pub bwlimit: Option<u64>,
     pub stop: Option<crate::options::output::StopAt>,
+    /// `-e`; on a server's command line what stands behind the letter `e`, see `server`.
+    pub rsh: Option<Vec<u8>>,
+    pub rsync_path: Option<Vec<u8>>,
+    pub family: Option<Family>,
+    pub address: Option<Vec<u8>>,
+    pub port: i32,
+    pub trust_sender: bool,
+    pub timeout: i32,
     pub contimeout: i32,
     /// `--max-alloc`, unchecked.
     pub max_alloc: Option<Vec<u8>>,

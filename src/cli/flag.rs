@@ -30,6 +30,15 @@ pub enum Support {
     Handover,
 }
 
+/// Whom an option concerns when one of the trees is on another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Both sides: it is among the words that the server is told.
+    Both,
+    /// The side whose command line it stands on. Rules are among these: the server is told them as they were read.
+    Here,
+}
+
 /// An option's argument as it was given.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
@@ -63,6 +72,8 @@ pub struct Flag {
     pub man: &'static str,
     /// How far it is carried out.
     pub support: Support,
+    /// Whom it concerns.
+    pub reach: Reach,
     /// Records it.
     pub set: Set,
     /// Records one of its negations.
@@ -81,6 +92,7 @@ impl Flag {
         help_off: "",
         man: "",
         support: Support::Yes,
+        reach: Reach::Both,
         set: |_, _| Ok(()),
         unset: |_| {},
     };

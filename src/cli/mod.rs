@@ -3,22 +3,28 @@
 //! `flags/` is the table of options, `parse` walks the words, `resolve` settles what they mean
 //! together, `doc/` writes the table out. Files that options name are the caller's to read.
 
+#![allow(dead_code, reason = "the route to another machine comes next")]
+
 pub mod args;
 pub mod doc;
+pub mod far;
 pub mod flag;
 pub mod flags;
 pub mod operand;
 pub mod parse;
 pub mod resolve;
+pub mod server;
 pub mod value;
 
 pub use doc::{help_text, version_json, version_text};
+pub use far::Far;
 pub use operand::Operand;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Options;
 use args::{Args, Tell};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 
 /// How the program was called, and what of the process its meaning may depend on.
 pub struct Call<'a> {
@@ -35,13 +41,17 @@ pub struct Call<'a> {
     pub umask: u32,
     /// The texts of /etc/popt and ~/.popt, one after the other; empty when there are none.
     pub popt: &'a [u8],
+    /// A copy by a remote shell is ours to carry out; else it is handed to the installed rsync.
+    pub native_shell: bool,
 }
 
 /// What a command line asks for.
 #[derive(Debug)]
 pub enum Request {
-    /// A copy between local paths, or a listing of them.
+    /// A copy, or a listing.
     Copy(Box<Copy>),
+    /// The far end of a copy of ours, on standard input and output.
+    Serve(Serve),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`version_json`] on standard output, exit 0.
@@ -51,8 +61,9 @@ pub enum Request {
     },
     /// This text on standard output, exit 0: `--info=help`, `--debug=help`.
     Print(String),
-    /// The installed rsync does it, with the words as given: a remote operand, a server, a daemon.
-    Handover,
+    /// The installed rsync does it, with the words as given: a remote operand, a server, a daemon. The error is what
+    /// to tell where there is none.
+    Handover(Option<Error>),
     /// The operands make no copy: [`help_text`] on standard error, exit 1 with the closing line of a
     /// usage error.
     NoArgs {
@@ -66,10 +77,23 @@ pub enum Request {
 pub struct Copy {
     /// The settled options.
     pub options: Options,
-    /// What is copied or listed; at least one, none of them remote.
+    /// What is copied or listed; at least one. Paths of the other machine under `far` if that one sends.
     pub sources: Vec<Operand>,
-    /// Where to; `None`: the sources are listed.
+    /// Where to; `None`: the sources are listed. A path of the other machine under `far` if that one receives.
     pub dest: Option<Operand>,
+    /// The other machine; `None`: all is here.
+    pub far: Option<Far>,
+}
+
+/// The far end of a copy, as its command line has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serve {
+    /// This end sends.
+    pub sends: bool,
+    /// The paths; none where the client sends them in the session (`--secluded-args`).
+    pub operands: Vec<Vec<u8>>,
+    /// A client that is silent for so long is given up; 0: never.
+    pub timeout_secs: u32,
 }
 
 /// Reads a command line.
@@ -77,12 +101,14 @@ pub struct Copy {
 /// An error is in rsync's words where it has them, and carries its exit code; the caller adds the
 /// closing line `rsync error: …`.
 pub fn read(call: &Call<'_>) -> Result<Request> {
-    let aliases = parse::aliases(call.popt);
+    // popt leaves aliases alone where a client wrote the words.
+    let from_client = call.args.iter().any(|word| word == "--server");
+    let aliases = if from_client { Vec::new() } else { parse::aliases(call.popt) };
     let args = Args { umask: call.umask, now_unix_secs: call.now_unix_secs, ..Args::default() };
-    let walked = parse::walk(call.args, &aliases, args);
+    let mut walked = parse::walk(call.args, &aliases, args);
     let Args { tell, version, handover, .. } = walked.args;
     if handover {
-        return Ok(Request::Handover);
+        return Ok(serve(walked).map_or(Request::Handover(None), Request::Serve));
     }
     match tell {
         Some(Tell::Help) => return Ok(Request::Help),
@@ -93,9 +119,14 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         }
         None => {}
     }
-    // A mistake beside a remote operand is rsync's to tell: it may know more options than we do.
     if walked.operands.iter().any(Operand::is_remote) {
-        return Ok(Request::Handover);
+        // A mistake beside a remote operand is rsync's to tell: it may know more options than we do.
+        if !call.native_shell || walked.error.is_some() || far::names_a_daemon(&walked.operands) {
+            return Ok(Request::Handover(walked.error));
+        }
+        if let Err(error) = resolve::not_yet(&walked.args, call.vars, true) {
+            return Ok(Request::Handover(Some(error)));
+        }
     }
     if let Some(error) = walked.error {
         return Err(error);
@@ -104,10 +135,57 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         return Ok(Request::Help);
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
-    match resolve::resolve(walked.args, walked.operands, call.vars)? {
-        Some(resolve::Resolved { options, sources, dest }) => {
-            Ok(Request::Copy(Box::new(Copy { options, sources, dest })))
-        }
-        None => Ok(Request::NoArgs { role }),
+    let operands = std::mem::take(&mut walked.operands);
+    let Some(resolved) = resolve::resolve(&mut walked.args, operands, call.vars)? else {
+        return Ok(Request::NoArgs { role });
+    };
+    let resolve::Resolved { options, sources, dest, peer } = resolved;
+    let far = peer.map(|far::Peer { user, host, server_sends }| Far {
+        user,
+        host,
+        server_sends,
+        words: far::words(&walked.said, &walked.args, &options),
+        remote_words: walked.args.remote_options.clone(),
+        server_words: server::words(&walked.args, &options, !server_sends),
+    });
+    // The receiver of a push would have to read the list that the sender needs.
+    let lists_there = matches!(options.select.files_from, Some(crate::options::FilesFrom::Far(_)));
+    if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
+        let words = "sparsync: --files-from with a list on the receiving machine is not supported yet";
+        return Ok(Request::Handover(Some(Error::new(crate::exit::Exit::Unsupported, words))));
     }
+    let (sources, dest) = (sources.into_iter().map(Operand::Local).collect(), dest.map(Operand::Local));
+    Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
+}
+
+/// Settles the options that a client of ours sent; see [`Far::words`].
+///
+/// `remote_words` count after the others. The error is told to the client's user.
+pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_secs: i64) -> Result<Options> {
+    let all: Vec<OsString> = words.iter().chain(remote_words).cloned().map(OsString::from_vec).collect();
+    let mut walked = parse::walk(&all, &[], Args { umask, now_unix_secs, ..Args::default() });
+    if let Some(mut error) = walked.error {
+        if let Some(rest) = error.message.strip_prefix(b"rsync: ") {
+            error.message = [b"rsync: on remote machine: ", rest].concat();
+        }
+        return Err(error);
+    }
+    if !walked.operands.is_empty() || walked.args.handover || walked.args.tell.is_some() {
+        return Err(Error::usage("rsync: on remote machine: the options make no copy"));
+    }
+    resolve::resolve_for_server(&mut walked.args)
+}
+
+/// What a server is asked for, if a client of ours asks.
+fn serve(walked: parse::Walked) -> Option<Serve> {
+    let parse::Walked { args, operands, .. } = walked;
+    let ours = args.server && !args.daemon && args.rsh.as_deref().is_some_and(server::means_us);
+    // Options that this version does not know come again in the session, and are told there.
+    ours.then(|| {
+        let mut operands = operands.iter().map(|operand| operand.as_bytes().to_vec());
+        // The first operand is always a dot.
+        let _dot = operands.next();
+        let timeout_secs = u32::try_from(args.timeout).unwrap_or(0);
+        Serve { sends: args.sender, operands: operands.collect(), timeout_secs }
+    })
 }

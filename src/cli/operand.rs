@@ -1,24 +1,52 @@
-//! The text of SRC and DEST: which of them is on another machine.
+//! The text of SRC and DEST: which of them is on another machine, and where there.
 
 /// One SRC or DEST as given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operand {
     /// A path on this machine.
     Local(Vec<u8>),
-    /// `host:path`, `host::module/path` or `rsync://host/module/path`.
-    Remote(Vec<u8>),
+    /// A path on another machine.
+    Remote(Remote),
+}
+
+/// A path on another machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// The operand as given.
+    pub text: Vec<u8>,
+    /// How that machine is reached.
+    pub kind: RemoteKind,
+    /// What stands before the last `@` in front of the host; `None` without one.
+    pub user: Option<Vec<u8>>,
+    /// The machine, without brackets; empty in `:path`, which means the same as in the operand before.
+    pub host: Vec<u8>,
+    /// The path there, as given; for a daemon what follows the host, not cut up.
+    pub path: Vec<u8>,
+}
+
+/// How another machine is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteKind {
+    /// `host:path`: a remote shell.
+    Shell,
+    /// `host::module/path` or `rsync://host/module/path`: a daemon.
+    Daemon,
 }
 
 impl Operand {
     /// Reads one operand. Only text before the first slash can be a host, so `./a:b` is local.
     pub fn parse(text: &[u8]) -> Operand {
-        if is_remote(text) { Operand::Remote(text.to_vec()) } else { Operand::Local(text.to_vec()) }
+        match Remote::parse(text) {
+            Some(remote) => Operand::Remote(remote),
+            None => Operand::Local(text.to_vec()),
+        }
     }
 
     /// The text as given.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
-            Operand::Local(text) | Operand::Remote(text) => text,
+            Operand::Local(text) => text,
+            Operand::Remote(remote) => &remote.text,
         }
     }
 
@@ -28,23 +56,39 @@ impl Operand {
     }
 }
 
-fn is_remote(text: &[u8]) -> bool {
-    const URL: &[u8] = b"rsync://";
-    if text.len() >= URL.len() && text[..URL.len()].eq_ignore_ascii_case(URL) {
-        return true;
-    }
-    match text.iter().position(|b| matches!(b, b':' | b'/' | b'[')) {
-        Some(at) if text[at] == b'[' => is_bracketed_host(text, at),
-        Some(at) => text[at] == b':',
-        None => false,
+impl Remote {
+    fn parse(text: &[u8]) -> Option<Remote> {
+        const URL: &[u8] = b"rsync://";
+        if text.len() >= URL.len() && text[..URL.len()].eq_ignore_ascii_case(URL) {
+            let (text, path) = (text.to_vec(), text[URL.len()..].to_vec());
+            return Some(Remote { text, kind: RemoteKind::Daemon, user: None, host: Vec::new(), path });
+        }
+        let at = text.iter().position(|b| matches!(b, b':' | b'/' | b'['))?;
+        let colon = match text[at] {
+            b':' => at,
+            b'[' => end_of_brackets(text, at)?,
+            _ => return None,
+        };
+        let (kind, path) = match text[colon + 1..].strip_prefix(b":") {
+            Some(module) => (RemoteKind::Daemon, module),
+            None => (RemoteKind::Shell, &text[colon + 1..]),
+        };
+        let (user, host) = match text[..colon].iter().rposition(|&b| b == b'@') {
+            Some(sign) => (Some(text[..sign].to_vec()), &text[sign + 1..colon]),
+            None => (None, &text[..colon]),
+        };
+        let bare = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]"));
+        let host = bare.unwrap_or(host).to_vec();
+        Some(Remote { text: text.to_vec(), kind, user, host, path: path.to_vec() })
     }
 }
 
-/// `[::1]:path` or `user@[::1]:path`, the bracket at `at`.
-fn is_bracketed_host(text: &[u8], at: usize) -> bool {
+/// Where the colon of `[::1]:path` or `user@[::1]:path` is, the bracket at `at`.
+fn end_of_brackets(text: &[u8], at: usize) -> Option<usize> {
     let begins = at == 0 || text[at - 1] == b'@';
-    let length = text[at + 1..].iter().position(|b| matches!(b, b']' | b'/'));
-    begins && length.is_some_and(|length| length > 0 && text[at + 1 + length..].starts_with(b"]:"))
+    let length = text[at + 1..].iter().position(|b| matches!(b, b']' | b'/'))?;
+    let colon = at + 1 + length + 1;
+    (begins && length > 0 && text[at + 1 + length..].starts_with(b"]:")).then_some(colon)
 }
 
 #[cfg(test)]
@@ -86,6 +130,28 @@ mod tests {
             "u@[::1/x]:x",
         ] {
             assert!(!Operand::parse(text.as_bytes()).is_remote(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_remote_operand_is_taken_apart() {
+        for (text, user, host, path, kind) in [
+            ("host:x", None, "host", "x", RemoteKind::Shell),
+            ("u@host:/x:y", Some("u"), "host", "/x:y", RemoteKind::Shell),
+            ("u@x@host:", Some("u@x"), "host", "", RemoteKind::Shell),
+            ("@host:x", Some(""), "host", "x", RemoteKind::Shell),
+            (":x", None, "", "x", RemoteKind::Shell),
+            ("[::1]:x", None, "::1", "x", RemoteKind::Shell),
+            ("u@[::1]:x", Some("u"), "::1", "x", RemoteKind::Shell),
+            ("[h]::m/x", None, "h", "m/x", RemoteKind::Daemon),
+            ("a]:b", None, "a]", "b", RemoteKind::Shell),
+            ("host::mod/x", None, "host", "mod/x", RemoteKind::Daemon),
+            ("Rsync://u@h:9/m", None, "", "u@h:9/m", RemoteKind::Daemon),
+        ] {
+            let bytes = |text: &str| text.as_bytes().to_vec();
+            let remote =
+                Remote { text: bytes(text), kind, user: user.map(bytes), host: bytes(host), path: bytes(path) };
+            assert_eq!(Operand::parse(text.as_bytes()), Operand::Remote(remote));
         }
     }
 }

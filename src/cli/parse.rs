@@ -70,11 +70,47 @@ fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
+/// One option as it was said, whatever its spelling.
+pub struct Said {
+    /// Which option.
+    pub flag: &'static Flag,
+    /// Whether it was said or taken back.
+    pub way: Way,
+    /// Its argument; empty for a switch.
+    pub value: Vec<u8>,
+}
+
+impl Said {
+    /// The option as one word.
+    pub fn word(&self) -> Vec<u8> {
+        let Said { flag, way, value } = self;
+        match (way, flag.negations) {
+            (Way::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
+            _ if !flag.long.is_empty() => match flag.arity {
+                Arity::Switch => [b"--", flag.long.as_bytes()].concat(),
+                Arity::Value(_) => [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat(),
+            },
+            _ => {
+                let letter = flag.short.map(String::from).unwrap_or_default();
+                [b"-", letter.as_bytes(), value.as_slice()].concat()
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.word().escape_ascii())
+    }
+}
+
 /// A command line that was walked to its end, or as far as an option let it.
 #[derive(Debug)]
 pub struct Walked {
     /// What the options said.
     pub args: Args,
+    /// The options that count, in order; what aliases stand for in place of them.
+    pub said: Vec<Said>,
     /// What was no option.
     pub operands: Vec<Operand>,
     /// The first mistake. Operands behind it are collected all the same: with a remote one the run is
@@ -85,7 +121,7 @@ pub struct Walked {
 /// Walks the words behind the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
     let mut walk = Walk {
-        walked: Walked { args, operands: Vec::new(), error: None },
+        walked: Walked { args, said: Vec::new(), operands: Vec::new(), error: None },
         aliases,
         words: words.to_vec(),
         parser: lexopt::Parser::from_args(words.iter().cloned()),
@@ -168,6 +204,7 @@ impl Walk<'_> {
                 }
                 return Ok(());
             }
+            self.walked.said.push(Said { flag, way, value: Vec::new() });
             let word = self.word();
             return match way {
                 Way::Off => {
@@ -183,6 +220,7 @@ impl Walk<'_> {
         if self.silent() && flag.support != super::flag::Support::Handover {
             return Ok(());
         }
+        self.walked.said.push(Said { flag, way, value: value.as_bytes().to_vec() });
         // The last word that belongs to the option: its own, or the one behind it.
         let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
         let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());
@@ -445,6 +483,7 @@ mod tests {
                 now_unix_secs: 1_795_222_574,
                 umask: 0o022,
                 popt: popt.as_bytes(),
+                native_shell: true,
             };
             let _ = super::super::read(&call);
         }

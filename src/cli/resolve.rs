@@ -1,16 +1,17 @@
 //! From the command line as said to the settled options: what implies what, what excludes what.
 
 use super::args::{Args, Dirs, MapSaid, Recursion};
+use super::far::{self, Peer, Placed};
 use super::flag::{printable, refuse};
 use super::flags;
 use super::operand::Operand;
-use super::value::{ids, names, words};
+use super::value::{ids, names, shell, words};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::select::MissingArgs;
 use crate::options::{
-    AltDest, Append, Backup, Check, CheckMode, Connect, Delete, Delta, FilesFrom, IdMap, LogFile, Options, Output,
-    Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
+    AltDest, Append, ArgStyle, Backup, Check, CheckMode, Compress, Compression, Connect, Delete, Delta, FilesFrom,
+    IdMap, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
 };
 use std::ffi::OsString;
 
@@ -26,59 +27,158 @@ pub struct Resolved {
     /// The settled options.
     pub options: Options,
     /// The sources; none are empty.
-    pub sources: Vec<Operand>,
+    pub sources: Vec<Vec<u8>>,
     /// The destination; `None` when the sources are only listed.
-    pub dest: Option<Operand>,
+    pub dest: Option<Vec<u8>>,
+    /// The other machine, if one is named.
+    pub peer: Option<Peer>,
 }
 
-/// Settles the options of a local copy.
+/// Settles the options of a copy.
 ///
 /// The order of the checks is rsync's: of two mistakes it tells the same one.
-pub fn resolve(mut args: Args, mut operands: Vec<Operand>, vars: Vars<'_>) -> Result<Option<Resolved>> {
+pub fn resolve(args: &mut Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Option<Resolved>> {
     // A lone operand is listed, which names directories even without -r or -d.
     let lists = args.list_only || operands.len() < 2;
-    check_limits(&mut args, lists, vars)?;
-    let partial_dir = partial_dir(&args, vars);
-    let backup = backup(&args)?;
-    let inplace = check_writing(&args)?;
+    let writing = check_early(args, lists, vars)?;
 
     let wants = if args.files_from.is_some() { 2..=2 } else { 1..=usize::MAX };
     if !wants.contains(&operands.len()) {
         return Ok(None);
     }
-    let dest = if operands.len() > 1 { operands.pop() } else { None };
+    let Placed { sources, dest, peer } = far::place(operands)?;
     let list_only = args.list_only || dest.is_none();
-    check_local(&args, &operands)?;
+    let role = Peer::role(peer.as_ref());
+    let files_from = args.files_from.clone().map(|name| far::files_from(name, peer.as_ref())).transpose()?;
+    check_operands(args, &sources, role)?;
     let dest = match dest {
-        Some(dest) if dest.as_bytes().is_empty() && !list_only => {
+        Some(dest) if dest.is_empty() && !list_only => {
             // Before 3.2.4 an empty destination was the current directory.
-            let old = args.old_args.map_or_else(|| counts(vars, "RSYNC_OLD_ARGS"), |count| count > 0);
-            if !old {
+            if old_args(args, vars) == 0 {
                 let why = "Empty destination arg specified (use \".\" or see --old-args).";
-                return Err(Error::usage(why).by("sender"));
+                return Err(Error::usage(why).by(role));
             }
-            Some(Operand::Local(b".".to_vec()))
+            Some(b".".to_vec())
         }
         dest => dest,
     };
-    let iconv = args.iconv.clone().or_else(|| vars("RSYNC_ICONV").map(bytes));
-    not_yet(&args, iconv.as_deref())?;
+    if peer.is_none() {
+        not_yet(args, vars, false)?;
+    }
+    let mut connect = connect(args);
+    if let Some(peer) = &peer {
+        let shell = args.rsh.clone().or_else(|| vars("RSYNC_RSH").map(bytes)).unwrap_or_default();
+        connect.shell = shell::split(&shell).map_err(|error| error.by(Peer::role(Some(peer))))?;
+        connect.args = arg_style(args, vars);
+    }
+    let options = options(args, writing, files_from, list_only, connect)?;
+    Ok(Some(Resolved { options, sources, dest, peer }))
+}
 
-    let options = Options {
-        check: check(&args),
-        preserve: preserve(&args, backup.as_ref())?,
-        delete: delete(&args),
-        place: place(&args, partial_dir.clone(), backup.clone(), inplace),
-        delta: Delta {
-            whole_file: args.whole_file,
-            alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone() }),
-        },
-        connect: Connect { bwlimit_bytes_per_sec: args.bwlimit, stop: args.stop },
+/// Settles the options that a client sent: its words, which come without operands.
+pub fn resolve_for_server(args: &mut Args) -> Result<Options> {
+    let none = |_: &str| None;
+    let writing = check_early(args, args.list_only, &none)?;
+    let files_from = args.files_from.clone().map(|name| match &name[..] {
+        b"-" => FilesFrom::Stdin,
+        _ => FilesFrom::File(name),
+    });
+    let list_only = args.list_only;
+    options(args, writing, files_from, list_only, connect(args))
+}
+
+/// How files are written, as far as options must be compared for it.
+struct Writing {
+    partial_dir: Option<Vec<u8>>,
+    backup: Option<Backup>,
+    inplace: bool,
+}
+
+/// What rsync finds out before it looks at the operands.
+fn check_early(args: &mut Args, lists: bool, vars: Vars<'_>) -> Result<Writing> {
+    check_limits(args, lists, vars)?;
+    let partial_dir = partial_dir(args, vars);
+    let backup = backup(args)?;
+    Ok(Writing { partial_dir, backup, inplace: check_writing(args)? })
+}
+
+fn options(
+    args: &Args,
+    writing: Writing,
+    files_from: Option<FilesFrom>,
+    list_only: bool,
+    connect: Connect,
+) -> Result<Options> {
+    let Writing { partial_dir, backup, inplace } = writing;
+    Ok(Options {
+        check: check(args),
+        preserve: preserve(args, backup.as_ref())?,
+        delete: delete(args),
+        place: place(args, partial_dir.clone(), backup.clone(), inplace),
+        delta: delta(args),
+        connect,
         dry_run: args.dry_run,
-        output: output(&args),
-        select: select(args, list_only, partial_dir.as_deref(), backup.as_ref()),
+        output: output(args),
+        select: select(args, files_from, list_only, partial_dir.as_deref(), backup.as_ref()),
+    })
+}
+
+fn delta(args: &Args) -> Delta {
+    let choice = match args.compress_choice.as_deref().map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"auto") => match args.compress {
+            0 => args.no_compress.then_some(Compression::No),
+            1 => Some(Compression::Auto),
+            _ => Some(Compression::Zlibx),
+        },
+        Some(b"zstd") => Some(Compression::Zstd),
+        Some(b"lz4") => Some(Compression::Lz4),
+        Some(b"zlibx") => Some(Compression::Zlibx),
+        Some(b"zlib") => Some(Compression::Zlib),
+        // Unknown names were refused before.
+        Some(_) => Some(Compression::No),
     };
-    Ok(Some(Resolved { options, sources: operands, dest }))
+    let suffixes = |list: &Vec<u8>| list.split(|&b| b == b'/').filter(|s| !s.is_empty()).map(<[u8]>::to_vec).collect();
+    Delta {
+        whole_file: args.whole_file,
+        block_size_bytes: args.block_size,
+        fuzzy: args.fuzzy.min(2),
+        alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone() }),
+        compress: Compress { choice, level: args.compress_level, skip: args.skip_compress.as_ref().map(suffixes) },
+    }
+}
+
+fn connect(args: &Args) -> Connect {
+    Connect {
+        shell: Vec::new(),
+        program: args.rsync_path.clone(),
+        args: ArgStyle::Escaped,
+        family: args.family,
+        trust_sender: args.trust_sender,
+        address: args.address.clone(),
+        port: args.port,
+        timeout_secs: u32::try_from(args.timeout).unwrap_or(0),
+        bwlimit_bytes_per_sec: args.bwlimit,
+        stop: args.stop,
+    }
+}
+
+/// How often `--old-args` counts: said, or in the environment.
+fn old_args(args: &Args, vars: Vars<'_>) -> u8 {
+    match args.old_args {
+        Some(count) => count,
+        None if args.secluded_args == Some(true) => 0,
+        None => u8::try_from(number_of(vars, "RSYNC_OLD_ARGS").clamp(0, 2)).unwrap_or(0),
+    }
+}
+
+fn arg_style(args: &Args, vars: Vars<'_>) -> ArgStyle {
+    let secluded = args.secluded_args.unwrap_or_else(|| number_of(vars, "RSYNC_PROTECT_ARGS") > 0);
+    match old_args(args, vars) {
+        0 if secluded => ArgStyle::Secluded,
+        0 => ArgStyle::Escaped,
+        1 => ArgStyle::OldPaths,
+        _ => ArgStyle::OldAll,
+    }
 }
 
 /// Mistakes that rsync finds while or right after it reads the options.
@@ -199,13 +299,10 @@ fn check_writing(args: &Args) -> Result<bool> {
     Ok(false)
 }
 
-/// Mistakes that rsync finds once it knows that no operand is remote.
-fn check_local(args: &Args, sources: &[Operand]) -> Result<()> {
-    if args.files_from.as_ref().is_some_and(|name| is_remote_list(name)) {
-        return Err(Error::usage("--files-from cannot be remote when the transfer is local").by("sender"));
-    }
-    if sources.iter().any(|source| source.as_bytes().is_empty()) {
-        return Err(Error::usage("Empty source arg specified.").by("sender"));
+/// Mistakes that rsync finds once it knows where the operands are, and that none is a daemon's.
+fn check_operands(args: &Args, sources: &[Vec<u8>], role: &'static str) -> Result<()> {
+    if sources.iter().any(Vec::is_empty) {
+        return Err(Error::usage("Empty source arg specified.").by(role));
     }
     let daemon_only = if args.password_file {
         "The --password-file option may only be used when accessing an rsync daemon."
@@ -214,15 +311,12 @@ fn check_local(args: &Args, sources: &[Operand]) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::usage(daemon_only).by("sender"))
+    Err(Error::usage(daemon_only).by(role))
 }
 
-fn is_remote_list(name: &[u8]) -> bool {
-    Operand::parse(name).is_remote()
-}
-
-/// What this version does not carry out ends the run before anything is touched.
-fn not_yet(args: &Args, iconv: Option<&[u8]>) -> Result<()> {
+/// What this version does not carry out ends the run before anything is touched; `far`: between two machines.
+pub fn not_yet(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
+    let iconv = args.iconv.clone().or_else(|| vars("RSYNC_ICONV").map(bytes));
     if args.checksum && args.no_file_sum {
         let message = "Invalid checksum-choice for --checksum: none (0)";
         return Err(Error::new(Exit::Unsupported, message).by("sender"));
@@ -241,7 +335,7 @@ fn not_yet(args: &Args, iconv: Option<&[u8]>) -> Result<()> {
     }
     let option = if args.fuzzy > 0 {
         "--fuzzy".to_string()
-    } else if args.whole_file == Some(false) {
+    } else if args.whole_file == Some(false) && !far {
         "--no-whole-file".to_string()
     } else if args.read_batch {
         "--read-batch".to_string()
@@ -253,13 +347,13 @@ fn not_yet(args: &Args, iconv: Option<&[u8]>) -> Result<()> {
         "--copy-as".to_string()
     } else if args.confine_root.is_some() {
         "--confine-root".to_string()
-    } else if iconv.is_some_and(|spec| !matches!(spec, b"" | b"-")) {
+    } else if iconv.as_deref().is_some_and(|spec| !matches!(spec, b"" | b"-")) {
         if args.iconv.is_some() { "--iconv".to_string() } else { "--iconv (from RSYNC_ICONV)".to_string() }
-    } else if let Some(option) = args.remote_options.first() {
+    } else if let Some(option) = args.remote_options.first().filter(|_| !far) {
         let option = printable(option);
         format!("--remote-option={} on a local copy", String::from_utf8_lossy(&option))
     } else if let Some(protocol) = args.protocol.filter(|&protocol| protocol < 31) {
-        format!("--protocol={protocol} on a local copy")
+        format!("--protocol={protocol}{}", if far { "" } else { " on a local copy" })
     } else {
         return Ok(());
     };
@@ -267,7 +361,7 @@ fn not_yet(args: &Args, iconv: Option<&[u8]>) -> Result<()> {
 }
 
 fn check(args: &Args) -> Check {
-    let window_secs = args.modify_window_secs;
+    let window_secs = args.modify_window_secs.unwrap_or(0);
     // rsync asks in this order.
     let mode = if args.checksum {
         CheckMode::Digest
@@ -417,7 +511,7 @@ fn output(args: &Args) -> Output {
 }
 
 /// Whether a format has the escape `%i`, with flags or a width between.
-fn has_escape(format: &[u8], letter: u8) -> bool {
+pub fn has_escape(format: &[u8], letter: u8) -> bool {
     let mut bytes = format.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         if byte != b'%' {
@@ -431,9 +525,15 @@ fn has_escape(format: &[u8], letter: u8) -> bool {
     false
 }
 
-fn select(mut args: Args, list_only: bool, partial_dir: Option<&[u8]>, backup: Option<&Backup>) -> Select {
-    let recurse = recurse(&args, list_only);
-    let mut rules = std::mem::take(&mut args.rules);
+fn select(
+    args: &Args,
+    files_from: Option<FilesFrom>,
+    list_only: bool,
+    partial_dir: Option<&[u8]>,
+    backup: Option<&Backup>,
+) -> Select {
+    let recurse = recurse(args, list_only);
+    let mut rules = args.rules.clone();
     if args.dirs == Dirs::Old {
         rules.push(RuleArg::Implied(b"- /*/*".to_vec()));
     }
@@ -445,7 +545,7 @@ fn select(mut args: Args, list_only: bool, partial_dir: Option<&[u8]>, backup: O
     }
     Select {
         recurse,
-        relative: args.relative.unwrap_or(args.files_from.is_some()),
+        relative: args.relative.unwrap_or(files_from.is_some()),
         no_implied_dirs: args.no_implied_dirs,
         one_file_system: args.one_file_system.min(2),
         copy_links: args.copy_links,
@@ -454,11 +554,8 @@ fn select(mut args: Args, list_only: bool, partial_dir: Option<&[u8]>, backup: O
         max_size_bytes: args.max_size,
         min_size_bytes: args.min_size,
         prune_empty_dirs: args.prune_empty_dirs,
-        no_inc_recursive: no_inc_recursive(&args, recurse),
-        files_from: args.files_from.map(|name| match &name[..] {
-            b"-" => FilesFrom::Stdin,
-            _ => FilesFrom::File(name),
-        }),
+        no_inc_recursive: no_inc_recursive(args, recurse),
+        files_from,
         from0: args.from0,
         missing_args: match (args.delete_missing_args, args.ignore_missing_args) {
             (true, _) => MissingArgs::Delete,
@@ -516,9 +613,9 @@ fn clean(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Whether a variable holds a number above 0.
-fn counts(vars: Vars<'_>, name: &str) -> bool {
-    vars(name).is_some_and(|value| value.to_str().and_then(|text| text.trim().parse::<i64>().ok()).unwrap_or(0) > 0)
+/// The number that a variable holds; 0 where it holds none.
+fn number_of(vars: Vars<'_>, name: &str) -> i64 {
+    vars(name).and_then(|value| value.to_str().and_then(|text| text.trim().parse().ok())).unwrap_or(0)
 }
 
 fn bytes(value: OsString) -> Vec<u8> {
@@ -543,6 +640,7 @@ mod tests {
             now_unix_secs: 0,
             umask: 0o022,
             popt: b"",
+            native_shell: false,
         })
     }
 
@@ -846,7 +944,7 @@ mod tests {
             "--bogus --no-detach",
             "rsync://h/m",
         ] {
-            assert!(matches!(is(line), Request::Handover), "{line}");
+            assert!(matches!(is(line), Request::Handover(_)), "{line}");
         }
         let Request::Copy(copy) = is("src") else { panic!("one operand is listed") };
         assert!(copy.options.select.list_only && copy.dest.is_none());

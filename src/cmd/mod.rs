@@ -25,6 +25,7 @@ pub fn run(env: &mut Env) -> Exit {
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,
         popt: &popt,
+        native_shell: false,
     };
     let ended = match cli::read(&call) {
         Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
@@ -32,7 +33,8 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Handover) => handover::run(env),
+        Ok(Request::Serve(_)) => Err(Error::new(Exit::Unsupported, "sparsync: serving is not supported yet")),
+        Ok(Request::Handover(error)) => handover::run(env).map_err(|none| error.unwrap_or(none)),
         Ok(Request::NoArgs { role }) => {
             let _ = env.stderr.write_all(cli::help_text().as_bytes());
             Err(Error::usage("").by(role))

@@ -108,7 +108,8 @@ fn bad(rule: BadRule) -> Error {
 pub fn files_from(env: &Env, from: &FilesFrom) -> Result<Vec<u8>, Error> {
     let (text, name): (_, &[u8]) = match from {
         FilesFrom::Stdin => (env.read_stdin(), b"-"),
-        FilesFrom::File(file) => (sys::read_path(file, TEXT_MAX_BYTES), file),
+        // What is far is read by a far end, which is told it as a file of its own.
+        FilesFrom::File(file) | FilesFrom::Far(file) => (sys::read_path(file, TEXT_MAX_BYTES), file),
     };
     text.map_err(|error| {
         // Without the number that other lines end in.

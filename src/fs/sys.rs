@@ -677,6 +677,17 @@ pub fn share_memory_pools() {
     }
 }
 
+/// Waits until something can be read, or the other end has hung up; `false`: not within this time.
+pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let limit = Timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Lifts the limit on open files to what the system allows; how many that is.
 pub fn lift_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -13,9 +13,9 @@ pub mod preserve;
 pub mod select;
 
 pub use check::{Check, CheckMode};
-pub use connect::Connect;
+pub use connect::{ArgStyle, Connect, Family};
 pub use delete::{Delete, When};
-pub use delta::{AltDest, AltKind, Delta};
+pub use delta::{AltDest, AltKind, Compress, Compression, Delta};
 pub use output::{Debug, Info, LogFile, Outbuf, Output, StderrMode};
 pub use place::{Append, Backup, Place};
 pub use preserve::{IdFrom, IdMap, IdTo, ModeChange, Preserve};

@@ -19,6 +19,8 @@ pub enum FilesFrom {
     Stdin,
     /// A file on this machine.
     File(Vec<u8>),
+    /// `:FILE`, `host:FILE`: a file on the machine that the other operands name.
+    Far(Vec<u8>),
 }
 
 /// One filter argument, in command-line order. `cmd::copy` reads the files that they name.

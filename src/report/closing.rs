@@ -33,7 +33,12 @@ fn place(exit: Exit, role: &str) -> &'static str {
             Exit::StartClient => "main.c(1871)",
             Exit::SocketIo => "clientserver.c(165)",
             Exit::FileIo => "main.c(808)",
-            Exit::Stream | Exit::CmdNotFound => "io.c(285)",
+            Exit::Stream
+            | Exit::ShellFailed
+            | Exit::ShellKilled
+            | Exit::CmdNotRun
+            | Exit::CmdNotFound
+            | Exit::Other(_) => "io.c(285)",
             Exit::Message => "log.c(553)",
             Exit::Ipc => "pipe.c(85)",
             Exit::Crashed => "main.c(1660)",

@@ -42,7 +42,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "times that differ by NUM seconds are equal; below 0 compares nanoseconds",
         set: |args, given| {
-            args.modify_window_secs = i64::from(number::int(given)?);
+            args.modify_window_secs = Some(i64::from(number::int(given)?));
             Ok(())
         },
         ..Flag::SWITCH
@@ -94,7 +94,10 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the seed of checksums",
         support: Support::NoEffect,
-        set: |_, given| number::int(given).map(|_| ()),
+        set: |args, given| {
+            args.checksum_seed = Some(number::int(given)?);
+            Ok(())
+        },
         ..Flag::SWITCH
     },
 ];

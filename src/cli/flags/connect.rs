@@ -1,12 +1,14 @@
 //! Options about how a peer is reached, and limits of rate, time and memory.
 
-use crate::cli::flag::{Arity, Flag, Given, Support, refuse};
+use crate::cli::flag::{Arity, Flag, Given, Reach, Support, refuse};
 use crate::cli::value::{number, size, stop};
+use crate::options::connect::Family;
 use crate::options::output::StopAt;
 
 /// An option that hands the run over to the installed rsync.
 const HANDOVER: Flag = Flag {
     support: Support::Handover,
+    reach: Reach::Here,
     set: |args, _| {
         args.handover = true;
         Ok(())
@@ -15,23 +17,34 @@ const HANDOVER: Flag = Flag {
     ..Flag::SWITCH
 };
 
-/// An option about a peer; a local copy has none.
-const IDLE: Flag = Flag { support: Support::NoEffect, ..Flag::SWITCH };
+/// An option about the way to a peer: a local copy has none, and the peer need not know.
+const WAY: Flag = Flag { support: Support::NoEffect, reach: Reach::Here, ..Flag::SWITCH };
 
-/// An option about a peer that takes a text.
-const IDLE_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..IDLE };
-
-/// An option about a peer that takes a number.
-const IDLE_NUMBER: Flag = Flag { arity: Arity::Value("NUM"), set: |_, given| number::int(given).map(|_| ()), ..IDLE };
+/// An option about the way to a peer that takes a text.
+const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
-    Flag { long: "rsh", short: Some('e'), arity: Arity::Value("COMMAND"), help: "the remote shell", ..IDLE_TEXT },
+    Flag {
+        long: "rsh",
+        short: Some('e'),
+        arity: Arity::Value("COMMAND"),
+        help: "the remote shell",
+        set: |args, given| {
+            args.rsh = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..WAY_TEXT
+    },
     Flag {
         long: "rsync-path",
         arity: Arity::Value("PROGRAM"),
         help: "the rsync to run on the remote machine",
-        ..IDLE_TEXT
+        set: |args, given| {
+            args.rsync_path = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..WAY_TEXT
     },
     Flag {
         long: "remote-option",
@@ -40,6 +53,7 @@ pub const FLAGS: &[Flag] = &[
         help: "give OPT to the other side only",
         man: "A local copy of rsync's gives it to the receiving process; not carried out yet there.",
         support: Support::NotYet,
+        reach: Reach::Here,
         set: |args, given| {
             if !given.value.starts_with(b"-") {
                 return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
@@ -59,7 +73,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.old_args = Some(0),
-        ..IDLE
+        ..WAY
     },
     Flag {
         long: "secluded-args",
@@ -72,16 +86,42 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.secluded_args = Some(false),
-        ..IDLE
+        ..WAY
     },
-    Flag { long: "trust-sender", help: "do not check the remote sender's list", ..IDLE },
-    Flag { long: "address", arity: Arity::Value("ADDRESS"), help: "the local address towards a daemon", ..IDLE_TEXT },
-    Flag { long: "port", arity: Arity::Value("PORT"), help: "the port of a daemon", ..IDLE_NUMBER },
+    Flag {
+        long: "trust-sender",
+        help: "do not check the remote sender's list",
+        set: |args, _| {
+            args.trust_sender = true;
+            Ok(())
+        },
+        ..WAY
+    },
+    Flag {
+        long: "address",
+        arity: Arity::Value("ADDRESS"),
+        help: "the local address towards a daemon",
+        set: |args, given| {
+            args.address = Some(given.value.to_vec());
+            Ok(())
+        },
+        ..WAY_TEXT
+    },
+    Flag {
+        long: "port",
+        arity: Arity::Value("PORT"),
+        help: "the port of a daemon",
+        set: |args, given| {
+            args.port = number::int(given)?;
+            Ok(())
+        },
+        ..WAY_TEXT
+    },
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "options of the socket towards a daemon",
-        ..IDLE_TEXT
+        ..WAY_TEXT
     },
     Flag {
         long: "password-file",
@@ -91,23 +131,48 @@ pub const FLAGS: &[Flag] = &[
             args.password_file = true;
             Ok(())
         },
-        ..IDLE
+        ..WAY
     },
-    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..IDLE_TEXT },
+    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..WAY_TEXT },
     Flag {
         long: "blocking-io",
         negations: &["no-blocking-io"],
         help: "use blocking I/O towards the remote shell",
-        ..IDLE
+        man: "It is used anyhow.",
+        ..WAY
     },
-    Flag { long: "ipv4", short: Some('4'), help: "prefer IPv4", ..IDLE },
-    Flag { long: "ipv6", short: Some('6'), help: "prefer IPv6", ..IDLE },
+    Flag {
+        long: "ipv4",
+        short: Some('4'),
+        help: "prefer IPv4",
+        set: |args, _| {
+            args.family = Some(Family::Ipv4);
+            Ok(())
+        },
+        ..WAY
+    },
+    Flag {
+        long: "ipv6",
+        short: Some('6'),
+        help: "prefer IPv6",
+        set: |args, _| {
+            args.family = Some(Family::Ipv6);
+            Ok(())
+        },
+        ..WAY
+    },
     Flag {
         long: "timeout",
         arity: Arity::Value("SECONDS"),
         negations: &["no-timeout"],
         help: "give up when a peer is silent for so long",
-        ..IDLE_NUMBER
+        support: Support::NoEffect,
+        set: |args, given| {
+            args.timeout = number::int(given)?;
+            Ok(())
+        },
+        unset: |args| args.timeout = 0,
+        ..Flag::SWITCH
     },
     Flag {
         long: "contimeout",
@@ -119,7 +184,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.contimeout = 0,
-        ..IDLE
+        ..WAY
     },
     Flag {
         long: "bwlimit",
@@ -145,6 +210,7 @@ pub const FLAGS: &[Flag] = &[
             args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -156,6 +222,7 @@ pub const FLAGS: &[Flag] = &[
             args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -166,7 +233,8 @@ pub const FLAGS: &[Flag] = &[
             args.max_alloc = Some(given.value.to_vec());
             Ok(())
         },
-        ..IDLE
+        support: Support::NoEffect,
+        ..Flag::SWITCH
     },
     Flag {
         long: "protocol",
@@ -177,11 +245,38 @@ pub const FLAGS: &[Flag] = &[
             args.protocol = Some(number::int(given)?);
             Ok(())
         },
-        ..IDLE
+        ..WAY
     },
-    Flag { long: "server", help: "serve an rsync client (by the installed rsync)", ..HANDOVER },
-    Flag { long: "sender", help: "with --server: send", ..HANDOVER },
-    Flag { long: "daemon", help: "run as daemon (by the installed rsync)", ..HANDOVER },
+    Flag {
+        long: "server",
+        help: "serve a client (one of rsync's by the installed rsync)",
+        set: |args, _| {
+            args.server = true;
+            args.handover = true;
+            Ok(())
+        },
+        ..HANDOVER
+    },
+    Flag {
+        long: "sender",
+        help: "with --server: send",
+        set: |args, _| {
+            args.sender = true;
+            args.handover = true;
+            Ok(())
+        },
+        ..HANDOVER
+    },
+    Flag {
+        long: "daemon",
+        help: "run as daemon (by the installed rsync)",
+        set: |args, _| {
+            args.daemon = true;
+            args.handover = true;
+            Ok(())
+        },
+        ..HANDOVER
+    },
     Flag { long: "config", arity: Arity::Value("FILE"), help: "with --daemon: its configuration", ..HANDOVER },
     Flag { long: "dparam", arity: Arity::Value("OVERRIDE"), help: "with --daemon: a parameter", ..HANDOVER },
     Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: leave the terminal", ..HANDOVER },

@@ -1,7 +1,7 @@
 //! Options about whole files, deltas, other bases, compression and batches.
 
 use crate::cli::args::Args;
-use crate::cli::flag::{Arity, Flag, Support, refuse};
+use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
 use crate::cli::value::{number, size};
 use crate::error::Result;
 use crate::options::AltKind;
@@ -30,6 +30,11 @@ fn add_alt(args: &mut Args, kind: AltKind, dir: &[u8]) -> Result<()> {
     Ok(())
 }
 
+fn choose_compression(args: &mut Args, name: &[u8]) {
+    args.compress_choice = Some(name.to_vec());
+    args.no_compress = false;
+}
+
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
     Flag {
@@ -52,9 +57,10 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SIZE"),
         help: "set the block size of the delta algorithm",
         support: Support::NoEffect,
-        set: |_, given| {
+        set: |args, given| {
             let limits = size::Limits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
-            size::size(given, "block-size", b'b', &limits).map(|_| ())
+            args.block_size = size::size(given, "block-size", b'b', &limits)?;
+            Ok(())
         },
         ..Flag::SWITCH
     },
@@ -98,10 +104,38 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-compress", "no-z"],
         help: "compress file data on the way",
         support: Support::NoEffect,
+        set: |args, _| {
+            args.compress = args.compress.saturating_add(1);
+            args.no_compress = false;
+            Ok(())
+        },
+        unset: |args| {
+            args.compress = 0;
+            args.compress_choice = None;
+            args.no_compress = true;
+        },
         ..Flag::SWITCH
     },
-    Flag { long: "old-compress", help: "same as --compress-choice=zlib", support: Support::NoEffect, ..Flag::SWITCH },
-    Flag { long: "new-compress", help: "same as --compress-choice=zlibx", support: Support::NoEffect, ..Flag::SWITCH },
+    Flag {
+        long: "old-compress",
+        help: "same as --compress-choice=zlib",
+        support: Support::NoEffect,
+        set: |args, _| {
+            choose_compression(args, b"zlib");
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "new-compress",
+        help: "same as --compress-choice=zlibx",
+        support: Support::NoEffect,
+        set: |args, _| {
+            choose_compression(args, b"zlibx");
+            Ok(())
+        },
+        ..Flag::SWITCH
+    },
     Flag {
         long: "compress-choice",
         aliases: &["zc"],
@@ -109,7 +143,7 @@ pub const FLAGS: &[Flag] = &[
         help: "choose the compression (names are checked)",
         support: Support::NoEffect,
         set: |args, given| {
-            args.compress_choice = Some(given.value.to_vec());
+            choose_compression(args, given.value);
             Ok(())
         },
         ..Flag::SWITCH
@@ -120,7 +154,10 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the level of compression",
         support: Support::NoEffect,
-        set: |_, given| number::int(given).map(|_| ()),
+        set: |args, given| {
+            args.compress_level = Some(number::int(given)?);
+            Ok(())
+        },
         ..Flag::SWITCH
     },
     Flag {
@@ -129,6 +166,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the threads of compression",
         support: Support::NoEffect,
+        reach: Reach::Here,
         set: |_, given| number::int(given).map(|_| ()),
         ..Flag::SWITCH
     },
@@ -137,6 +175,10 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("LIST"),
         help: "leave files with these suffixes uncompressed",
         support: Support::NoEffect,
+        set: |args, given| {
+            args.skip_compress = Some(given.value.to_vec());
+            Ok(())
+        },
         ..Flag::SWITCH
     },
     Flag {
@@ -148,6 +190,7 @@ pub const FLAGS: &[Flag] = &[
             args.write_batch = true;
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -159,6 +202,7 @@ pub const FLAGS: &[Flag] = &[
             args.only_write_batch = true;
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -170,6 +214,7 @@ pub const FLAGS: &[Flag] = &[
             args.read_batch = true;
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
 ];

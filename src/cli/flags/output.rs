@@ -1,7 +1,7 @@
 //! Options about what is told.
 
 use crate::cli::args::Tell;
-use crate::cli::flag::{Arity, Flag, Support, refuse};
+use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
 use crate::cli::value::words;
 use crate::options::{Outbuf, StderrMode};
 
@@ -93,6 +93,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["motd"],
         help: "do not show a daemon's message of the day",
         support: Support::NoEffect,
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -108,6 +109,7 @@ pub const FLAGS: &[Flag] = &[
             });
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -129,6 +131,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.eight_bit = false,
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -197,6 +200,7 @@ pub const FLAGS: &[Flag] = &[
             args.log_file = Some(given.value.to_vec());
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -207,6 +211,7 @@ pub const FLAGS: &[Flag] = &[
             args.log_file_format = Some(given.value.to_vec());
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -237,6 +242,7 @@ pub const FLAGS: &[Flag] = &[
             args.version += 1;
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -246,6 +252,7 @@ pub const FLAGS: &[Flag] = &[
             args.tell = Some(Tell::Help);
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
 ];

@@ -1,7 +1,7 @@
 //! Options about attributes that are kept, mapped or changed on the way.
 
 use crate::cli::args::{Args, MapSaid};
-use crate::cli::flag::{Arity, Flag, Support, refuse};
+use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
 use crate::cli::value::chmod;
 use crate::error::Result;
 
@@ -37,6 +37,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.insecure_links = false,
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -48,6 +49,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.munge_links = false,
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -205,6 +207,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.drop_devices = false,
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -296,6 +299,7 @@ pub const FLAGS: &[Flag] = &[
             args.fake_super = true;
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -351,6 +355,7 @@ pub const FLAGS: &[Flag] = &[
             args.copy_as = Some(given.value.to_vec());
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
 ];

@@ -1,7 +1,7 @@
 //! Options about which entries take part.
 
 use crate::cli::args::{Dirs, Recursion};
-use crate::cli::flag::{Arity, Flag, Support};
+use crate::cli::flag::{Arity, Flag, Reach, Support};
 use crate::cli::value::size;
 use crate::options::RuleArg;
 
@@ -120,6 +120,7 @@ pub const FLAGS: &[Flag] = &[
             args.files_from = Some(given.value.to_vec());
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -142,6 +143,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Exclude(given.value.to_vec()));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -152,6 +154,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::ExcludeFrom(given.value.to_vec()));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -162,6 +165,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Include(given.value.to_vec()));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -172,6 +176,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::IncludeFrom(given.value.to_vec()));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -183,6 +188,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Filter(given.value.to_vec()));
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -198,6 +204,7 @@ pub const FLAGS: &[Flag] = &[
             }
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -346,6 +353,7 @@ pub const FLAGS: &[Flag] = &[
             args.confine_root = Some(given.value.to_vec());
             Ok(())
         },
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -360,6 +368,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.iconv = Some(b"-".to_vec()),
+        reach: Reach::Here,
         ..Flag::SWITCH
     },
 ];

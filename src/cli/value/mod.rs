@@ -6,6 +6,7 @@ pub mod chmod;
 pub mod ids;
 pub mod names;
 pub mod number;
+pub mod shell;
 pub mod size;
 pub mod stop;
 pub mod words;

@@ -173,6 +173,35 @@ fn settle<T: Default, const N: usize>(
     all
 }
 
+/// The words of `--info` that a server must hear, as rsync writes them; `None`: none of them was said.
+///
+/// `push`: the server receives. Each side is told what it alone or both tell about.
+pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
+    const CLIENT: [&str; 2] = ["FLIST", "PROGRESS"];
+    const RECEIVER: [&str; 5] = ["BACKUP", "COPY", "DEL", "NONREG", "SKIP"];
+    const SENDER: [&str; 1] = ["REMOVE"];
+    let name = |word: &str, level: u8| if level == 1 { word.to_string() } else { format!("{word}{level}") };
+    let mut told = Vec::new();
+    // `all` and `none` set every word: what most of them say is said once.
+    let all = levels.0.iter().copied().collect::<Option<Vec<u8>>>();
+    let most = all.and_then(|all| all.iter().copied().max_by_key(|level| all.iter().filter(|l| *l == level).count()));
+    match most {
+        Some(0) => told.push("NONE".to_string()),
+        Some(level) => told.push(name("ALL", level)),
+        None => {}
+    }
+    for (word, level) in INFO.iter().zip(levels.0) {
+        let others = if push { &SENDER[..] } else { &RECEIVER[..] };
+        if let Some(level) = level.filter(|level| Some(*level) != most)
+            && !CLIENT.contains(&word.name)
+            && !others.contains(&word.name)
+        {
+            told.push(name(word.name, level));
+        }
+    }
+    (!told.is_empty()).then(|| told.join(","))
+}
+
 /// What `--info=help` prints.
 pub fn info_help() -> String {
     help(&INFO, &INFO_BY_VERBOSITY, "--info")

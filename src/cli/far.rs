@@ -1,0 +1,365 @@
+//! The other machine of a copy: which operands name it, and in which words it hears what is asked for.
+
+use super::args::Args;
+use super::flag::Reach;
+use super::operand::{Operand, Remote, RemoteKind};
+use super::parse::Said;
+use crate::error::{Error, Result};
+use crate::options::{FilesFrom, Options};
+
+/// The other machine of a copy, and what it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Far {
+    /// Whom the remote shell shall log in as.
+    pub user: Option<Vec<u8>>,
+    /// The machine, as the remote shell knows it.
+    pub host: Vec<u8>,
+    /// A pull: the sources are there. Else the destination is.
+    pub server_sends: bool,
+    /// The options, in the words of the command line, that concern both sides; see [`super::settle`].
+    pub words: Vec<Vec<u8>>,
+    /// The words of `--remote-option`.
+    pub remote_words: Vec<Vec<u8>>,
+    /// What the far end's command line says about the options, as rsync writes it; see [`super::server::words`].
+    pub server_words: Vec<Vec<u8>>,
+}
+
+/// Where the operands are.
+#[derive(Debug)]
+pub struct Placed {
+    /// The sources, on whichever machine.
+    pub sources: Vec<Vec<u8>>,
+    /// The destination; `None`: the sources are listed.
+    pub dest: Option<Vec<u8>>,
+    /// The machine that the sources or the destination are on, if it is another one.
+    pub peer: Option<Peer>,
+}
+
+/// A machine that is reached by a remote shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Whom the remote shell shall log in as.
+    pub user: Option<Vec<u8>>,
+    /// The machine.
+    pub host: Vec<u8>,
+    /// The sources are there; else the destination is.
+    pub server_sends: bool,
+}
+
+impl Peer {
+    /// The role that rsync's client names in errors before it has split.
+    pub fn role(peer: Option<&Peer>) -> &'static str {
+        if peer.is_some_and(|peer| peer.server_sends) { "Receiver" } else { "sender" }
+    }
+}
+
+/// Sorts the operands, the last of several being the destination; none of them is a daemon's.
+pub fn place(mut operands: Vec<Operand>) -> Result<Placed> {
+    let dest = if operands.len() > 1 { operands.pop() } else { None };
+    let first = match operands.first() {
+        Some(Operand::Remote(first)) => first.clone(),
+        _ => return place_push(operands, dest),
+    };
+    let fail = |words: Vec<u8>| Err(Error::usage(words).by("Receiver"));
+    let dest = match dest {
+        Some(Operand::Remote(_)) => return fail(b"The source and destination cannot both be remote.".to_vec()),
+        Some(Operand::Local(path)) => Some(path),
+        None => None,
+    };
+    let mut sources = Vec::new();
+    for operand in operands {
+        match operand {
+            Operand::Local(path) => {
+                let hint = b"\nIf arg is a remote file/dir, prefix it with a colon (:).";
+                return fail([b"Unexpected local arg: ", &path[..], hint].concat());
+            }
+            Operand::Remote(Remote { user, host, path, .. }) => {
+                // `:path` is where the first one is.
+                let is_same = host == first.host && user == first.user;
+                let is_unnamed = host.is_empty() && user.is_none();
+                if !(is_same || is_unnamed) {
+                    return fail(b"All source args must come from the same machine.".to_vec());
+                }
+                sources.push(path_or_home(path));
+            }
+        }
+    }
+    Ok(Placed { sources, dest, peer: Some(peer(first, true)?) })
+}
+
+fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<Placed> {
+    let mut sources = Vec::new();
+    for operand in operands {
+        match operand {
+            Operand::Local(path) => sources.push(path),
+            Operand::Remote(remote) => {
+                return Err(Error::usage([b"Unexpected remote arg: ", &remote.text[..]].concat()).by("sender"));
+            }
+        }
+    }
+    match dest {
+        Some(Operand::Remote(remote)) => {
+            let dest = path_or_home(remote.path.clone());
+            Ok(Placed { sources, dest: Some(dest), peer: Some(peer(remote, false)?) })
+        }
+        Some(Operand::Local(path)) => Ok(Placed { sources, dest: Some(path), peer: None }),
+        None => Ok(Placed { sources, dest: None, peer: None }),
+    }
+}
+
+/// `host:` is the directory into which the remote shell logs in.
+fn path_or_home(path: Vec<u8>) -> Vec<u8> {
+    if path.is_empty() { b".".to_vec() } else { path }
+}
+
+fn peer(remote: Remote, server_sends: bool) -> Result<Peer> {
+    let peer = Peer { user: remote.user, host: remote.host, server_sends };
+    if peer.host.starts_with(b"-") {
+        let words = "Invalid remote host: hostnames may not start with '-'.";
+        return Err(Error::usage(words).by(Peer::role(Some(&peer))));
+    }
+    Ok(peer)
+}
+
+/// Whether the installed rsync must be asked: an operand is a daemon's.
+pub fn names_a_daemon(operands: &[Operand]) -> bool {
+    operands.iter().any(|operand| matches!(operand, Operand::Remote(remote) if remote.kind == RemoteKind::Daemon))
+}
+
+/// Where `--files-from` reads, when the operands are on `peer`.
+pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
+    match (Operand::parse(&name), peer) {
+        (Operand::Local(_), _) if name == b"-" => Ok(FilesFrom::Stdin),
+        (Operand::Local(_), _) => Ok(FilesFrom::File(name)),
+        (Operand::Remote(_), None) => {
+            Err(Error::usage("--files-from cannot be remote when the transfer is local").by("sender"))
+        }
+        (Operand::Remote(remote), Some(peer)) if remote.host.is_empty() || remote.host == peer.host => {
+            Ok(FilesFrom::Far(remote.path))
+        }
+        (Operand::Remote(_), Some(peer)) => {
+            let words = "--files-from hostname is not the same as the transfer hostname";
+            Err(Error::usage(words).by(Peer::role(Some(peer))))
+        }
+    }
+}
+
+/// The words that the server is told, of those that were said here.
+///
+/// What was read or found out here is replaced by what came of it: a list of files by `-`, a directory of the
+/// environment by the option.
+pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = said.iter().filter(|said| said.flag.reach == Reach::Both).map(Said::word).collect();
+    let mut add = |word: &[u8], value: &[u8]| words.push([word, value].concat());
+    match &options.select.files_from {
+        Some(FilesFrom::Far(path)) => add(b"--files-from=", path),
+        Some(FilesFrom::File(_) | FilesFrom::Stdin) => add(b"--files-from=-", b""),
+        None => {}
+    }
+    if options.select.list_only && !args.list_only {
+        add(b"--list-only", b"");
+    }
+    let from_environment = args.partial_dir.is_none() && !args.delay_updates;
+    if let Some(dir) = options.place.partial_dir.as_ref().filter(|_| from_environment) {
+        add(b"--partial-dir=", dir);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Call, Copy, Request, read, settle};
+    use super::*;
+    use crate::options::{ArgStyle, Compression, Recurse};
+    use std::ffi::{OsStr, OsString};
+
+    fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        read(&Call {
+            program: OsStr::new("sparsync"),
+            args: &words,
+            vars: &vars,
+            now_unix_secs: 0,
+            umask: 0o022,
+            popt: b"rsync alias --mine -av --exclude=x\n",
+            native_shell: true,
+        })
+    }
+
+    fn copy(line: &str) -> Copy {
+        match request(line, &[]) {
+            Ok(Request::Copy(copy)) => *copy,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn text(words: &[Vec<u8>]) -> String {
+        String::from_utf8(words.join(&b' ')).unwrap()
+    }
+
+    fn paths(operands: &[Operand]) -> String {
+        text(&operands.iter().map(|operand| operand.as_bytes().to_vec()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_push_and_a_pull_say_which_side_is_far() {
+        let push = copy("-a a b u@host:c");
+        assert_eq!((paths(&push.sources), push.dest), ("a b".into(), Some(Operand::Local(b"c".to_vec()))));
+        let far = push.far.unwrap();
+        assert_eq!((far.user, far.host, far.server_sends), (Some(b"u".to_vec()), b"host".to_vec(), false));
+        let pull = copy("-a host:a :b host: d");
+        assert_eq!((paths(&pull.sources), pull.dest), ("a b .".into(), Some(Operand::Local(b"d".to_vec()))));
+        assert!(pull.far.unwrap().server_sends);
+        let list = copy("-r host:a");
+        assert!(list.options.select.list_only && list.dest.is_none());
+        assert_eq!(text(&list.far.unwrap().words), "--recursive --list-only");
+    }
+
+    #[test]
+    fn the_server_hears_what_concerns_it() {
+        for (line, words) in [
+            ("-avze ssh s h:d", "--archive --verbose --compress"),
+            ("--mine --no-p s h:d", "--archive --verbose --no-perms"),
+            ("-F -f P_x --include=a --exclude-from=b -C -0 s h:d", "--cvs-exclude --from0"),
+            ("-P -@-1 --link-dest=../x s h:d", "-P --modify-window=-1 --link-dest=../x"),
+            ("--files-from=list s h:d", "--files-from=-"),
+            ("--files-from=:list h:s d", "--files-from=list"),
+            ("--fake-super --super --munge-links --chmod=u+x s h:d", "--super --chmod=u+x"),
+            (
+                "--log-file=x --log-file-format=%n -i --out-format=%n --stop-after=3 s h:d",
+                "--itemize-changes --out-format=%n",
+            ),
+            ("--rsync-path=x -4 -s --timeout=3 --bwlimit=5 --protocol=31 s h:d", "--timeout=3 --bwlimit=5"),
+        ] {
+            assert_eq!(text(&copy(line).far.unwrap().words), words, "{line}");
+        }
+        let Ok(Request::Copy(copy)) = request("--partial s h:d", &[("RSYNC_PARTIAL_DIR", "pp")]) else { panic!() };
+        assert_eq!(text(&copy.far.unwrap().words), "--partial --partial-dir=pp");
+    }
+
+    #[test]
+    fn the_server_settles_what_the_client_did() {
+        for line in [
+            "-aHAXxS --numeric-ids --delete-after --delete-excluded -vvi --stats --progress s h:d",
+            "-d --files-from=list --no-R -@5 --size-only -uW --max-size=1.5m --min-size=3 s h:d",
+            "-rb --backup-dir=x --suffix=.o --partial-dir=a//b/ --delay-updates --fsync --mkpath s h:d",
+            "--append-verify --copy-dest=x --copy-dest=/y --usermap=0:1 --chown=:2 -B700 -zz --zl=3 s h:d",
+            "-nqI --existing --ignore-existing --max-delete=0 --force --ignore-errors -OJK --safe-links s h:d",
+            "-rlptgoDmLk --copy-unsafe-links --no-implied-dirs -R --remove-sent-files --no-super h:s d",
+        ] {
+            let mut copy = copy(line);
+            let far = copy.far.unwrap();
+            let mut options = settle(&far.words, &far.remote_words, 0o022, 0).unwrap();
+            // What the client has alone: its rules, and whence its list comes.
+            for options in [&mut copy.options, &mut options] {
+                options.select.rules.clear();
+                options.select.files_from = options.select.files_from.take().map(|_| FilesFrom::Stdin);
+            }
+            assert_eq!(format!("{options:?}"), format!("{:?}", copy.options), "{line}");
+        }
+    }
+
+    #[test]
+    fn remote_options_count_at_the_far_end_alone() {
+        let copy = copy("-a -M--fake-super -M--no-times s h:d");
+        let far = copy.far.unwrap();
+        assert!(!copy.options.preserve.fake_super && copy.options.preserve.times);
+        let options = settle(&far.words, &far.remote_words, 0, 0).unwrap();
+        assert!(options.preserve.fake_super && !options.preserve.times && options.preserve.perms);
+        let refusal = |word: &str| settle(&[], &[word.as_bytes().to_vec()], 0, 0).unwrap_err().message;
+        assert_eq!(refusal("--foo"), b"rsync: on remote machine: --foo: unknown option");
+        for word in ["--daemon", "--help", "operand", "--server"] {
+            refusal(word);
+        }
+    }
+
+    #[test]
+    fn how_the_peer_is_reached_is_settled() {
+        let style = |line: &str, vars: &[(&str, &str)]| match request(line, vars) {
+            Ok(Request::Copy(copy)) => copy.options.connect.args,
+            other => panic!("{line}: {other:?}"),
+        };
+        let (old, protect) = (("RSYNC_OLD_ARGS", "1"), ("RSYNC_PROTECT_ARGS", "1"));
+        assert_eq!(style("s h:d", &[]), ArgStyle::Escaped);
+        assert_eq!(style("-s s h:d", &[old]), ArgStyle::Secluded);
+        assert_eq!(style("s h:d", &[protect]), ArgStyle::Secluded);
+        assert_eq!(style("--no-s s h:d", &[protect]), ArgStyle::Escaped);
+        assert_eq!(style("s h:d", &[old, protect]), ArgStyle::OldPaths);
+        assert_eq!(style("--old-args s h:d", &[protect]), ArgStyle::OldPaths);
+        assert_eq!(style("--old-args --old-args s h:d", &[]), ArgStyle::OldAll);
+        assert_eq!(style("s h:d", &[("RSYNC_OLD_ARGS", "2")]), ArgStyle::OldAll);
+        assert_eq!(style("--no-old-args s h:d", &[old]), ArgStyle::Escaped);
+        let shell = |line: &str| text(&copy(line).options.connect.shell);
+        assert_eq!((shell("s h:d"), shell("--rsh=a s h:d -e b")), (String::new(), "b".into()));
+        let choice = |line: &str| copy(&format!("{line} s h:d")).options.delta.compress.choice;
+        for (line, wanted) in [
+            ("", None),
+            ("-z", Some(Compression::Auto)),
+            ("-zz", Some(Compression::Zlibx)),
+            ("-z --no-z", Some(Compression::No)),
+            ("--zc=LZ4 --no-z", Some(Compression::No)),
+            ("--no-z --zc=LZ4", Some(Compression::Lz4)),
+            ("--zc=auto", None),
+            ("-zz --old-compress", Some(Compression::Zlib)),
+            ("-z --zc=none", Some(Compression::No)),
+        ] {
+            assert_eq!(choice(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn operands_that_make_no_copy_have_rsyncs_words() {
+        for (line, message, role) in [
+            ("h:a o:b d", "All source args must come from the same machine.", "Receiver"),
+            ("u@h:a h:b d", "All source args must come from the same machine.", "Receiver"),
+            (
+                "h:a b d",
+                "Unexpected local arg: b\nIf arg is a remote file/dir, prefix it with a colon (:).",
+                "Receiver",
+            ),
+            ("a h:b h:c", "Unexpected remote arg: h:b", "sender"),
+            ("h:a h:b", "The source and destination cannot both be remote.", "Receiver"),
+            ("a -- u@-h:b", "Invalid remote host: hostnames may not start with '-'.", "sender"),
+            ("--files-from=o:l a h:b", "--files-from hostname is not the same as the transfer hostname", "sender"),
+            ("-e 'x a h:b", "Missing trailing-' in remote-shell command.", "sender"),
+            (
+                "--contimeout=3 a h:b",
+                "The --contimeout option may only be used when connecting to an rsync daemon.",
+                "sender",
+            ),
+        ] {
+            let error = request(line, &[]).expect_err(line);
+            assert_eq!((String::from_utf8(error.message).unwrap(), error.role), (message.into(), role), "{line}");
+        }
+        for line in
+            ["a h::m", "rsync://h/m h:x", "--bogus a h:b", "-y a h:b", "--iconv=utf8 h:a b", "--files-from=:l a h:b"]
+        {
+            assert!(matches!(request(line, &[]), Ok(Request::Handover(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_server_knows_a_client_of_ours_by_one_letter() {
+        let serve = |line: &str| match request(line, &[]).unwrap() {
+            Request::Serve(serve) => Some((serve.sends, text(&serve.operands), serve.timeout_secs)),
+            Request::Handover(_) => None,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(serve("--server -logDtpre.iLsfxCIvuZ --timeout=5 . a:b -- -c"), Some((false, "a:b -c".into(), 5)));
+        assert_eq!(serve("--server --sender -e.LsfxCIvuZ --temp-dir . --foo . x"), Some((true, "x".into(), 0)));
+        assert_eq!(serve("--server -se.LsfxCIvuZ"), Some((false, String::new(), 0)));
+        for line in [
+            "--server -logDtpre.iLsfxCIvu . x",
+            "--server --sender -vlogDtpZre . x",
+            "--server --daemon -e.Z .",
+            "--sender -e.Z . x",
+            "--server . x",
+        ] {
+            assert_eq!(serve(line), None, "{line}");
+        }
+        let copy = copy("-a s h:d");
+        assert_eq!(copy.options.select.recurse, Recurse::Full);
+        assert_eq!(text(&copy.far.unwrap().server_words), "-logDtpre.iLsfxCIvuZ");
+    }
+}

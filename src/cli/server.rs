@@ -1,0 +1,305 @@
+//! The words behind `--server`: how rsync writes a command line for the far end, and which of them means us.
+
+use super::args::{Args, Dirs};
+use super::flags::delta::alt_name;
+use super::value::words;
+use crate::options::select::MissingArgs;
+use crate::options::{Append, ArgStyle, Compression, Options, Recurse, StderrMode};
+
+/// The letter of the capability string by which one sparsync knows another. rsync looks for the letters that it
+/// knows (`iLsfxCIvu`) and passes over all others.
+pub const CAPABILITY: u8 = b'Z';
+
+/// The letters that rsync 3.5.0 sends, but for `i` in front: what a stock rsync at the far end shall think of us.
+const RSYNC_CAPABILITIES: &str = "LsfxCIvu";
+
+/// What rsync says `-v` at most so often.
+const VERBOSE_MAX: usize = 9;
+
+/// Whether what stands behind `e` in the letters of a server's command line is from a sparsync.
+pub fn means_us(behind_e: &[u8]) -> bool {
+    // Digits before the dot are the version of a pre-release.
+    let letters = behind_e.iter().position(|&b| b == b'.').map_or(&b""[..], |dot| &behind_e[dot + 1..]);
+    letters.contains(&CAPABILITY)
+}
+
+/// What the command line of the far end says about the options, not escaped: the letters first, then long options in
+/// rsync's order. `--server` and `--sender` before and the operands behind are the caller's.
+///
+/// `push`: the far end receives. Wrappers such as rrsync read these words; the far end itself, if it is a sparsync,
+/// goes by what the session tells it.
+pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
+    let mut words = Words { list: vec![letters(args, options, push)], args, options, push };
+    if options.connect.args == ArgStyle::Secluded {
+        return words.list;
+    }
+    words.selection();
+    words.telling();
+    words.limits();
+    words.backups_and_sums();
+    if push {
+        words.deletion();
+    } else if let Some(list) = &args.skip_compress {
+        words.value("--skip-compress=", list);
+    }
+    words.transfer();
+    if push {
+        words.receiver();
+    }
+    words.list_and_devices();
+    words.list.extend(args.remote_options.iter().cloned());
+    words.list
+}
+
+fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
+    let full = options.select.recurse == Recurse::Full;
+    let (select, preserve) = (&options.select, &options.preserve);
+    let mut letters = String::from("-");
+    let mut add = |letter: &str, count: usize| letters.push_str(&letter.repeat(count));
+    add("s", usize::from(options.connect.args == ArgStyle::Secluded));
+    add("v", usize::from(args.verbose).min(VERBOSE_MAX));
+    add("q", usize::from(args.quiet > 0));
+    add("b", usize::from(options.place.backup.is_some()));
+    add("u", usize::from(args.update));
+    add("n", usize::from(args.dry_run));
+    add("l", usize::from(preserve.links));
+    add(
+        "d",
+        usize::from(!full && select.recurse == Recurse::Dirs && (args.files_from.is_none() || args.dirs == Dirs::Yes)),
+    );
+    if push {
+        add("K", usize::from(args.keep_dirlinks));
+        add("m", usize::from(args.prune_empty_dirs));
+        add("O", usize::from(args.omit_dir_times));
+        add("J", usize::from(args.omit_link_times));
+        add("y", usize::from(args.fuzzy).min(if args.alt_kind.is_some() { 2 } else { 1 }));
+    } else {
+        add("L", usize::from(args.copy_links));
+        add("k", usize::from(args.copy_dirlinks));
+    }
+    add("W", usize::from(args.whole_file == Some(true)));
+    add("H", usize::from(args.hard_links));
+    add("o", usize::from(args.owner));
+    add("g", usize::from(args.group));
+    add("D", usize::from(args.devices));
+    add("t", usize::from(args.times));
+    add("U", usize::from(args.atimes).min(2));
+    add("p", usize::from(args.perms));
+    add("E", usize::from(push && args.executability && !args.perms));
+    add("A", usize::from(args.acls));
+    add("X", usize::from(args.xattrs));
+    add("r", usize::from(full));
+    add("c", usize::from(args.checksum));
+    add("C", usize::from(args.cvs_exclude));
+    add("I", usize::from(args.ignore_times));
+    add("R", usize::from(select.relative));
+    add("x", usize::from(select.one_file_system));
+    add("S", usize::from(args.sparse));
+    add("z", usize::from(matches!(options.delta.compress.choice, Some(Compression::Auto | Compression::Zlib))));
+    // A receiver that needs the whole list first lets the sender know so by leaving `i` out.
+    let needs_list = args.delete.before || args.delete.after || args.delay_updates || args.prune_empty_dirs;
+    let may_be_piecewise = full && args.inc_recursive != Some(false) && (push || !needs_list);
+    letters.push_str("e.");
+    letters.push_str(if may_be_piecewise { "i" } else { "" });
+    letters.push_str(RSYNC_CAPABILITIES);
+    letters.push(char::from(CAPABILITY));
+    letters.into_bytes()
+}
+
+/// The long options, as they are gathered.
+struct Words<'a> {
+    list: Vec<Vec<u8>>,
+    args: &'a Args,
+    options: &'a Options,
+    push: bool,
+}
+
+impl Words<'_> {
+    fn word(&mut self, said: bool, word: &str) {
+        if said {
+            self.list.push(word.as_bytes().to_vec());
+        }
+    }
+
+    fn value(&mut self, name: &str, value: &[u8]) {
+        self.list.push([name.as_bytes(), value].concat());
+    }
+
+    /// An option whose argument is a word of its own.
+    fn path(&mut self, name: &str, path: &[u8]) {
+        self.list.push(name.as_bytes().to_vec());
+        self.list.push(path.to_vec());
+    }
+
+    fn number(&mut self, name: &str, number: Option<impl std::fmt::Display>) {
+        if let Some(number) = number {
+            self.list.push(format!("{name}{number}").into_bytes());
+        }
+    }
+
+    fn selection(&mut self) {
+        let (args, options) = (self.args, self.options);
+        self.word(args.list_only, "--list-only");
+        let dirs_lose_extras = options.select.recurse == Recurse::Dirs && args.dirs == Dirs::Yes && args.delete.any;
+        self.word(self.push && dirs_lose_extras, "--no-r");
+        self.number("--compress-level=", args.compress_level);
+        self.word(args.devices && !args.specials, "--no-specials");
+        self.word(!args.devices && args.specials, "--specials");
+    }
+
+    fn telling(&mut self) {
+        let output = &self.options.output;
+        let format = if !self.push {
+            None
+        } else if output.itemize > 0 {
+            Some(if self.args.itemize > 1 { "%i%I" } else { "%i" })
+        } else if output.out_format.as_deref().is_some_and(|format| super::resolve::has_escape(format, b'o')) {
+            Some("%o")
+        } else {
+            (self.args.verbose == 0 && output.info.name > 0).then_some("X")
+        };
+        self.number("--log-format=", format);
+        match output.stderr {
+            StderrMode::Errors => {}
+            StderrMode::All => self.word(true, "--msgs2stderr"),
+            StderrMode::Client => self.word(true, "--no-msgs2stderr"),
+        }
+    }
+
+    fn limits(&mut self) {
+        let (delta, connect) = (&self.options.delta, &self.options.connect);
+        self.number("-B", Some(delta.block_size_bytes).filter(|&bytes| bytes > 0));
+        self.number("--timeout=", Some(connect.timeout_secs).filter(|&secs| secs > 0));
+        self.number("--bwlimit=", connect.bwlimit_bytes_per_sec.map(|bytes| bytes / 1024));
+    }
+
+    fn backups_and_sums(&mut self) {
+        let args = self.args;
+        if let Some(dir) = &args.backup_dir {
+            self.path("--backup-dir", dir);
+        }
+        let usual: &[u8] = if args.backup_dir.is_some() { b"" } else { b"~" };
+        if let Some(suffix) = args.suffix.as_ref().filter(|suffix| *suffix != usual) {
+            self.value("--suffix=", suffix);
+        }
+        if let Some(choice) = args.checksum_choice.as_ref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto")) {
+            self.value("--checksum-choice=", choice);
+        }
+        match self.options.delta.compress.choice {
+            None | Some(Compression::Auto) => {}
+            Some(Compression::Zlib) => self.word(true, "--old-compress"),
+            Some(Compression::Zlibx) => self.word(true, "--new-compress"),
+            Some(Compression::Zstd) => self.word(true, "--compress-choice=zstd"),
+            Some(Compression::Lz4) => self.word(true, "--compress-choice=lz4"),
+            // `--no-compress` is what a far end does anyhow.
+            Some(Compression::No) => self.word(args.compress_choice.is_some(), "--compress-choice=none"),
+        }
+    }
+
+    fn deletion(&mut self) {
+        let args = self.args;
+        // No number below 1 is read as one of deletions; the lowest is no limit.
+        let max = args.max_delete.filter(|&max| max != i32::MIN).map(|max| if max > 0 { max } else { -1 });
+        self.number("--max-delete=", max);
+        self.number("--min-size=", args.min_size);
+        self.number("--max-size=", args.max_size);
+        let said = args.delete;
+        self.word(said.before, "--delete-before");
+        self.word(said.delay, "--delete-delay");
+        self.word(said.during && !said.delay, "--delete-during");
+        self.word(said.after, "--delete-after");
+        self.word(said.excluded, "--delete-excluded");
+        self.word(said.any && !(said.before || said.during || said.after || said.excluded), "--delete");
+        self.word(args.force, "--force");
+        self.word(args.super_user == Some(true), "--super");
+        self.word(args.size_only, "--size-only");
+        self.word(args.stats, "--stats");
+    }
+
+    fn transfer(&mut self) {
+        let (args, place) = (self.args, &self.options.place);
+        if let Some(size) = &args.max_alloc {
+            self.value("--max-alloc=", size);
+        }
+        match self.options.select.missing_args {
+            MissingArgs::Delete => self.word(true, "--delete-missing-args"),
+            MissingArgs::Ignore => self.word(!self.push, "--ignore-missing-args"),
+            MissingArgs::Fail => {}
+        }
+        if self.push {
+            match args.modify_window_secs {
+                Some(secs) if secs < 0 => self.number("-@", Some(secs)),
+                secs => self.number("--modify-window=", secs),
+            }
+        }
+        self.number("--checksum-seed=", args.checksum_seed);
+        if self.push {
+            let own = !args.delay_updates || args.partial_dir.is_some();
+            match &place.partial_dir {
+                Some(dir) if own => self.path("--partial-dir", dir),
+                Some(_) => {}
+                None => self.word(place.partial && !place.inplace, "--partial"),
+            }
+            self.word(args.delay_updates, "--delay-updates");
+        }
+        self.word(args.ignore_errors, "--ignore-errors");
+        self.word(args.copy_unsafe_links, "--copy-unsafe-links");
+        self.word(args.safe_links, "--safe-links");
+        self.word(args.numeric_ids, "--numeric-ids");
+    }
+
+    /// What only a receiver must know.
+    fn receiver(&mut self) {
+        let args = self.args;
+        if let Some(map) = &args.usermap {
+            self.value("--usermap=", &map.text);
+        }
+        if let Some(map) = &args.groupmap {
+            self.value("--groupmap=", &map.text);
+        }
+        self.word(args.ignore_existing, "--ignore-existing");
+        self.word(args.existing, "--existing");
+        if let Some(dir) = &args.temp_dir {
+            self.path("--temp-dir", dir);
+        }
+        self.word(args.fsync, "--fsync");
+        if let Some(kind) = args.alt_kind {
+            for dir in &args.alt_dirs {
+                self.path(alt_name(kind), dir);
+            }
+        }
+    }
+
+    fn list_and_devices(&mut self) {
+        let (args, select) = (self.args, &self.options.select);
+        if let Some(levels) = words::info_for_server(&args.info, self.push) {
+            self.value("--info=", levels.as_bytes());
+        }
+        match self.options.place.append {
+            Some(append) => {
+                self.word(true, "--append");
+                self.word(append == Append::Verify, "--append");
+            }
+            None => self.word(self.options.place.inplace, "--inplace"),
+        }
+        match &select.files_from {
+            Some(crate::options::FilesFrom::Far(path)) => {
+                self.path("--files-from", path);
+                self.word(args.from0, "--from0");
+            }
+            Some(_) if !self.push => {
+                self.word(true, "--files-from=-");
+                self.word(true, "--from0");
+                self.word(!select.relative, "--no-relative");
+            }
+            _ => {}
+        }
+        self.word(select.relative && args.no_implied_dirs, "--no-implied-dirs");
+        self.word(self.push && args.write_devices, "--write-devices");
+        self.number("--", args.remove_source_files);
+        self.word(!self.push && args.copy_devices, "--copy-devices");
+        self.word(self.push && args.preallocate, "--preallocate");
+        self.word(args.open_noatime && args.atimes <= 1, "--open-noatime");
+        self.word(self.push && args.mkpath, "--mkpath");
+    }
+}

@@ -1,0 +1,128 @@
+//! Two links of one process to itself, with as little room between them as a test wants.
+
+use super::Link;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The two ends of a conversation inside this process. Each way holds up to `room_bytes` that were not read yet.
+pub fn pair(room_bytes: usize) -> (Link, Link) {
+    let (to_one, from_other) = one_way(room_bytes);
+    let (to_other, from_one) = one_way(room_bytes);
+    let link = |reader: Reader, writer: Writer| Link { reader: Box::new(reader), writer: Box::new(writer) };
+    (link(from_other, to_other), link(from_one, to_one))
+}
+
+struct Shared {
+    state: Mutex<State>,
+    moved: Condvar,
+    room_bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: VecDeque<u8>,
+    reader_gone: bool,
+    writer_gone: bool,
+}
+
+struct Reader(Arc<Shared>);
+struct Writer(Arc<Shared>);
+
+fn one_way(room_bytes: usize) -> (Writer, Reader) {
+    let shared = Arc::new(Shared { state: Mutex::default(), moved: Condvar::new(), room_bytes: room_bytes.max(1) });
+    (Writer(shared.clone()), Reader(shared))
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, blocked: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
+        self.moved.wait_while(self.lock(), blocked).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let mut state = self.0.wait_while(|state| state.bytes.is_empty() && !state.writer_gone);
+        let count = state.bytes.read(into)?;
+        self.0.moved.notify_all();
+        Ok(count)
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let room_bytes = self.0.room_bytes;
+        let mut state = self.0.wait_while(|state| state.bytes.len() >= room_bytes && !state.reader_gone);
+        if state.reader_gone {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let count = bytes.len().min(room_bytes - state.bytes.len());
+        state.bytes.extend(&bytes[..count]);
+        self.0.moved.notify_all();
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.lock().reader_gone = true;
+        self.0.moved.notify_all();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.lock().writer_gone = true;
+        self.0.moved.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bytes_come_through_however_little_room_there_is() {
+        let sent: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        for room_bytes in [1, 7, 64 << 10] {
+            let (mut one, mut other) = pair(room_bytes);
+            let expected = &sent;
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    one.writer.write_all(expected).unwrap();
+                    drop(one.writer);
+                    let mut back = Vec::new();
+                    one.reader.read_to_end(&mut back).unwrap();
+                    assert_eq!(back, b"thanks");
+                });
+                let mut got = Vec::new();
+                other.reader.read_to_end(&mut got).unwrap();
+                other.writer.write_all(b"thanks").unwrap();
+                drop(other);
+                assert!(got == *expected);
+            });
+        }
+    }
+
+    #[test]
+    fn an_end_that_is_gone_is_noticed() {
+        let (one, mut other) = pair(4);
+        drop(one);
+        assert_eq!(other.writer.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(other.reader.read(&mut [0; 4]).unwrap(), 0);
+    }
+}

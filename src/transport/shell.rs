@@ -1,0 +1,253 @@
+//! A remote shell, usually ssh: the command line that takes a program to another machine, and the child that runs it.
+
+#![allow(clippy::disallowed_methods, reason = "this is the home of programs that are started")]
+
+use super::Link;
+use super::link::{FAREWELL, Patience, PatientReader};
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::options::{ArgStyle, Connect, Family};
+use crate::proto::{Sniffed, sniff};
+use crate::work::clock::Since;
+use std::ffi::OsStr;
+use std::io::{self, Cursor, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The shell, where nobody named another.
+const DEFAULT_SHELL: &[u8] = b"ssh";
+
+/// What is run on which machine.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// How that machine is reached.
+    pub connect: &'a Connect,
+    /// Whom to log in as.
+    pub user: Option<&'a [u8]>,
+    /// The machine, as the shell knows it.
+    pub host: &'a [u8],
+    /// The program: text for the shell at the other end, which may hold several words.
+    pub program: &'a [u8],
+    /// That end sends.
+    pub server_sends: bool,
+    /// The words about the options, the letters first; see `cli::server::words`.
+    pub words: &'a [Vec<u8>],
+    /// The operands that are there.
+    pub paths: &'a [Vec<u8>],
+}
+
+impl Call<'_> {
+    /// The command line of the shell, its name first, as rsync 3.5.0 writes it.
+    pub fn argv(&self) -> Vec<Vec<u8>> {
+        let Connect { shell, args: style, family, .. } = self.connect;
+        let mut argv = shell.clone();
+        if argv.is_empty() {
+            argv.push(DEFAULT_SHELL.to_vec());
+        }
+        let is_ssh = argv[0].rsplit(|&b| b == b'/').next() == Some(DEFAULT_SHELL);
+        if let Some(user) = self.user {
+            argv.extend([b"-l".to_vec(), user.to_vec()]);
+        }
+        // No other shell is known to have these letters.
+        match family {
+            Some(Family::Ipv4) if is_ssh => argv.push(b"-4".to_vec()),
+            Some(Family::Ipv6) if is_ssh => argv.push(b"-6".to_vec()),
+            _ => {}
+        }
+        argv.extend([self.host.to_vec(), self.program.to_vec(), b"--server".to_vec()]);
+        if self.server_sends {
+            argv.push(b"--sender".to_vec());
+        }
+        argv.extend(self.words.iter().map(|word| match style {
+            ArgStyle::OldAll => word.clone(),
+            ArgStyle::Escaped | ArgStyle::OldPaths | ArgStyle::Secluded => escape_option(word),
+        }));
+        if *style != ArgStyle::Secluded {
+            argv.push(b".".to_vec());
+            argv.extend(self.paths.iter().map(|path| {
+                let path = not_an_option(path);
+                match style {
+                    ArgStyle::OldPaths | ArgStyle::OldAll => path,
+                    ArgStyle::Escaped | ArgStyle::Secluded => escape_path(&path, self.server_sends),
+                }
+            }));
+        }
+        argv
+    }
+}
+
+/// A path that begins with a dash would be read as an option.
+fn not_an_option(path: &[u8]) -> Vec<u8> {
+    if path.starts_with(b"-") { [b"./", path].concat() } else { path.to_vec() }
+}
+
+/// What a shell must not act on, besides wildcards.
+fn is_special(byte: u8) -> bool {
+    b"\"'&;|()$#!\n\r\\ `{}<>\t".contains(&byte)
+}
+
+fn is_wildcard(byte: u8) -> bool {
+    b"*?[]".contains(&byte)
+}
+
+/// An argument of an option: nothing in it is for the shell but a home directory.
+fn escape_option(word: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(word.len());
+    for &byte in word {
+        if is_special(byte) || is_wildcard(byte) {
+            escaped.push(b'\\');
+        }
+        escaped.push(byte);
+    }
+    escaped
+}
+
+/// A path: wildcards are for the shell, and so is a backslash that takes one's force away.
+fn escape_path(path: &[u8], server_sends: bool) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(path.len());
+    // `~name` alone may be a file that is asked for; with a slash it is somebody's home.
+    if server_sends && path.starts_with(b"~") && !path.contains(&b'/') {
+        escaped.push(b'\\');
+    }
+    for (at, &byte) in path.iter().enumerate() {
+        let guards = byte == b'\\' && path.get(at + 1).is_some_and(|&next| is_wildcard(next));
+        if is_special(byte) && !guards {
+            escaped.push(b'\\');
+        }
+        escaped.push(byte);
+    }
+    escaped
+}
+
+/// How a shell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With this code.
+    Code(u8),
+    /// By a signal.
+    Killed,
+}
+
+impl Ended {
+    /// What the run ends with if the conversation broke off and the shell ended so: rsync's own code for that, or the
+    /// shell's if that is larger.
+    pub fn exit(self) -> Exit {
+        match self {
+            Ended::Code(code) if code > Exit::Stream.code() => Exit::of_code(code).unwrap_or(Exit::Other(code)),
+            Ended::Code(_) | Ended::Killed => Exit::Stream,
+        }
+    }
+
+    fn of(status: ExitStatus) -> Ended {
+        status.code().and_then(|code| u8::try_from(code).ok()).map_or(Ended::Killed, Ended::Code)
+    }
+}
+
+/// Who answered.
+pub enum Answer {
+    /// A sparsync: the conversation can begin.
+    Native(Link),
+    /// A stock rsync, which waits for the client's version.
+    Rsync,
+    /// Nobody: the stream ended, and nothing in it was a greeting.
+    Nobody,
+    /// Nobody, and the noise does not end.
+    TooNoisy,
+    /// Nobody within the time that `--timeout` grants, or before the run was to stop.
+    GaveUp(io::Error),
+}
+
+/// A remote shell that runs. Dropped, it is killed, and waited for.
+pub struct Shell {
+    child: Child,
+    ended: Option<Ended>,
+}
+
+impl Shell {
+    /// Starts it, its standard error being ours. `umask` is what this process had.
+    ///
+    /// The umask is set for a moment: no thread may be making files.
+    pub fn start(argv: &[Vec<u8>], umask: u32) -> io::Result<Shell> {
+        let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
+        let [program, args @ ..] = words.as_slice() else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        sys::set_umask(umask);
+        let child = command.spawn();
+        sys::take_umask();
+        Ok(Shell { child: child?, ended: None })
+    }
+
+    /// Waits for the greeting. What a login shell says before it goes to `noise`.
+    pub fn answer(&mut self, patience: &Patience, noise: &mut dyn Write) -> io::Result<Answer> {
+        let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, patience.clone());
+        let mut heard = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            let count = match reader.read(&mut piece) {
+                Ok(count) => count,
+                Err(error) => return Ok(Answer::GaveUp(error)),
+            };
+            heard.extend_from_slice(&piece[..count]);
+            match sniff(&heard, count == 0) {
+                Sniffed::Native { noise_len } => {
+                    noise.write_all(&heard[..noise_len])?;
+                    let rest = Cursor::new(heard.split_off(noise_len));
+                    return Ok(Answer::Native(Link { reader: Box::new(rest.chain(reader)), writer: Box::new(stdin) }));
+                }
+                Sniffed::Rsync { .. } => return Ok(Answer::Rsync),
+                Sniffed::Hopeless => {
+                    noise.write_all(&heard)?;
+                    return Ok(if count == 0 { Answer::Nobody } else { Answer::TooNoisy });
+                }
+                Sniffed::NeedMore => {}
+            }
+        }
+    }
+
+    /// Waits for its end, which comes once its standard input is closed and the other end has left. `limit`: it is
+    /// killed if it takes longer; and soon after the run shall stop in any case.
+    pub fn wait(&mut self, limit: Option<Duration>, stop: &AtomicBool) -> io::Result<Ended> {
+        const PAUSE_MAX: Duration = Duration::from_millis(50);
+        let mut pause = Duration::from_micros(200);
+        let waits = Since::now();
+        let mut stopped = None;
+        loop {
+            if let Some(ended) = self.ended {
+                return Ok(ended);
+            }
+            let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
+            if let Some(status) = self.child.try_wait()? {
+                self.ended = Some(Ended::of(status));
+            } else if limit.is_some_and(|limit| is_late(waits, limit))
+                || stop.load(Ordering::Relaxed) && is_late(*stopped.get_or_insert_with(Since::now), FAREWELL)
+            {
+                self.kill();
+            } else {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    /// Ends it now.
+    pub fn kill(&mut self) {
+        if self.ended.is_none() {
+            let _ = self.child.kill();
+            self.ended = Some(self.child.wait().map_or(Ended::Killed, Ended::of));
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,14 @@
+//! The far end's link: standard input and output of this process.
+
+use super::Link;
+use super::link::{Patience, PatientReader};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Takes standard input and output for a peer. Nobody else may use them from here on.
+pub fn link(patience: Patience) -> io::Result<Link> {
+    let from_peer = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let to_peer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    Ok(Link { reader: Box::new(PatientReader::new(from_peer, patience)), writer: Box::new(to_peer) })
+}
