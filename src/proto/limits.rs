@@ -54,6 +54,8 @@ pub const NOISE_MAX_BYTES: usize = 64 << 10;
 pub const BASIS_MAX_BYTES: usize = FRAME_MAX_BYTES - 64;
 /// The roles that a closing line may name.
 pub const ROLES: [&str; 5] = ["client", "sender", "receiver", "generator", "Receiver"];
+/// What one [`super::Message::Grant`] may grant.
+pub const GRANT_MAX_BYTES: u64 = 1 << 40;
 /// How many bytes of each class ([`super::Class::ALL`]) may be under way before the first grant: Digests, Dirs, Wants,
 /// Events, Early, Asked, Again.
 pub const INITIAL_WINDOWS: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 8 << 20, 8 << 20, 1 << 20];

@@ -1,8 +1,8 @@
 //! A directory's entries, spelled densely: what an entry shares with the one before it is not said again.
 
 use super::bytes::{Reader, Writer, fault_of_name};
-use super::limits::{FILE_MAX_BYTES, LIST_ENTRIES_MAX, NAME_MAX_BYTES, TARGET_MAX_BYTES};
-use super::limits::{XATTR_MAX_BYTES, XATTRS_MAX};
+use super::limits::{FILE_MAX_BYTES, FRAME_MAX_BYTES, LIST_ENTRIES_MAX, NAME_MAX_BYTES};
+use super::limits::{TARGET_MAX_BYTES, XATTR_MAX_BYTES, XATTRS_MAX};
 use crate::error::Result;
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattr, Xattrs, order};
@@ -20,6 +20,9 @@ pub(super) enum Names {
 
 /// The fewest bytes of an entry: flags, shared length, length of the rest. The rest is empty in `foo` behind `foo-bar`.
 const ENTRY_MIN_BYTES: usize = 3;
+
+/// What an entry with another name and time than the one before it takes.
+const ENTRY_LIKELY_BYTES: usize = 16;
 
 /// The bits of permissions and of the type.
 const MODE_MAX: u64 = 0o177_777;
@@ -92,6 +95,26 @@ pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
         MORE_NUMBERS + len(&extra.target) + len(&extra.acl) + len(&extra.default_acl) + xattrs
     });
     NUMBERS + name.len() + extra
+}
+
+/// Why an entry cannot be told to a peer, if it cannot: the values that some file systems take are longer than the limits.
+///
+/// Who tells lists leaves such an entry out and says so; in a list it would end the run.
+pub fn unfit(entry: &Entry) -> Option<&'static str> {
+    let extra = entry.extra.as_deref()?;
+    let is_long = |bytes: &Option<Box<[u8]>>, max| bytes.as_ref().is_some_and(|bytes| bytes.len() > max);
+    if is_long(&extra.target, TARGET_MAX_BYTES) {
+        return Some("the value of the symlink is too long");
+    }
+    if is_long(&extra.acl, XATTR_MAX_BYTES) || is_long(&extra.default_acl, XATTR_MAX_BYTES) {
+        return Some("the ACL is too long");
+    }
+    if entry.xattrs().iter().any(|(name, value)| name.len() > NAME_MAX_BYTES || value.len() > XATTR_MAX_BYTES) {
+        return Some("an extended attribute is too long");
+    }
+    // As much again is left for what else is in its frame.
+    let is_too_much = entry.xattrs().len() > XATTRS_MAX || likely_len(b"", entry) > FRAME_MAX_BYTES / 2;
+    is_too_much.then_some("the extended attributes are too many")
 }
 
 /// Writes a list.
@@ -230,7 +253,8 @@ pub(super) fn get(r: &mut Reader, names: Names) -> Result<DirList> {
     let max = if names == Names::Itself { 1 } else { LIST_ENTRIES_MAX };
     let count = r.count("entries", max, ENTRY_MIN_BYTES)?;
     let mut list = DirList::default();
-    list.reserve(count, 0);
+    // A count may lie: room is made for as many entries as usually fit into what is left.
+    list.reserve(count.min(r.left() / ENTRY_LIKELY_BYTES), 0);
     let mut before = Before::default();
     let mut name = Vec::new();
     for _ in 0..count {
@@ -319,6 +343,9 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<Extra> {
     }
     if has_digest {
         extra.digest = Some(r.array("digest")?);
+    }
+    if extra == Extra::default() {
+        return Err(r.refuse("extra flags", "say nothing"));
     }
     Ok(extra)
 }

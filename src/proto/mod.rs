@@ -16,6 +16,7 @@ pub mod pieces;
 pub use dialect::Dialect;
 pub use greeting::{MAGIC, Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff};
 pub use kinds::{class_of, name_of};
+pub use list::unfit;
 pub use native::{Native, peek};
 pub use pieces::{Joiner, cut};
 

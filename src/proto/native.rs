@@ -3,7 +3,8 @@
 use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
 use super::dialect::Dialect;
 use super::kinds::{self, Row, row_of};
-use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES, WHOLE_MAX_BYTES};
+use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
+use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
 use super::message::{Basis, FileId, Lane, Message};
 use super::numbers::{Role, basis};
 use super::parts;
@@ -197,6 +198,9 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         }
         Message::Event(event) => parts::put_event(w, event)?,
         Message::Grant { class, bytes } => {
+            if *bytes > GRANT_MAX_BYTES {
+                return Err(w.refuse("bytes", "are more than GRANT_MAX_BYTES"));
+            }
             w.number(*class);
             w.varint(*bytes);
         }
@@ -260,7 +264,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             Message::Unsent { file, lane, problem: r.when(has_problem, parts::get_problem)? }
         }
         kinds::EVENT => Message::Event(parts::get_event(r)?),
-        kinds::GRANT => Message::Grant { class: r.number("class")?, bytes: r.varint("bytes")? },
+        kinds::GRANT => Message::Grant { class: r.number("class")?, bytes: r.varint_up_to("bytes", GRANT_MAX_BYTES)? },
         kinds::PING => Message::Ping,
         kinds::FAIL => {
             let exit = r.number("exit")?;
@@ -307,7 +311,9 @@ fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
             w.raw(blocks);
         }
         Basis::Prefix { len_bytes, digest } => {
-            check_data_len(*len_bytes).map_err(|why| w.refuse("prefix", why))?;
+            if *len_bytes > FILE_MAX_BYTES {
+                return Err(w.refuse("prefix", "is longer than FILE_MAX_BYTES"));
+            }
             w.byte(if digest.is_some() { basis::VERIFIED_PREFIX } else { basis::PREFIX });
             w.varint(*len_bytes);
             if let Some(digest) = digest {
@@ -318,18 +324,13 @@ fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
     Ok(())
 }
 
-fn check_data_len(len_bytes: u64) -> std::result::Result<(), &'static str> {
-    if len_bytes <= FILE_MAX_BYTES { Ok(()) } else { Err("is longer than FILE_MAX_BYTES") }
-}
-
 fn get_basis(r: &mut Reader) -> Result<Basis> {
     let number = r.byte("basis")?;
     Ok(match number {
         basis::NONE => Basis::None,
         basis::BLOCKS => Basis::Blocks(r.rest("blocks", BASIS_MAX_BYTES)?.to_vec()),
         basis::PREFIX | basis::VERIFIED_PREFIX => {
-            let len_bytes = r.varint("prefix")?;
-            check_data_len(len_bytes).map_err(|why| r.refuse("prefix", why))?;
+            let len_bytes = r.varint_up_to("prefix", FILE_MAX_BYTES)?;
             let digest = r.when(number == basis::VERIFIED_PREFIX, |r| r.array("digest"))?;
             Basis::Prefix { len_bytes, digest }
         }

@@ -142,7 +142,7 @@ impl Joiner {
             }
             (Message::Dir(_), Some(open)) => {
                 let path = String::from_utf8_lossy(open.path.as_bytes()).into_owned();
-                Err(refuse(name, &format!("begins before {path:?} is told to its end")))
+                Err(refuse(name, &format!("it begins before {path:?} is told to its end")))
             }
             (Message::More { list, subs, problems, notes, last }, Some(mut open)) => {
                 if let Some(fault) = fault_behind(&open.list, &list) {
@@ -162,22 +162,22 @@ impl Joiner {
                 open.more = false;
                 Ok(Some(open))
             }
-            (Message::More { .. }, None) => Err(refuse(name, "continues no directory")),
-            _ => Err(refuse(name, "is no piece of a directory")),
+            (Message::More { .. }, None) => Err(refuse(name, "it continues no directory")),
+            _ => Err(refuse(name, "it is no piece of a directory")),
         }
     }
 }
 
 fn refuse(message: &str, why: &str) -> Error {
-    Error::new(Exit::Protocol, format!("bad message {message}: it {why}"))
+    Error::new(Exit::Protocol, format!("bad message {message}: {why}"))
 }
 
 /// What is wrong with further entries behind a list, if anything; both are sorted.
 fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
     if list.len() + further.len() > DIR_ENTRIES_MAX {
-        return Some("makes the directory longer than DIR_ENTRIES_MAX");
+        return Some("it makes the directory longer than DIR_ENTRIES_MAX");
     }
     let (last, first) = (list.entries.last()?, further.entries.first()?);
     let ordered = order::compare((list.name(last), last.is_dir()), (further.name(first), first.is_dir()));
-    ordered.is_ge().then_some("is not behind the entries before it in the order of a sorted list")
+    ordered.is_ge().then_some("it is not behind the entries before it in the order of a sorted list")
 }

@@ -6,7 +6,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::Changes;
-use crate::proto::limits::ROLES;
+use crate::proto::limits::{FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES};
 use crate::proto::{Basis, Class, FileId, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -71,7 +71,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     let kinds = vec![0o100000, 0o100000, 0o040000, 0o120000, 0o020000, 0o060000, 0o010000, 0o140000];
     let modes = prop_oneof![0u32..=0o7777, Just(0o644)];
     let ids = || prop_oneof![Just(0), Just(1000), any::<u32>()];
-    let lens = prop_oneof![0u64..10, 0..=crate::proto::limits::FILE_MAX_BYTES];
+    let lens = prop_oneof![0u64..10, 0..=FILE_MAX_BYTES];
     let origin = prop_oneof![9 => Just(0), 1 => any::<u16>()];
     (select(kinds), modes, ids(), ids(), time(), lens, origin, option::weighted(0.3, extra())).prop_map(
         |(kind, mode, uid, gid, mtime, len_bytes, origin, extra)| {
@@ -276,7 +276,7 @@ fn lane() -> impl Strategy<Value = Lane> {
 }
 
 fn basis() -> impl Strategy<Value = Basis> {
-    let prefix = (0..=crate::proto::limits::FILE_MAX_BYTES, option::of(any::<[u8; 16]>()));
+    let prefix = (0..=FILE_MAX_BYTES, option::of(any::<[u8; 16]>()));
     prop_oneof![
         Just(Basis::None),
         bytes().prop_map(Basis::Blocks),
@@ -367,7 +367,9 @@ pub fn message() -> BoxedStrategy<Message> {
             .prop_map(|(file, lane, problem)| Message::Unsent { file, lane, problem })
             .boxed(),
         event().prop_map(Message::Event).boxed(),
-        (select(Class::ALL.to_vec()), any::<u64>()).prop_map(|(class, bytes)| Message::Grant { class, bytes }).boxed(),
+        (select(Class::ALL.to_vec()), 0u64..=GRANT_MAX_BYTES)
+            .prop_map(|(class, bytes)| Message::Grant { class, bytes })
+            .boxed(),
         Just(Message::Ping).boxed(),
         (exit(), bytes(), select(ROLES.to_vec()))
             .prop_map(|(exit, message, role)| Message::Fail { exit, message, role })

@@ -1,8 +1,17 @@
 //! Laws of the codec: what was said comes back, what was not said is refused, and nothing panics.
 
-use super::{any, decoded, encoded, same, text};
-use crate::proto::{Dialect, Joiner, Message, Native, cut, peek};
+use super::{any, decoded, encoded, golden, same, text};
+use crate::flist::entry::Stat;
+use crate::flist::{Entry, Time, Xattrs};
+use crate::path::RelPath;
+use crate::proto::bytes::{put_varint, varint_at};
+use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
+use crate::proto::{Dialect, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut, name_of, peek};
+use crate::report::event::{Problem, Weight};
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
+use std::sync::Arc;
 
 proptest! {
     #[test]
@@ -25,20 +34,214 @@ proptest! {
         prop_assert!(input.is_empty());
     }
 
+    /// Bytes that are no message are refused; those that are accepted can be said again, and mean the same.
+    #[test]
+    fn any_body_is_refused_or_means_something(kind in 0u8..25, body in vec(any::<u8>(), 0..300)) {
+        let mut frame = vec![kind];
+        put_varint(&mut frame, body.len() as u64);
+        frame.extend_from_slice(&body);
+        check_meaning(&frame);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_waited_for_or_mean_something(bytes in vec(any::<u8>(), 0..300)) {
+        check_meaning(&bytes);
+    }
+
+    #[test]
+    fn a_message_that_was_tampered_with_is_refused_or_means_something(
+        message in any::message(),
+        changes in vec((any::<Index>(), any::<u8>(), 0u8..4), 1..4),
+    ) {
+        let frame = encoded(&message);
+        let head = frame.len() - body_of(&frame).len();
+        let mut body = frame[head..].to_vec();
+        for (at, byte, how) in changes {
+            let len = body.len();
+            match (how, len) {
+                (0, _) | (_, 0) => body.insert(at.index(len + 1), byte),
+                (1, _) => drop(body.remove(at.index(len))),
+                (2, _) => body[at.index(len)] = byte,
+                (_, _) => body.truncate(at.index(len)),
+            }
+        }
+        let mut tampered = vec![frame[0]];
+        put_varint(&mut tampered, body.len() as u64);
+        tampered.extend_from_slice(&body);
+        check_meaning(&tampered);
+        // And without mending the length.
+        check_meaning(&[&frame[..head], &body].concat());
+    }
+
+    #[test]
+    fn a_frame_is_waited_for_until_its_last_byte(message in any::message()) {
+        let frame = encoded(&message);
+        for len in 0..frame.len() {
+            let mut input = &frame[..len];
+            prop_assert!(Native::new(1).decode(&mut input).unwrap().is_none(), "{} of {}", len, frame.len());
+            prop_assert_eq!(input.len(), len);
+            prop_assert!(peek(&frame[..len]).unwrap().is_none_or(|(_, whole)| whole == frame.len()));
+        }
+    }
+
+    #[test]
+    fn a_window_is_charged_for_all_but_a_few_kinds(message in any::message()) {
+        let is_charged = class_of(&message).is_some();
+        let is_free = ["Setup", "Roots", "WantsEnd", "Grant", "Ping", "Fail", "Bye"].contains(&name_of(&message));
+        prop_assert_ne!(is_charged, is_free);
+    }
+
     #[test]
     fn a_directory_of_any_length_comes_back(told in any::told(40)) {
-        let mut joiner = Joiner::new();
-        let (mut whole, mut pieces) = (None, 0);
-        let mut want = told.clone();
-        want.more = false;
-        cut(told, &mut |message| {
-            assert!(whole.is_none(), "nothing follows the last piece");
-            pieces += 1;
-            whole = joiner.push(decoded(&encoded(&message)).unwrap()).unwrap();
-            assert_eq!(joiner.is_open(), whole.is_none());
-        });
-        let back = Message::Dir(whole.expect("the last piece makes it whole"));
-        prop_assert_eq!(text(&back), text(&Message::Dir(Box::new(want))));
-        prop_assert_eq!(pieces, 1);
+        prop_assert_eq!(check_cut(told).len(), 1);
+    }
+}
+
+fn body_of(frame: &[u8]) -> &[u8] {
+    let (_, len) = varint_at(&frame[1..]).unwrap().unwrap();
+    &frame[1 + len..]
+}
+
+/// Decodes; what is accepted must be a message that can be said, and is then the same message.
+fn check_meaning(bytes: &[u8]) {
+    let mut input = bytes;
+    if let Ok(Some(message)) = Native::new(1).decode(&mut input) {
+        let frame = encoded(&message);
+        assert!(frame.len() <= bytes.len() - input.len(), "it is never longer than what was accepted");
+        assert_eq!(text(&decoded(&frame).unwrap()), text(&message));
+    }
+}
+
+/// Cuts a directory, says the pieces, joins them, and compares; the lengths of the frames.
+fn check_cut(told: Told) -> Vec<usize> {
+    let mut joiner = Joiner::new();
+    let (mut whole, mut lens) = (None, Vec::new());
+    let mut want = told.clone();
+    want.more = false;
+    cut(told, &mut |message| {
+        assert!(whole.is_none(), "nothing follows the last piece");
+        assert_eq!(joiner.is_open(), !lens.is_empty());
+        let frame = encoded(&message);
+        lens.push(frame.len());
+        whole = joiner.push(decoded(&frame).unwrap()).unwrap();
+        assert_eq!(joiner.is_open(), whole.is_none());
+    });
+    let mut back = *whole.expect("the last piece makes it whole");
+    // Long ones would take seconds to be printed.
+    let (one, other) = (std::mem::take(&mut back.list), std::mem::take(&mut want.list));
+    assert!(
+        one.len() == other.len()
+            && one.entries.iter().zip(&other.entries).all(|(a, b)| {
+                let values = |e: &Entry| (e.mode, e.uid, e.gid, e.mtime, e.len_bytes, e.origin);
+                one.name(a) == other.name(b) && values(a) == values(b) && a.extra == b.extra
+            })
+    );
+    let lines = |told: &mut Told| std::mem::take(&mut told.problems).into_iter().map(|p| p.line).collect::<Vec<_>>();
+    assert!(lines(&mut back) == lines(&mut want));
+    assert_eq!(text(&Message::Dir(Box::new(back))), text(&Message::Dir(Box::new(want))));
+    lens
+}
+
+/// A directory of so many entries, every fourth a directory.
+fn long(entries: usize, name_len: usize) -> Told {
+    let mut told = Told { path: RelPath::parse(b"x").unwrap(), may_delete: true, ..Told::default() };
+    for at in 0..entries {
+        let is_dir = at >= entries - entries / 4;
+        told.list.push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
+        if is_dir {
+            told.subs.push(ToldSub { is_walked: at % 3 == 0, is_implied: false });
+        }
+    }
+    told
+}
+
+#[test]
+fn long_directories_come_in_pieces_of_bounded_length() {
+    assert_eq!(check_cut(long(0, 8)).len(), 1);
+    let lens = check_cut(long(16_000, 100));
+    assert!(lens.len() > 5, "{lens:?}");
+    assert!(lens.iter().all(|len| *len <= LIST_FRAME_BYTES), "{lens:?}");
+}
+
+#[test]
+fn a_directory_of_long_attributes_comes_in_pieces() {
+    let mut told = long(40, 8);
+    for (at, entry) in told.list.entries.iter_mut().enumerate() {
+        let value = vec![b'v'; LIST_FRAME_BYTES / 3 + at].into_boxed_slice();
+        entry.extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
+    }
+    let lens = check_cut(told);
+    assert!(lens.len() >= 20, "{lens:?}");
+    assert!(lens.iter().all(|len| *len <= LIST_FRAME_BYTES), "{lens:?}");
+}
+
+#[test]
+fn a_directory_of_many_attributes_comes_in_pieces() {
+    let mut told = long(8, 8);
+    let xattrs: Xattrs =
+        (0..XATTRS_MAX / 4).map(|at| (format!("{at:06}").into_bytes().into(), b""[..].into())).collect();
+    let (one, other) = (Arc::new(xattrs[1..].to_vec()), Arc::new(xattrs));
+    for (at, entry) in told.list.entries.iter_mut().enumerate() {
+        entry.extra_mut().xattrs = Some(Arc::clone(if at % 2 == 0 { &one } else { &other }));
+    }
+    assert!(check_cut(told).len() > 1);
+}
+
+#[test]
+fn a_directory_of_trouble_comes_in_pieces() {
+    let mut told = long(10, 8);
+    told.problems = (0..70_000).map(|at| Problem::said(format!("trouble with {at}"), Weight::Failed)).collect();
+    told.notes = (0..9000).map(|at| vec![b'n'; at % 100]).collect();
+    let lens = check_cut(told);
+    assert!(lens.len() > 5, "{lens:?}");
+    assert!(lens.iter().all(|len| *len <= LIST_FRAME_BYTES), "{lens:?}");
+}
+
+#[test]
+fn an_entry_that_is_longer_than_a_piece_has_its_own() {
+    let mut told = long(3, 8);
+    let value = vec![b'v'; 3 * LIST_FRAME_BYTES].into_boxed_slice();
+    told.list.entries[1].extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
+    assert_eq!(check_cut(told).len(), 3);
+}
+
+/// The promise of the design: what is the same as before is not said again.
+#[test]
+fn an_ordinary_entry_takes_few_bytes() {
+    let mut told = Told::default();
+    for at in 0..1000i64 {
+        let mtime = Time { secs: 1_700_000_000 + at * 977 % 5000, nanos: 123_456_789 };
+        let stat = Stat { mode: 0o100644, uid: 1000, gid: 1000, mtime, len_bytes: 4000, ..Stat::default() };
+        told.list.push(format!("file-{at:04}.txt").as_bytes(), &stat);
+    }
+    let frame = encoded(&Message::Dir(Box::new(told)));
+    assert!(frame.len() < 1000 * 18, "{} bytes for 1000 entries", frame.len());
+}
+
+/// 16 bytes for the directory in its parent and for itself, one more each if there is much in it.
+#[test]
+fn a_directory_that_is_the_same_takes_few_bytes() {
+    let seen = Seen::Dir { digest: Some([1; 12]), children: vec![7] };
+    let frame = encoded(&Message::Digests(vec![seen; 1000]));
+    assert!(frame.len() <= 20 * 1000, "{} bytes for 1000 directories", frame.len());
+}
+
+#[test]
+fn a_conversation_cut_anywhere_is_waited_for() {
+    let mut conversation = Vec::new();
+    let mut ends = vec![0];
+    for (_, message, _) in golden::table() {
+        Native::new(1).encode(&message, &mut conversation).unwrap();
+        ends.push(conversation.len());
+    }
+    for len in 0..=conversation.len() {
+        let mut dialect = Native::new(1);
+        let mut input = &conversation[..len];
+        let mut heard = 0;
+        while dialect.decode(&mut input).unwrap().is_some() {
+            heard += 1;
+        }
+        let whole = ends.iter().filter(|end| **end <= len).count() - 1;
+        assert_eq!((heard, len - input.len()), (whole, ends[whole]));
     }
 }

@@ -1,7 +1,10 @@
 //! What the codec must hold: laws on random messages, golden bytes, and what it refuses.
 
 mod any;
+mod golden;
+mod greetings;
 mod laws;
+mod refusals;
 
 use super::{Dialect, Message, Native};
 use crate::error::Result;
@@ -21,7 +24,7 @@ fn decoded(mut bytes: &[u8]) -> Result<Message> {
 
 /// All that is in a message, to compare it by.
 fn text(message: &Message) -> String {
-    format!("{message:#?}")
+    format!("{message:?}")
 }
 
 fn same(one: &Message, other: &Message) -> bool {

@@ -1,0 +1,360 @@
+//! Every kind of message, byte by byte: what docs/PROTOCOL.md says, worked out by hand.
+//!
+//! These bytes never change under a version of the conversation. Whoever must change one brings a new version.
+
+use super::{encoded, same};
+use crate::exit::Exit;
+use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Extra, Kind, Time};
+use crate::path::RelPath;
+use crate::plan::Changes;
+use crate::proto::message::ContentDigest;
+use crate::proto::{
+    Basis, Class, FileId, Greeting, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub, decode_greeting,
+    encode_greeting,
+};
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
+use crate::report::tally::Kinds;
+use std::sync::Arc;
+
+const DIGEST: ContentDigest = [0xd1; 16];
+const FILE: FileId = FileId { dir: 3, entry: 300 };
+
+/// Bytes from hexadecimal digits; spaces, bars and lines are there to be read.
+pub fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+    assert!(hex.bytes().all(|b| b.is_ascii_hexdigit() || b.is_ascii_whitespace() || b == b'|'), "{hex}");
+    digits.chunks(2).map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap()).collect()
+}
+
+fn stat(mode: u32, secs: i64, nanos: u32, len_bytes: u64) -> Stat {
+    Stat { mode, uid: 1000, gid: 1000, mtime: Time { secs, nanos }, len_bytes, ..Stat::default() }
+}
+
+/// Two files and a directory with an attribute.
+fn list() -> DirList {
+    let mut list = DirList::default();
+    list.push(b"a", &stat(0o100644, 1_700_000_000, 0, 5));
+    list.push(b"ab", &stat(0o100644, 1_700_000_000, 7, 300));
+    let dir = list.push(b"d", &stat(0o040755, 1_700_000_000, 7, 4096));
+    dir.extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]));
+    list
+}
+
+const LIST: &str = "03
+    40 00 01|61 a48302 e807 e807 80c49fd50c 05
+    57 01 01|62 00 07000000 ac02
+    ce 00 01|64 ed8301 8020 20 00 01 06|757365722e61 01|31";
+
+fn itself() -> DirList {
+    let mut list = DirList::default();
+    list.push(b".", &stat(0o040755, -1, 0, 4096));
+    list
+}
+
+const ITSELF: &str = "01 40 00 01|2e ed8301 e807 e807 01 8020";
+
+/// An entry of each other kind, with all that an entry may have.
+fn rare() -> DirList {
+    let mut list = DirList::default();
+    list.push(b"l", &stat(0o120777, 0, 0, 1)).extra_mut().target = Some(b"t"[..].into());
+    let fifo = list.push(b"p", &stat(0o010600, 0, 0, 0));
+    fifo.origin = 2;
+    fifo.extra = Some(Box::new(Extra {
+        target: None,
+        rdev: 0x0103,
+        dev_ino: Some((1, 2)),
+        nlink: 3,
+        atime: Some(Time { secs: 1, nanos: 2 }),
+        xattrs: None,
+        acl: Some(b"A"[..].into()),
+        default_acl: Some(b""[..].into()),
+        digest: Some([0xd9; 16]),
+        is_mount_point: true,
+    }));
+    list
+}
+
+const RARE: &str = "02
+    c8 00 01|6c ffc302 e807 e807 01 01 00 01|74
+    8e 00 01|70 8023 00 02 de 03 8302 01 02 03 02|02000000 01|41 00 d9d9d9d9d9d9d9d9d9d9d9d9d9d9d9d9";
+
+fn tally() -> Box<Tally> {
+    let kinds = |n| Kinds { files: n, dirs: n + 1, symlinks: n + 2, devices: n + 3, specials: n + 4 };
+    Box::new(Tally {
+        listed: kinds(1),
+        created: kinds(6),
+        deleted: kinds(11),
+        transferred: 16,
+        total_bytes: 300,
+        transferred_bytes: 18,
+        literal_bytes: 19,
+        matched_bytes: 20,
+        name_bytes: 21,
+        list_generation_ms: 22,
+        list_transfer_ms: 23,
+        source_errors: 24,
+        failed: 25,
+        vanished: 26,
+        delete_limit_reached: true,
+    })
+}
+
+const TALLY: &str = "01 0102030405 060708090a 0b0c0d0e0f 10 ac02 12 13 14 15 16 17 18 19 1a";
+
+fn problem() -> Problem {
+    Problem { line: b"oh".to_vec(), weight: Weight::Vanished }
+}
+
+fn path(path: &str) -> RelPath {
+    RelPath::parse(path.as_bytes()).unwrap()
+}
+
+pub fn setup() -> Setup {
+    let rules = vec![
+        Parsed::Rule(Rule { perishable: true, pattern: b"*.o".to_vec(), ..Rule::default() }),
+        Parsed::Clear,
+        Parsed::Merge(Merge {
+            name: b".r".to_vec(),
+            per_dir: true,
+            format: MergeFormat::Excludes,
+            sides: Sides::Sender,
+            named_at: Some(b"f line 3".to_vec()),
+            ..Merge::default()
+        }),
+        Parsed::Cvs(Cvs { include: true, sides: Sides::Both, ..Cvs::default() }),
+        Parsed::Nothing,
+    ];
+    Setup {
+        server_sends: true,
+        words: vec![b"-a".to_vec(), b"x".to_vec()],
+        remote_words: vec![b"--b".to_vec()],
+        rules,
+        cvs_home: Some(b"*.a".to_vec()),
+        cvs_env: None,
+        listed: Some(vec![b"d/f".to_vec()]),
+        operands: vec![b"dst".to_vec()],
+        wants: Wants { items: true, progress: true, ..Wants::default() },
+    }
+}
+
+fn told() -> Told {
+    let subs = vec![ToldSub { is_walked: true, is_implied: false }];
+    let ids = vec![IdName { is_group: true, id: 1000, name: b"us".to_vec() }];
+    Told {
+        id: 3,
+        path: path("x/y"),
+        itself: itself(),
+        list: list(),
+        subs,
+        may_delete: true,
+        is_named: false,
+        with_data: true,
+        more: false,
+        problems: vec![problem()],
+        notes: vec![b"n".to_vec()],
+        ids,
+        shown: vec![b"/s".to_vec()],
+        renamed_from: Some(b"old".to_vec()),
+    }
+}
+
+fn item() -> Item {
+    Item {
+        name: b"a".to_vec(),
+        sender_path: b"s/a".to_vec(),
+        kind: Kind::Symlink,
+        update: Update::Local,
+        changes: Changes::NEW | Changes::TIME,
+        target: Some(b"t".to_vec()),
+        linked_to: Some(b"b".to_vec()),
+        mode: 0o120777,
+        uid: 0,
+        gid: 1000,
+        mtime: Time { secs: -1, nanos: 999_999_999 },
+        atime: Some(Time { secs: 1, nanos: 0 }),
+        len_bytes: 1,
+        moved_bytes: 0,
+        digest: Some(vec![0xaa, 0xbb]),
+        transfer: true,
+    }
+}
+
+/// Each kind of message at least once, and its frame.
+pub fn table() -> Vec<(&'static str, Message, String)> {
+    let roots = Roots {
+        found: 1,
+        single: Some(b"a/f".to_vec()),
+        lone_dir_is_bare: Some(true),
+        top: Some(itself()),
+        top_shown: b"src".to_vec(),
+        missing: vec![path("m")],
+        whole: vec![path(""), path("d/e")],
+        problems: vec![problem()],
+        notes: vec![b"n".to_vec()],
+        ids: Vec::new(),
+    };
+    let seen = vec![
+        Seen::Dir { digest: Some([0xdd; 12]), children: vec![1, 0xdeadbeef] },
+        Seen::Absent,
+        Seen::Dir { digest: None, children: Vec::new() },
+    ];
+    let digest = "d1d1d1d1 d1d1d1d1 d1d1d1d1 d1d1d1d1";
+    let with_list = |before: &str, list: &str, after: &str| format!("{before} {list} {after}");
+    let mut rows: Vec<(&'static str, Message, String)> = vec![
+        (
+            "Setup",
+            Message::Setup(Box::new(setup())),
+            "01 38 | 0b 09 | 02 02|2d61 01|78 | 01 03|2d2d62 | 05 00 08 00 03|2a2e6f 01
+             02 81 01 01 02|2e72 08|66206c696e652033 03 01 03 04 | 03|2a2e61 | 01 03|642f66 | 01 03|647374"
+                .into(),
+        ),
+        (
+            "Roots",
+            Message::Roots(Box::new(roots)),
+            with_list(
+                "02 2b | 01 0f | 03|612f66 |",
+                ITSELF,
+                "| 03|737263 | 01 01|6d | 02 00 03|642f65
+                | 01 02 02|6f68 | 01 01|6e | 00",
+            ),
+        ),
+        (
+            "Digests",
+            Message::Digests(seen),
+            "03 1a | 03 | 02 dddddddd dddddddd dddddddd 02 01000000 efbeadde | 00 | 01 00".into(),
+        ),
+        (
+            "Dir",
+            Message::Dir(Box::new(told())),
+            with_list(
+                &with_list("04 5f | 15 03 03|782f79 |", ITSELF, "| 03|6f6c64 | 01 01 e807 02|7573 | 01 02|2f73 |"),
+                LIST,
+                "| 01 | 01 02 02|6f68 | 01 01|6e",
+            ),
+        ),
+        (
+            "More",
+            Message::More {
+                list: rare(),
+                subs: Vec::new(),
+                problems: vec![problem()],
+                notes: vec![b"n".to_vec()],
+                last: true,
+            },
+            with_list("05 41 | 01", RARE, "| 01 02 02|6f68 | 01 01|6e"),
+        ),
+        ("DirsEnd", Message::DirsEnd(tally()), format!("06 1c | {TALLY}")),
+        ("Want", Message::Want { file: FILE, lane: Lane::Asked, basis: Basis::None }, "07 05 | 03 ac02 01 | 00".into()),
+        (
+            "Want with blocks",
+            Message::Want { file: FILE, lane: Lane::Again, basis: Basis::Blocks(vec![0xb1, 0xb2]) },
+            "07 07 | 03 ac02 02 | 01 b1b2".into(),
+        ),
+        (
+            "Want with prefix",
+            Message::Want { file: FILE, lane: Lane::Asked, basis: Basis::Prefix { len_bytes: 300, digest: None } },
+            "07 07 | 03 ac02 01 | 02 ac02".into(),
+        ),
+        (
+            "Want with verified prefix",
+            Message::Want {
+                file: FILE,
+                lane: Lane::Asked,
+                basis: Basis::Prefix { len_bytes: 300, digest: Some(DIGEST) },
+            },
+            format!("07 17 | 03 ac02 01 | 03 ac02 {digest}"),
+        ),
+        ("Done", Message::Done(300), "08 02 | ac02".into()),
+        ("Placed", Message::Placed(FILE), "09 03 | 03 ac02".into()),
+        ("WantsEnd", Message::WantsEnd(tally()), format!("0a 1c | {TALLY}")),
+        (
+            "Whole",
+            Message::Whole { file: FILE, lane: Lane::Early, data: b"hi".to_vec(), digest: DIGEST },
+            format!("0b 16 | 03 ac02 00 | {digest} | 6869"),
+        ),
+        ("Begin", Message::Begin { file: FILE, lane: Lane::Asked }, "0c 04 | 03 ac02 01".into()),
+        ("Data", Message::Data { lane: Lane::Again, data: b"hi".to_vec() }, "0d 03 | 02 6869".into()),
+        (
+            "Copy",
+            Message::Copy { lane: Lane::Asked, offset_bytes: 1 << 20, len_bytes: 4096 },
+            "0e 06 | 01 808040 8020".into(),
+        ),
+        ("End", Message::End { lane: Lane::Asked, digest: DIGEST }, format!("0f 11 | 01 {digest}")),
+        (
+            "Unsent",
+            Message::Unsent { file: FILE, lane: Lane::Asked, problem: Some(problem()) },
+            "10 09 | 03 ac02 01 | 01 02 02|6f68".into(),
+        ),
+        (
+            "Unsent without problem",
+            Message::Unsent { file: FILE, lane: Lane::Asked, problem: None },
+            "10 05 | 03 ac02 01 | 00".into(),
+        ),
+        ("Grant", Message::Grant { class: Class::Again, bytes: 1 << 20 }, "12 04 | 06 808040".into()),
+        ("Ping", Message::Ping, "13 00".into()),
+        (
+            "Fail",
+            Message::Fail { exit: Exit::Timeout, message: b"oh".to_vec(), role: "receiver" },
+            "14 05 | 1e 02 02|6f68".into(),
+        ),
+        ("Bye", Message::Bye(tally()), format!("15 1c | {TALLY}")),
+    ];
+    let events: [(&'static str, Event, &str); 9] = [
+        (
+            "Event: item",
+            Event::Item(Box::new(item())),
+            "11 25 | 00 1f 02 02 8408 | 01|61 03|732f61 01|74 01|62 | ffc302 00 e807 | 01|ffc99a3b 02|00000000
+             | 01 00 02|aabb",
+        ),
+        (
+            "Event: deleted",
+            Event::Deleted { name: b"a".to_vec(), kind: Kind::Dir, mode: 0o040755 },
+            "11 07 | 01 01 ed8301 01|61",
+        ),
+        ("Event: note", Event::Note(b"n".to_vec()), "11 03 | 02 01|6e"),
+        ("Event: problem", Event::Problem(problem()), "11 05 | 03 02 02|6f68"),
+        ("Event: missing", Event::Missing(b"m".to_vec()), "11 03 | 04 01|6d"),
+        ("Event: listed", Event::Listed { entries: 300, bytes: 5, complete: true }, "11 05 | 05 01 ac02 05"),
+        ("Event: checked", Event::Checked(300), "11 03 | 06 ac02"),
+        ("Event: begin", Event::Begin(b"a".to_vec()), "11 03 | 07 01|61"),
+        ("Event: progress", Event::Progress { done_bytes: 5, len_bytes: 300 }, "11 04 | 08 05 ac02"),
+    ];
+    rows.extend(events.into_iter().map(|(name, event, hex)| (name, Message::Event(event), hex.to_owned())));
+    rows
+}
+
+#[test]
+fn messages_are_these_bytes_and_these_bytes_are_messages() {
+    for (name, message, hex) in table() {
+        let want = bytes(&hex);
+        let frame = encoded(&message);
+        let show = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+        assert_eq!(show(&frame), show(&want), "{name}");
+        assert!(same(&super::decoded(&want).unwrap(), &message), "{name}");
+    }
+}
+
+#[test]
+fn every_kind_has_golden_bytes() {
+    let kinds: std::collections::BTreeSet<u8> = table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
+    assert_eq!(kinds, (1..=21).collect());
+}
+
+#[test]
+fn the_greeting_is_these_bytes() {
+    let greeting = Greeting {
+        oldest: 1,
+        newest: 0x0203,
+        features: 0x0102_0304_0506_0708,
+        key: *b"0123456789abcdef",
+        program: b"p 1".to_vec(),
+    };
+    let mut spelled = Vec::new();
+    encode_greeting(&greeting, &mut spelled);
+    let want = "d5ffa900 f18efe01 | 2100 | 0100 0302 0807060504030201 | 30313233343536373839616263646566 | 0300 702031";
+    assert_eq!(spelled, bytes(want));
+    assert_eq!(decode_greeting(&spelled).unwrap(), Some((greeting, spelled.len())));
+}

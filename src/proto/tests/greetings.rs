@@ -1,0 +1,156 @@
+//! The first bytes: greetings, versions that meet or do not, and what a login shell or a stock rsync says instead.
+
+use crate::exit::Exit;
+use crate::proto::limits::NOISE_MAX_BYTES;
+use crate::proto::{Greeting, MAGIC, Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff};
+use proptest::prelude::*;
+
+fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
+    Greeting { oldest, newest, features: 0, key: [0; 16], program: program.into() }
+}
+
+#[test]
+fn greetings_that_are_none() {
+    let refused = |bytes: &[u8], words: &str| {
+        let error = decode_greeting(bytes).unwrap_err();
+        assert_eq!(error.exit, Exit::Protocol);
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    let mut good = Vec::new();
+    encode_greeting(&greeting(1, 1, "p"), &mut good);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    refused(b"hello", "it does not begin with the magic bytes");
+    refused(&with(7, 0), "it does not begin with the magic bytes");
+    refused(&with(9, 0xff), "it says to be 65311 bytes long, not 30 to 1024");
+    refused(&with(8, 29), "it says to be 29 bytes long, not 30 to 1024");
+    refused(&with(10, 2), "its oldest version is 2 and its newest 1");
+    refused(&with(38, 2), "it ends inside the program's name");
+    refused(&with(39, 2), "the program's name is longer than PROGRAM_MAX_BYTES");
+}
+
+#[test]
+fn versions_that_do_not_meet() {
+    let ours = greeting(2, 4, "sparsync 1.2");
+    assert_eq!(agree(&ours, &greeting(1, 3, "old")).unwrap(), 3);
+    assert_eq!(agree(&ours, &greeting(4, 9, "new")).unwrap(), 4);
+    assert_eq!(agree(&ours, &greeting(1, 2, "older")).unwrap(), 2);
+    let error = agree(&ours, &greeting(5, 7, "sparsync 9.0")).unwrap_err();
+    assert_eq!(error.exit, Exit::Protocol);
+    assert_eq!(
+        String::from_utf8(error.message).unwrap(),
+        "this program (sparsync 1.2) speaks versions 2 to 4 of the protocol, the peer (sparsync 9.0) speaks versions 5 \
+         to 7 of the protocol: upgrade sparsync here"
+    );
+    let error = agree(&ours, &greeting(1, 1, "sparsync 0.1\x1b[2J")).unwrap_err();
+    let message = String::from_utf8(error.message).unwrap();
+    assert!(message.ends_with("the peer (sparsync 0.1[2J) speaks version 1 of the protocol: upgrade sparsync there"));
+}
+
+#[test]
+fn features_that_only_one_side_knows_are_ignored() {
+    let ours = Greeting { features: 0b0101, ..greeting(1, 1, "a") };
+    let theirs = Greeting { features: 0b1100 | 1 << 63, ..greeting(1, 1, "b") };
+    let mut spelled = Vec::new();
+    encode_greeting(&theirs, &mut spelled);
+    let (theirs, _) = decode_greeting(&spelled).unwrap().unwrap();
+    assert_eq!(agree(&ours, &theirs).unwrap(), 1);
+    assert_eq!(ours.shared_features(&theirs), 0b0100);
+}
+
+#[test]
+fn what_a_later_greeting_says_at_its_end_is_passed_over() {
+    let mut spelled = Vec::new();
+    encode_greeting(&greeting(1, 1, "p"), &mut spelled);
+    spelled.extend_from_slice(b"more");
+    spelled[8] += 4;
+    let (greeting, len) = decode_greeting(&spelled).unwrap().unwrap();
+    assert_eq!((greeting.program.as_slice(), len), (&b"p"[..], spelled.len()));
+}
+
+#[test]
+fn our_own_greeting_is_accepted() {
+    let ours = Greeting::ours([7; 16]);
+    let mut spelled = b"noise".to_vec();
+    encode_greeting(&ours, &mut spelled);
+    assert_eq!(decode_greeting(&spelled[5..]).unwrap(), Some((ours.clone(), spelled.len() - 5)));
+    assert_eq!(agree(&ours, &ours).unwrap(), *VERSIONS.end());
+    assert!(ours.program.starts_with(b"sparsync "));
+}
+
+#[test]
+fn a_greeting_that_is_not_complete_is_waited_for() {
+    let mut spelled = Vec::new();
+    encode_greeting(&greeting(1, 1, "p"), &mut spelled);
+    for len in 0..spelled.len() {
+        assert_eq!(decode_greeting(&spelled[..len]).unwrap(), None, "{len}");
+    }
+}
+
+#[test]
+fn the_magic_is_not_text_and_no_version_of_rsync() {
+    assert!(MAGIC[0] >= 0x80);
+    assert!(!(20..=40).contains(&i32::from_le_bytes(*MAGIC.first_chunk().unwrap())));
+    assert!(MAGIC.iter().all(|byte| !(0x07..=0x7f).contains(byte)), "no newline, no escape, nothing printable");
+    assert!(MAGIC.contains(&0xff), "which no UTF-8 text has");
+}
+
+#[test]
+fn a_native_greeting_is_found_behind_noise() {
+    for noise in [&b""[..], b"Welcome!\r\n", &[0xd5, 0xff, 0xa9], &[b'x'; NOISE_MAX_BYTES]] {
+        let bytes = [noise, &MAGIC, &b"\x21\0"[..]].concat();
+        let noise_len = noise.len();
+        assert_eq!(sniff(&bytes, false), Sniffed::Native { noise_len });
+        assert_eq!(sniff(&bytes, true), Sniffed::Native { noise_len });
+        let whole = noise_len + MAGIC.len();
+        for len in (0..whole.min(20)).chain(whole.saturating_sub(20)..whole) {
+            assert_eq!(sniff(&bytes[..len], false), Sniffed::NeedMore, "{len}");
+            assert_eq!(sniff(&bytes[..len], true), Sniffed::Hopeless, "{len}");
+        }
+    }
+}
+
+#[test]
+fn noise_without_end_is_hopeless() {
+    let mut bytes = vec![b'x'; NOISE_MAX_BYTES + 1];
+    bytes.extend_from_slice(&MAGIC);
+    assert_eq!(sniff(&bytes, false), Sniffed::Hopeless);
+    assert_eq!(sniff(&[b'x'; NOISE_MAX_BYTES + 8], false), Sniffed::Hopeless);
+    assert_eq!(sniff(&[b'x'; NOISE_MAX_BYTES + 7], false), Sniffed::NeedMore);
+}
+
+#[test]
+fn a_stock_rsync_is_known_by_its_version() {
+    let rsync = |version, noise_len| Sniffed::Rsync { version, noise_len };
+    assert_eq!(sniff(&[31, 0, 0, 0], false), rsync(31, 0));
+    assert_eq!(sniff(&[32, 0, 0, 0], true), rsync(32, 0));
+    // What follows the first bytes does not matter.
+    assert_eq!(sniff(&[30, 0, 0, 0, 1, 2, 3], false), rsync(30, 0));
+    assert_eq!(sniff(&[31, 0, 0], false), Sniffed::NeedMore);
+    // Behind noise nothing may follow.
+    assert_eq!(sniff(b"motd\n\x1f\0\0\0", false), rsync(31, 5));
+    assert_eq!(sniff(b"motd\n\x1f\0\0\0more", false), Sniffed::NeedMore);
+    assert_eq!(sniff(b"motd\n\x1f\0\0", false), Sniffed::NeedMore);
+    // Versions that no rsync greets with.
+    assert_eq!(sniff(&[19, 0, 0, 0], true), Sniffed::Hopeless);
+    assert_eq!(sniff(&[41, 0, 0, 0], true), Sniffed::Hopeless);
+    assert_eq!(sniff(&[31, 0, 0, 0x80], true), Sniffed::Hopeless);
+    assert_eq!(sniff(b"bash: rsync: command not found\n", true), Sniffed::Hopeless);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes: Vec<u8>, at_end: bool) {
+        sniff(&bytes, at_end);
+        let _ = decode_greeting(&bytes);
+        let _ = decode_greeting(&[&MAGIC[..], &bytes].concat());
+    }
+
+    #[test]
+    fn printable_noise_never_looks_like_a_greeting(noise in "[ -~\r\n\t\x1b]{0,300}") {
+        prop_assert_eq!(sniff(noise.as_bytes(), false), Sniffed::NeedMore);
+    }
+}

@@ -1,0 +1,416 @@
+//! What is refused, case by case, and in which words.
+
+use super::golden::bytes;
+use super::{decoded, encoded, golden};
+use crate::exit::Exit;
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Extra};
+use crate::proto::bytes::put_varint;
+use crate::proto::limits::*;
+use crate::proto::{Basis, Dialect, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, peek, unfit};
+
+/// A frame of a kind with a body in hexadecimal digits.
+fn frame(kind: u8, body: &str) -> Vec<u8> {
+    framed(kind, &bytes(body))
+}
+
+fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut frame = vec![kind];
+    put_varint(&mut frame, body.len() as u64);
+    frame.extend_from_slice(body);
+    frame
+}
+
+/// A `Dir` of the root with such a list, and what follows it.
+fn dir(list: &str) -> Vec<u8> {
+    frame(4, &format!("00 00 00 | 00 | 00 | 00 | {list}"))
+}
+
+/// What every entry of these tests has behind its name: a regular file of root, empty, from 1970.
+const FILE: &str = "808002";
+/// Likewise a directory.
+const SUB: &str = "808001";
+/// No subdirectories, problems or notes follow.
+const NO_MORE: &str = "00 00";
+
+#[track_caller]
+fn refused(name: &str, frame: &[u8], words: &str) {
+    let error = match Native::new(1).decode(&mut &frame[..]) {
+        Err(error) => error,
+        Ok(message) => panic!("{name}: was not refused: {message:?}"),
+    };
+    assert_eq!(error.exit, Exit::Protocol, "{name}: {error}");
+    assert!(error.to_string().contains(words), "{name}: {error}");
+}
+
+#[test]
+fn what_these_cases_vary_is_accepted() {
+    decoded(&dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE}"))).unwrap();
+    decoded(&dir(&format!("02 6e 00 01|61 {FILE} 6e 00 01|62 {SUB} 03 {NO_MORE}"))).unwrap();
+    decoded(&dir(&format!("02 6e 00 01|61 {FILE} 6f 00 01|62 {NO_MORE}"))).unwrap();
+}
+
+#[test]
+fn names_of_entries() {
+    let named = |name: &str| dir(&format!("01 6e 00 {name} {FILE} {NO_MORE}"));
+    refused("empty", &named("00"), "bad message Dir: name \"\" is empty");
+    refused(".", &named("01|2e"), "name \".\" is no name of an entry");
+    refused("..", &named("02|2e2e"), "name \"..\" is no name of an entry");
+    refused("a slash", &named("03|612f62"), "name \"a/b\" holds a slash");
+    refused("a leading slash", &named("02|2f61"), "name \"/a\" holds a slash");
+    refused("NUL", &named("02|6100"), "holds a NUL");
+    refused("256 bytes", &named(&format!("8002 {}", "61".repeat(256))), "name is 256 bytes long, and 255 is the most");
+    let shared = format!("02 6e 00 c801|{} {FILE} 6e c801 c801|{} {FILE}", "61".repeat(200), "61".repeat(200));
+    refused("256 bytes, some of them shared", &dir(&shared), "is longer than NAME_MAX_BYTES");
+    refused(
+        "shares with no name",
+        &dir(&format!("01 6e 01 01|61 {FILE} {NO_MORE}")),
+        "shares more than the name before",
+    );
+    let too_much = format!("02 6e 00 01|61 {FILE} 6e 02 01|62 {FILE} {NO_MORE}");
+    refused("shares more than there is", &dir(&too_much), "shares more than the name before it has");
+    let climbs = format!("02 6e 00 01|2d {FILE} 6e 00 02|2e2e {SUB} 00 {NO_MORE}");
+    refused("a directory ..", &dir(&climbs), "name \"..\" is no name of an entry");
+}
+
+#[test]
+fn the_order_of_entries() {
+    let two = |one: &str, two: &str| dir(&format!("02 6e 00 01|{one} 6e 00 01|{two} 00 {NO_MORE}"));
+    refused("unsorted", &two(&format!("62 {FILE}"), &format!("61 {FILE}")), "\"a\" is not in the order");
+    refused("twice", &two(&format!("61 {FILE}"), &format!("61 {FILE}")), "\"a\" is there twice");
+    refused(
+        "a file behind a directory",
+        &two(&format!("61 {SUB}"), &format!("62 {FILE}")),
+        "\"b\" is not in the order",
+    );
+    refused("a file and a directory", &two(&format!("61 {FILE}"), &format!("61 {SUB}")), "\"a\" is there twice");
+    // foo-bar/ stands before foo/.
+    let dirs = format!("02 6e 00 03|666f6f {SUB} 6e 03 04|2d626172 {SUB} 0000 {NO_MORE}");
+    refused("foo before foo-bar", &dir(&dirs), "\"foo-bar\" is not in the order");
+}
+
+#[test]
+fn attributes_of_entries() {
+    let entry = |entry: &str| dir(&format!("01 {entry} {NO_MORE}"));
+    refused("no type", &entry("6e 00 01|61 a403"), "mode 644 is that of no kind of file");
+    refused("mode of the entry before the first", &entry("6f 00 01|61"), "mode 0 is that of no kind of file");
+    refused("bits above a mode's", &entry("6e 00 01|61 808082 01"), "is that of no kind of file");
+    refused("a mode of 33 bits", &entry("6e 00 01|61 8080808010"), "mode is 4294967296, which 32 bits do not hold");
+    refused("a uid of 33 bits", &entry("6c 00 01|61 808002 8080808010"), "uid is 4294967296");
+    refused("a gid of 33 bits", &entry("6a 00 01|61 808002 8080808010"), "gid is 4294967296");
+    refused("a second of nanoseconds", &entry("76 00 01|61 808002 00 00ca9a3b"), "more nanoseconds than a second has");
+    refused("a time that is and is not the same", &entry("7e 00 01|61 808002"), "both that the time is the same");
+    refused(
+        "a length above off_t's",
+        &entry("4e 00 01|61 808002 80808080808080808001"),
+        "length is 9223372036854775808",
+    );
+    refused("an origin of 17 bits", &entry("2e 00 01|61 808002 808004"), "origin is 65536");
+    let extra = |extra: &str| entry(&format!("ee 00 01|61 808002 {extra}"));
+    refused("an extra of nothing", &extra("00 00"), "extra flags say nothing");
+    refused("unknown extra", &extra("00 08"), "extra flags has unknown bits (0x08)");
+    refused("a long target", &extra(&format!("01 00 8120|{}", "74".repeat(4097))), "target is 4097 bytes long");
+    refused("attributes of nobody", &extra("20 04"), "there were none before");
+    refused("no attributes, the same", &extra("02 04 01"), "absent attributes are the same");
+    refused("unsorted attributes", &extra("20 00 02 01|62 00 01|61 00"), "not in the order of sorted attributes");
+    refused("an attribute twice", &extra("20 00 02 01|61 00 01|61 00"), "not in the order of sorted attributes");
+    refused("an attribute without name", &extra("20 00 01 00 00 00"), "is no name of an attribute");
+    refused("more attributes than bytes", &extra("20 00 8004 01|61 00"), "has the count 512, but only");
+    refused("too many attributes", &extra("20 00 818004"), "has the count 65537, and 65536 is the most");
+    refused("a long ACL", &extra("40 00 818040"), "acl is 1048577 bytes long");
+    refused("a short digest", &extra("00 01 00"), "digest is cut short");
+    refused("a time of more than a second", &extra("10 00 00 ffffffff"), "more nanoseconds than a second has");
+}
+
+#[test]
+fn counts_and_lengths_that_lie() {
+    refused("entries", &dir("ffff03"), "entries has the count 65535, but only 0 bytes follow");
+    refused("too many entries", &dir("818004"), "entries has the count 65537, and 65536 is the most");
+    refused("entries beyond 64 bits", &dir("ffffffffffffffffff02"), "entries is a number of more than 64 bits");
+    refused("words", &frame(1, "00 00 ff07"), "words has the count 1023, but only 0 bytes follow");
+    refused("too many words", &frame(1, "00 00 818040"), "words has the count 1048577, and 1048576 is the most");
+    refused("a word", &frame(1, "00 00 01 ff07|61"), "words is cut short");
+    refused("a long word", &frame(1, "00 00 01 818010"), "words is 262145 bytes long, and 262144 is the most");
+    refused("a long .cvsignore", &frame(1, "02 00 00 00 00 818040"), ".cvsignore is 1048577 bytes long");
+    refused("directories", &frame(3, "05 00"), "directories has the count 5, but only 1 bytes follow");
+    refused("too many directories", &frame(3, "818004"), "directories has the count 65537");
+    refused(
+        "children",
+        &frame(3, "01 01 ffffff7f 00000000"),
+        "children has the count 268435455, but only 4 bytes follow",
+    );
+    refused("a digest", &frame(3, "01 02 dddd"), "digest is cut short");
+    refused("a long line", &frame(17, "02 818010"), "note is 262145 bytes long, and 262144 is the most");
+    refused("a long path", &frame(17, "07 818004"), "name is 65537 bytes long, and 65536 is the most");
+    refused("problems", &dir("00 09"), "problems has the count 9, but only 0 bytes follow");
+    refused("no subdirectories", &dir(&format!("01 6e 00 01|61 {SUB}")), "subdirectories is cut short");
+    refused(
+        "data",
+        &framed(11, &[0; 2 + 1 + 16 + WHOLE_MAX_BYTES + 1]),
+        "data is 65537 bytes long, and 65536 is the most",
+    );
+    refused("a piece of data", &framed(13, &[0; 1 + DATA_MAX_BYTES + 1]), "data has 262145 bytes, not 1 to 262144");
+    refused("no data", &frame(13, "00"), "data has 0 bytes, not 1 to 262144");
+    let long = vec![0u8; 100];
+    refused(
+        "a long shown digest",
+        &framed(17, &[&bytes("00 08 00 00 00 00 00 00 00 00 00|00000000 00 00 64")[..], &long].concat()),
+        "digest is 100 bytes long, and 64 is the most",
+    );
+}
+
+#[test]
+fn paths() {
+    let told = |path: &str| frame(4, &format!("00 00 {path} 00 00 00 00 00 00"));
+    decoded(&told("03|612f62")).unwrap();
+    refused("absolute", &told("02|2f61"), "path is an absolute path");
+    refused("climbs", &told("04|612f2e2e"), "path climbs out of the tree (..)");
+    refused("only climbs", &told("02|2e2e"), "path climbs out of the tree (..)");
+    refused("an empty element", &told("04|612f2f62"), "path is no path of a tree");
+    refused("a slash at the end", &told("02|612f"), "path is no path of a tree");
+    refused("NUL", &told("02|6100"), "path is no path of a tree");
+    refused("too long", &told("818004"), "path is 65537 bytes long, and 65536 is the most");
+    let roots = |body: &str| frame(2, body);
+    refused("missing", &roots("00 00 00 01 03|2e2e2f 00 00 00 00"), "missing climbs out of the tree");
+    refused("whole", &roots("00 00 00 00 01 02|2f61 00 00 00"), "whole is an absolute path");
+    refused("single", &roots("01 01 02|2e2e 00 00 00 00 00 00"), "single name climbs out of the tree");
+    refused("no single", &roots("01 01 00 00 00 00 00 00 00"), "single name is empty");
+}
+
+#[test]
+fn directories_themselves() {
+    let roots = |top: &str| frame(2, &format!("00 08 {top} 00 00 00 00 00 00"));
+    decoded(&roots(&format!("01 6e 00 01|2e {SUB}"))).unwrap();
+    refused("a top that is none", &roots("00"), "directory itself is missing");
+    refused("a file as top", &roots(&format!("01 6e 00 01|2e {FILE}")), "name \".\" is . and no directory");
+    refused(
+        "another name",
+        &roots(&format!("01 6e 00 01|61 {SUB}")),
+        "name \"a\" is not . where a directory tells of itself",
+    );
+    refused("..", &roots(&format!("01 6e 00 02|2e2e {SUB}")), "is not . where a directory tells of itself");
+    refused("two", &roots(&format!("02 6e 00 01|2e {SUB} 6e 00 01|2e {SUB}")), "has the count 2, and 1 is the most");
+    refused("a bare nothing", &frame(2, "00 04"), "say of no directory that it is bare");
+}
+
+#[test]
+fn numbers_that_stand_for_nothing() {
+    refused("lane", &frame(12, "00 00 03"), "bad message Begin: lane has the unknown number 3");
+    refused("wanted lane", &frame(7, "00 00 00 00"), "lane is that of data that is not asked for");
+    refused("basis", &frame(7, "00 00 01 04"), "basis has the unknown number 4");
+    refused("class", &frame(18, "07 00"), "class has the unknown number 7");
+    refused("exit", &frame(20, "06 00 00"), "exit has the unknown number 6");
+    refused("success", &frame(20, "00 00 00"), "exit is that of success");
+    refused("role", &frame(20, "01 05 00"), "role has the unknown number 5");
+    refused("weight", &frame(17, "03 04 00"), "weight of a problem has the unknown number 4");
+    refused("event", &frame(17, "09"), "event has the unknown number 9");
+    refused("kind of an entry", &frame(17, "01 05"), "kind has the unknown number 5");
+    refused("update", &frame(17, "00 00 00 05"), "update has the unknown number 5");
+    refused("changes", &frame(17, "00 00 00 00 8010"), "changes have unknown bits (0x0800)");
+    refused("rule", &frame(1, "00 00 00 00 01 05"), "rule has the unknown number 5");
+    refused("sides", &frame(1, "00 00 00 00 01 00 00 04"), "sides has the unknown number 4");
+    refused("merge format", &frame(1, "00 00 00 00 01 02 00 04"), "merge format has the unknown number 4");
+    refused("directory", &frame(3, "01 03"), "directory has the unknown number 3");
+    refused("setup flags", &frame(1, "10"), "setup flags has unknown bits (0x10)");
+    refused("wants", &frame(1, "00 80"), "wants has unknown bits (0x80)");
+    refused("directory flags", &frame(4, "20"), "directory flags has unknown bits (0x20)");
+    refused("tally flags", &frame(21, "02"), "tally flags has unknown bits (0x02)");
+    refused("subdirectory", &dir(&format!("01 6e 00 01|61 {SUB} 04")), "subdirectories has unknown bits (0x04)");
+}
+
+#[test]
+fn numbers_of_a_file_or_a_place() {
+    refused("entry", &frame(9, "00 8080808010"), "entry is 4294967296, which 32 bits do not hold");
+    refused("not minimal", &frame(8, "8000"), "directory is a number that is longer than it need be");
+    refused("an empty range", &frame(14, "01 00 00"), "range is empty");
+    refused("a range beyond off_t", &frame(14, "01 ffffffffffffffff7f 01"), "range ends behind FILE_MAX_BYTES");
+    refused("a range that wraps", &frame(14, "01 ffffffffffffffffff01 02"), "range ends behind FILE_MAX_BYTES");
+    refused("a prefix beyond off_t", &frame(7, "00 00 01 02 80808080808080808001"), "prefix is 9223372036854775808");
+    refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, and 1099511627776 is the most");
+}
+
+#[test]
+fn frames() {
+    refused(
+        "unknown kind",
+        &frame(22, ""),
+        "unknown message of kind 22: only a version of the protocol after 1 can have it",
+    );
+    refused("kind 0", &frame(0, ""), "unknown message of kind 0");
+    refused("unknown kind, not complete", &[0xee], "unknown message of kind 238");
+    refused(
+        "length not minimal",
+        &[19, 0x80, 0x00],
+        "bad message Ping: its length is a number that is longer than it need be",
+    );
+    refused("length beyond 64 bits", &[&[4][..], &[0xff; 10]].concat(), "its length is a number of more than 64 bits");
+    refused(
+        "something behind a ping",
+        &frame(19, "00"),
+        "bad message Ping: frame has 1 bytes behind the end of the message",
+    );
+    refused(
+        "something behind a list",
+        &dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE} 00")),
+        "has 1 bytes behind the end",
+    );
+    refused(
+        "nothing in it",
+        &frame(1, ""),
+        "bad message Setup: setup flags is cut short: the frame ends before it does",
+    );
+}
+
+#[test]
+fn frames_that_are_too_long() {
+    for (kind, max) in [
+        (1, OPENING_MAX_BYTES),
+        (2, OPENING_MAX_BYTES),
+        (3, FRAME_MAX_BYTES),
+        (4, FRAME_MAX_BYTES),
+        (5, FRAME_MAX_BYTES),
+        (7, FRAME_MAX_BYTES),
+        (17, TELLING_MAX_BYTES),
+        (19, SHORT_MAX_BYTES),
+        (20, TELLING_MAX_BYTES),
+        (200, FRAME_MAX_BYTES),
+    ] {
+        let head = |len: usize| {
+            let mut head = vec![kind];
+            put_varint(&mut head, len as u64);
+            head
+        };
+        // Whoever reads finds out before it waits for a byte of the body.
+        assert!(peek(&head(max)).unwrap().is_some());
+        let error = peek(&head(max + 1)).unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("its length is {} bytes, and {max} is the most", max + 1)),
+            "{error}"
+        );
+        if kind != 200 {
+            assert!(Native::new(1).decode(&mut &head(max + 1)[..]).is_err());
+        }
+    }
+}
+
+#[test]
+fn pieces_that_do_not_fit() {
+    let list = |names: &[(&str, u32)]| {
+        let mut list = DirList::default();
+        names.iter().for_each(|(name, mode)| {
+            list.push(name.as_bytes(), &Stat { mode: *mode, ..Stat::default() });
+        });
+        list
+    };
+    const FILE: u32 = 0o100000;
+    let first = |names| Message::Dir(Box::new(Told { list: list(names), more: true, ..Told::default() }));
+    let more = |names, last| Message::More {
+        list: list(names),
+        subs: Vec::new(),
+        problems: Vec::new(),
+        notes: Vec::new(),
+        last,
+    };
+    let fails = |messages: Vec<Message>, words: &str| {
+        let mut joiner = Joiner::new();
+        let mut results: Vec<_> = messages.into_iter().map(|message| joiner.push(message)).collect();
+        let error = results.pop().expect("a message was pushed").unwrap_err();
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        assert_eq!(error.exit, Exit::Protocol);
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    fails(vec![more(&[("a", FILE)], true)], "bad message More: it continues no directory");
+    fails(vec![first(&[]), more(&[], true), more(&[], true)], "bad message More: it continues no directory");
+    fails(vec![first(&[]), first(&[])], "bad message Dir: it begins before \"\" is told to its end");
+    fails(vec![Message::Ping], "bad message Ping: it is no piece of a directory");
+    fails(vec![first(&[("b", FILE)]), more(&[("a", FILE)], true)], "More: it is not behind the entries before it");
+    fails(vec![first(&[("b", FILE)]), more(&[("b", FILE)], true)], "More: it is not behind the entries before it");
+    fails(
+        vec![first(&[("b", FILE)]), more(&[], false), more(&[("a", FILE)], true)],
+        "it is not behind the entries before it",
+    );
+    fails(vec![first(&[("b", FILE)]), more(&[("b", 0o040000)], true)], "More: name \"b\" is there twice");
+}
+
+#[test]
+fn nobody_says_what_nobody_accepts() {
+    let says = |message: Message| {
+        let mut out = b"before".to_vec();
+        let error = Native::new(1).encode(&message, &mut out).unwrap_err();
+        assert_eq!(out, b"before", "what was half written is gone");
+        assert_eq!(error.exit, Exit::Protocol);
+        error.to_string()
+    };
+    let dir = |change: &dyn Fn(&mut Told)| {
+        let mut told = Told::default();
+        change(&mut told);
+        says(Message::Dir(Box::new(told)))
+    };
+    let names = |names: &[&[u8]]| dir(&|told| names.iter().for_each(|name| told.list.push_name(name, false)));
+    assert!(names(&[b"b", b"a"]).contains("\"a\" is not in the order of a sorted list"));
+    assert!(names(&[b"a", b"a"]).contains("\"a\" is there twice"));
+    assert!(names(&[b"a/b"]).contains("holds a slash"));
+    assert!(names(&[b".."]).contains("is no name of an entry"));
+    assert!(names(&[&[b'a'; 256]]).contains("is longer than NAME_MAX_BYTES"));
+    assert!(dir(&|told| told.list.push_name(b"d", true)).contains("subdirectories are 0 for 1 directories"));
+    assert!(dir(&|told| told.subs = vec![ToldSub::default(); 2]).contains("subdirectories are 2 for 0 directories"));
+    assert!(dir(&|told| told.itself.push_name(b"x", true)).contains("is not . where a directory tells of itself"));
+    assert!(
+        dir(&|told| {
+            told.list.push(b"x", &Stat::default());
+        })
+        .contains("mode 0 is that of no kind of file")
+    );
+    assert!(dir(&|told| told.notes = vec![Vec::new(); LINES_MAX + 1]).contains("notes has the count 65537"));
+    let file = FileId { dir: 0, entry: 0 };
+    let whole = |len| Message::Whole { file, lane: Lane::Early, data: vec![0; len], digest: [0; 16] };
+    assert!(says(whole(WHOLE_MAX_BYTES + 1)).contains("data has 65537 bytes, not 0 to 65536"));
+    encoded(&whole(WHOLE_MAX_BYTES));
+    assert!(says(Message::Data { lane: Lane::Asked, data: Vec::new() }).contains("data has 0 bytes"));
+    encoded(&Message::Data { lane: Lane::Asked, data: vec![0; DATA_MAX_BYTES] });
+    let blocks = |len| Message::Want { file, lane: Lane::Asked, basis: Basis::Blocks(vec![0; len]) };
+    assert!(says(blocks(BASIS_MAX_BYTES + 1)).contains("blocks has"));
+    encoded(&blocks(BASIS_MAX_BYTES));
+    assert!(says(Message::Want { file, lane: Lane::Early, basis: Basis::None }).contains("not asked for"));
+    let setup = Setup { words: vec![vec![0; WORD_MAX_BYTES + 1]], ..golden::setup() };
+    assert!(says(Message::Setup(Box::new(setup))).contains("words is 262145 bytes long"));
+    assert!(says(Message::Digests(vec![Seen::Absent; DIGESTS_MAX + 1])).contains("directories has the count 65537"));
+    let wide = Seen::Dir { digest: None, children: vec![0; FRAME_MAX_BYTES / 4] };
+    assert!(says(Message::Digests(vec![wide])).contains("frame has"));
+}
+
+#[test]
+fn an_entry_that_does_not_fit_is_known_before_it_is_said() {
+    let with = |extra: Extra| {
+        let mut entry = Entry::of(&Stat { mode: 0o100644, ..Stat::default() });
+        entry.extra = Some(Box::new(extra));
+        unfit(&entry)
+    };
+    let target = |len| with(Extra { target: Some(vec![b't'; len].into()), ..Extra::default() });
+    assert_eq!(target(TARGET_MAX_BYTES), None);
+    assert_eq!(target(TARGET_MAX_BYTES + 1), Some("the value of the symlink is too long"));
+    let xattrs = |count: usize, len: usize| {
+        let xattr = |at: usize| (format!("user.{at:08}").into_bytes().into(), vec![0; len].into());
+        with(Extra { xattrs: Some(std::sync::Arc::new((0..count).map(xattr).collect())), ..Extra::default() })
+    };
+    assert_eq!(xattrs(3, XATTR_MAX_BYTES), None);
+    assert!(xattrs(1, XATTR_MAX_BYTES + 1).is_some());
+    assert!(xattrs(9, XATTR_MAX_BYTES).is_some());
+    assert!(xattrs(XATTRS_MAX + 1, 0).is_some());
+}
+
+#[test]
+fn long_lines_are_cut_and_not_refused() {
+    let long = vec![b'x'; LINE_MAX_BYTES + 1];
+    let fail = Message::Fail { exit: Exit::Stream, message: long, role: "sender" };
+    let Message::Fail { message, .. } = decoded(&encoded(&fail)).unwrap() else { panic!("it is one") };
+    assert_eq!(message.len(), LINE_MAX_BYTES);
+}
+
+#[test]
+fn a_message_of_another_version_says_which() {
+    let mut old = Native::new(0);
+    let words = "unexpected message Ping (kind 19): version 1 of the protocol brought it, and version 0 was agreed";
+    assert!(old.decode(&mut &frame(19, "")[..]).unwrap_err().to_string().contains(words));
+    assert!(old.encode(&Message::Ping, &mut Vec::new()).unwrap_err().to_string().contains(words));
+}
