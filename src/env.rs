@@ -60,6 +60,11 @@ impl Env {
         Ok(())
     }
 
+    /// Whether a signal asked the process to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Reads standard input to its end.
     pub fn read_stdin(&self) -> std::io::Result<Vec<u8>> {
         let mut text = Vec::new();

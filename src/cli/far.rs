@@ -198,18 +198,14 @@ mod tests {
         String::from_utf8(words.join(&b' ')).unwrap()
     }
 
-    fn paths(operands: &[Operand]) -> String {
-        text(&operands.iter().map(|operand| operand.as_bytes().to_vec()).collect::<Vec<_>>())
-    }
-
     #[test]
     fn a_push_and_a_pull_say_which_side_is_far() {
         let push = copy("-a a b u@host:c");
-        assert_eq!((paths(&push.sources), push.dest), ("a b".into(), Some(Operand::Local(b"c".to_vec()))));
+        assert_eq!((text(&push.sources), push.dest), ("a b".into(), Some(b"c".to_vec())));
         let far = push.far.unwrap();
         assert_eq!((far.user, far.host, far.server_sends), (Some(b"u".to_vec()), b"host".to_vec(), false));
         let pull = copy("-a host:a :b host: d");
-        assert_eq!((paths(&pull.sources), pull.dest), ("a b .".into(), Some(Operand::Local(b"d".to_vec()))));
+        assert_eq!((text(&pull.sources), pull.dest), ("a b .".into(), Some(b"d".to_vec())));
         assert!(pull.far.unwrap().server_sends);
         let list = copy("-r host:a");
         assert!(list.options.select.list_only && list.dest.is_none());

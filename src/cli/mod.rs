@@ -3,8 +3,6 @@
 //! `flags/` is the table of options, `parse` walks the words, `resolve` settles what they mean
 //! together, `doc/` writes the table out. Files that options name are the caller's to read.
 
-#![allow(dead_code, reason = "the route to another machine comes next")]
-
 pub mod args;
 pub mod doc;
 pub mod far;
@@ -18,11 +16,11 @@ pub mod value;
 
 pub use doc::{help_text, version_json, version_text};
 pub use far::Far;
-pub use operand::Operand;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
 use args::{Args, Tell};
+use operand::Operand;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
@@ -78,9 +76,9 @@ pub struct Copy {
     /// The settled options.
     pub options: Options,
     /// What is copied or listed; at least one. Paths of the other machine under `far` if that one sends.
-    pub sources: Vec<Operand>,
+    pub sources: Vec<Vec<u8>>,
     /// Where to; `None`: the sources are listed. A path of the other machine under `far` if that one receives.
-    pub dest: Option<Operand>,
+    pub dest: Option<Vec<u8>>,
     /// The other machine; `None`: all is here.
     pub far: Option<Far>,
 }
@@ -154,7 +152,6 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         let words = "sparsync: --files-from with a list on the receiving machine is not supported yet";
         return Ok(Request::Handover(Some(Error::new(crate::exit::Exit::Unsupported, words))));
     }
-    let (sources, dest) = (sources.into_iter().map(Operand::Local).collect(), dest.map(Operand::Local));
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }
 

@@ -950,7 +950,7 @@ mod tests {
         assert!(copy.options.select.list_only && copy.dest.is_none());
         assert_eq!(copy.options.select.recurse, Recurse::Dirs);
         let Request::Copy(copy) = is("--old-args s ''") else { panic!("--old-args allows it") };
-        assert_eq!(copy.dest, Some(Operand::Local(b".".to_vec())));
+        assert_eq!(copy.dest, Some(b".".to_vec()));
         assert!(matches!(is("--delete src"), Request::Copy(_)));
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::output::StopAt;
-use crate::options::{Options, Recurse};
+use crate::options::{FilesFrom, Options, Recurse};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
 use crate::role::source::listed_names;
@@ -20,26 +20,33 @@ use std::sync::Arc;
 /// Runs a copy or a listing between local paths.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
-    let options = wanted.options;
-    let sources: Vec<Vec<u8>> = wanted.sources.iter().map(|operand| operand.as_bytes().to_vec()).collect();
-    let dest = wanted.dest.map(|operand| operand.as_bytes().to_vec());
-    match prepare(env, &options) {
+    let cli::Copy { options, sources, dest, far: _ } = wanted;
+    // A signal while a list is read from standard input ends the process at once.
+    let prepared = prepare(env, &options).and_then(|prepared| {
+        let deaf = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
+        env.hear_signals().map_err(deaf).map(|()| prepared)
+    });
+    match prepared {
         Ok(prepared) => carry_out(env, &options, sources, dest, prepared, since),
         Err(error) => fail(env, &error),
     }
 }
 
-/// What was read and opened before the run.
-struct Prepared {
-    rules: crate::filter::Rules,
-    listed: Option<Vec<Vec<u8>>>,
-    log: Option<Box<dyn Write + Send>>,
+/// What was read and opened before a run.
+pub struct Prepared {
+    /// The rules of the command line.
+    pub rules: rules::Read,
+    /// What `--files-from` lists; `None` also where the far end reads it.
+    pub listed: Option<Vec<Vec<u8>>>,
+    /// The log file.
+    pub log: Option<Box<dyn Write + Send>>,
 }
 
-fn prepare(env: &Env, options: &Options) -> Result<Prepared, Error> {
+/// Reads and opens the files that options name.
+pub fn prepare(env: &Env, options: &Options) -> Result<Prepared, Error> {
     let listed = match &options.select.files_from {
+        None | Some(FilesFrom::Far(_)) => None,
         Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0)),
-        None => None,
     };
     let rules = rules::rules(env, options)?;
     let log: Option<Box<dyn Write + Send>> = match &options.output.log_file {
@@ -56,65 +63,66 @@ fn prepare(env: &Env, options: &Options) -> Result<Prepared, Error> {
             }
         },
     };
-    env.hear_signals().map_err(|error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")))?;
     Ok(Prepared { rules, listed, log })
 }
 
-fn carry_out(
+/// Makes the one who tells, of the process's streams. `sends`: this process is the sender, or both.
+pub fn reporter(
     env: &mut Env,
     options: &Options,
-    sources: Vec<Vec<u8>>,
-    dest: Option<Vec<u8>>,
-    prepared: Prepared,
-    since: Since,
-) -> Exit {
+    log: Option<Box<dyn Write + Send>>,
+    list_only: bool,
+    sends: bool,
+) -> TextReporter {
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
     let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));
     let facts = RunFacts {
         dry_run: options.dry_run,
-        list_only: dest.is_none() || options.select.list_only,
+        list_only,
         atimes: options.preserve.atimes,
         banner: banner(options),
         pid: std::process::id(),
         utf8_locale: utf8_locale(env),
         stdout_is_tty: env.stdout_is_tty,
-        log_as_sender: true,
+        log_as_sender: sends,
         keeps_owner: options.preserve.owner,
         keeps_group: options.preserve.group,
         digest_len_bytes: 16,
     };
-    let mut reporter =
-        TextReporter::new(&options.output, facts, stdout, stderr, prepared.log, Arc::new(clock::now_unix));
-    let stop_at_unix_secs = options.connect.stop.map(|stop| match stop {
+    TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix))
+}
+
+/// How many threads may work at once.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
+}
+
+/// When the run stops by itself, in seconds since 1970.
+pub fn stop_at_unix_secs(options: &Options) -> Option<i64> {
+    options.connect.stop.map(|stop| match stop {
         StopAt::AfterMinutes(minutes) => clock::now_unix().0.saturating_add_unsigned(minutes.saturating_mul(60)),
         StopAt::AtUnixSecs(at) => at,
-    });
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
-    let local = Local {
-        options,
-        sources,
-        dest: dest.filter(|_| !options.select.list_only),
-        listed: prepared.listed,
-        rules: prepared.rules,
-        cwd: &env.cwd,
-        umask: env.umask,
-        stop: &env.stop,
-        threads,
-        stop_at_unix_secs,
-    };
-    sys::share_memory_pools();
-    sys::lift_open_files();
-    let mut tally = Tally::default();
-    let ended = local.run(&mut reporter, &mut tally);
+    })
+}
+
+/// Tells how a run ended. `role` is the one that rsync would name if all went on to the end.
+pub fn close(
+    env: &Env,
+    mut reporter: TextReporter,
+    tally: &Tally,
+    since: Since,
+    ended: Result<(), Error>,
+    role: &'static str,
+) -> Exit {
     let exit = match ended {
         Ok(()) => {
-            reporter.summary(&tally, since.elapsed());
+            reporter.summary(tally, since.elapsed());
             let exit = tally.exit();
-            reporter.final_error(exit, "sender");
+            reporter.final_error(exit, role);
             exit
         }
         Err(error) => {
-            reporter.interrupted(&tally);
+            reporter.interrupted(tally);
             if !error.message.is_empty() {
                 reporter.error(&error.message);
             }
@@ -130,6 +138,36 @@ fn carry_out(
         reporter.flush();
     }
     exit
+}
+
+fn carry_out(
+    env: &mut Env,
+    options: &Options,
+    sources: Vec<Vec<u8>>,
+    dest: Option<Vec<u8>>,
+    prepared: Prepared,
+    since: Since,
+) -> Exit {
+    let Prepared { rules, listed, log } = prepared;
+    let list_only = dest.is_none() || options.select.list_only;
+    let mut reporter = reporter(env, options, log, list_only, true);
+    let local = Local {
+        options,
+        sources,
+        dest: dest.filter(|_| !options.select.list_only),
+        listed,
+        rules: rules.rules(options),
+        cwd: &env.cwd,
+        umask: env.umask,
+        stop: &env.stop,
+        threads: threads(),
+        stop_at_unix_secs: stop_at_unix_secs(options),
+    };
+    sys::share_memory_pools();
+    sys::lift_open_files();
+    let mut tally = Tally::default();
+    let ended = local.run(&mut reporter, &mut tally);
+    close(env, reporter, &tally, since, ended, "sender")
 }
 
 fn banner(options: &Options) -> Banner {

@@ -2,7 +2,9 @@
 
 mod copy;
 mod handover;
+mod remote;
 mod rules;
+mod serve;
 
 use crate::cli::{self, Call, Request};
 use crate::env::Env;
@@ -25,15 +27,16 @@ pub fn run(env: &mut Env) -> Exit {
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,
         popt: &popt,
-        native_shell: false,
+        native_shell: remote::is_native(env),
     };
     let ended = match cli::read(&call) {
+        Ok(Request::Copy(wanted)) if wanted.far.is_some() => return remote::run(env, *wanted),
         Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Serve(_)) => Err(Error::new(Exit::Unsupported, "sparsync: serving is not supported yet")),
+        Ok(Request::Serve(asked)) => return serve::run(env, asked),
         Ok(Request::Handover(error)) => handover::run(env).map_err(|none| error.unwrap_or(none)),
         Ok(Request::NoArgs { role }) => {
             let _ = env.stderr.write_all(cli::help_text().as_bytes());

@@ -26,17 +26,36 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
     text
 }
 
+/// The rules of a command line, read, and what of the process they depend on.
+pub struct Read {
+    /// In order, with what the files that they name hold.
+    pub parsed: Vec<Parsed>,
+    /// The text of `~/.cvsignore`.
+    pub cvs_home: Option<Vec<u8>>,
+    /// The value of `CVSIGNORE`.
+    pub cvs_env: Option<Vec<u8>>,
+}
+
+impl Read {
+    /// The rules in force.
+    pub fn rules(self, options: &Options) -> Rules {
+        let Read { parsed, cvs_home, cvs_env } = self;
+        let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
+        Rules::new(parsed, ChainOptions { delete_excluded, from0, cvs_home, cvs_env, ..ChainOptions::default() })
+    }
+}
+
 /// The rules of the command line with the files they name.
-pub fn rules(env: &Env, options: &Options) -> Result<Rules, Error> {
+pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     let from0 = options.select.from0;
-    let mut rules = Vec::new();
+    let mut parsed = Vec::new();
     for arg in &options.select.rules {
         match arg {
-            RuleArg::Filter(text) | RuleArg::Implied(text) => one(env, filter::parse_filter(text), from0, &mut rules)?,
-            RuleArg::Exclude(text) => one(env, filter::parse_exclude(text), from0, &mut rules)?,
-            RuleArg::Include(text) => one(env, filter::parse_include(text), from0, &mut rules)?,
-            RuleArg::ExcludeFrom(file) => list(env, file, false, from0, &mut rules)?,
-            RuleArg::IncludeFrom(file) => list(env, file, true, from0, &mut rules)?,
+            RuleArg::Filter(text) | RuleArg::Implied(text) => one(env, filter::parse_filter(text), from0, &mut parsed)?,
+            RuleArg::Exclude(text) => one(env, filter::parse_exclude(text), from0, &mut parsed)?,
+            RuleArg::Include(text) => one(env, filter::parse_include(text), from0, &mut parsed)?,
+            RuleArg::ExcludeFrom(file) => list(env, file, false, from0, &mut parsed)?,
+            RuleArg::IncludeFrom(file) => list(env, file, true, from0, &mut parsed)?,
         }
     }
     let cvs_home = env.var("HOME").and_then(|home| {
@@ -45,10 +64,9 @@ pub fn rules(env: &Env, options: &Options) -> Result<Rules, Error> {
     });
     let cvs_env = env.var("CVSIGNORE").map(OsStringExt::into_vec);
     if options.select.cvs_exclude {
-        rules.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
+        parsed.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
-    let delete_excluded = options.delete.excluded;
-    Ok(Rules::new(rules, ChainOptions { delete_excluded, from0, cvs_home, cvs_env, ..ChainOptions::default() }))
+    Ok(Read { parsed, cvs_home, cvs_env })
 }
 
 fn one(env: &Env, parsed: Result<Parsed, BadRule>, from0: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {

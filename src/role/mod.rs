@@ -9,3 +9,5 @@ pub mod generator;
 pub mod source;
 
 pub mod local;
+
+pub mod session;
