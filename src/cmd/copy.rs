@@ -11,6 +11,7 @@ use crate::options::{FilesFrom, Options, Recurse};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
 use crate::role::source::listed_names;
+use crate::role::terms::Terms;
 use crate::work::clock::{self, Since};
 use std::fs::File;
 use std::io::{self, Write};
@@ -151,18 +152,17 @@ fn carry_out(
     let Prepared { rules, listed, log } = prepared;
     let list_only = dest.is_none() || options.select.list_only;
     let mut reporter = reporter(env, options, log, list_only, true);
-    let local = Local {
+    let rules = rules.rules(options);
+    let terms = Terms {
         options,
-        sources,
-        dest: dest.filter(|_| !options.select.list_only),
-        listed,
-        rules: rules.rules(options),
+        rules: &rules,
         cwd: &env.cwd,
         umask: env.umask,
         stop: &env.stop,
         threads: threads(),
         stop_at_unix_secs: stop_at_unix_secs(options),
     };
+    let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();
     sys::lift_open_files();
     let mut tally = Tally::default();

@@ -4,6 +4,7 @@
 //! without the hashing, and the first difference ends it.
 
 use super::sys;
+use crate::digest::ContentHasher;
 use rustix::fd::BorrowedFd;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,27 @@ fn fill(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::Result<usize> {
         }
     }
     Ok(filled)
+}
+
+/// How much is read and digested at a time.
+const DIGEST_PIECE_BYTES: usize = 128 * 1024;
+
+/// The digest of so many bytes from a file's start.
+pub fn digest_of_beginning(file: BorrowedFd<'_>, len_bytes: u64) -> io::Result<[u8; 16]> {
+    let mut hasher = ContentHasher::new();
+    let mut piece = vec![0; DIGEST_PIECE_BYTES];
+    let mut at = 0;
+    while at < len_bytes {
+        let room = (len_bytes - at).min(piece.len() as u64) as usize;
+        match sys::pread(file, &mut piece[..room], at)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            got => {
+                hasher.update(&piece[..got]);
+                at += got as u64;
+            }
+        }
+    }
+    Ok(hasher.finish())
 }
 
 #[cfg(test)]

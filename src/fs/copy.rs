@@ -205,7 +205,7 @@ impl<'a> Copier<'a> {
 
 /// Writes the units that are not all zero; whether the whole piece was zeros. Over an old file
 /// (`fresh` is false) zeros are punched.
-fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bool) -> io::Result<bool> {
+pub fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bool) -> io::Result<bool> {
     let mut run_start: Option<usize> = None;
     let mut wrote = false;
     for start in (0..bytes.len()).step_by(SPARSE_UNIT) {

@@ -24,8 +24,10 @@ pub struct Wanted<'a> {
     pub acls: bool,
     /// What `--fake-super` keeps in extended attributes counts as real, at both ends.
     pub fake_super: bool,
-    /// Makes of a source entry what the destination shall have: `--chmod`, mapped ids.
+    /// Makes of a source entry what the source tells of it: `--chmod`.
     pub shape: &'a (dyn Fn(&mut Entry) + Sync),
+    /// Makes of what the source told what the destination shall have: mapped ids.
+    pub map: &'a (dyn Fn(&mut Entry) + Sync),
 }
 
 /// Why an entry could not be completed.
@@ -57,6 +59,18 @@ impl Wanted<'_> {
         self.complete(entry, stat, at, End::Source, full, path)?;
         (self.shape)(entry);
         Ok(())
+    }
+
+    /// Makes of an entry that the source told what the destination shall have.
+    pub fn adopt(&self, entry: &mut Entry) {
+        if let Some((_, dest)) = &self.xattrs
+            && let Some(extra) = &mut entry.extra
+            && let Some(told) = extra.xattrs.take()
+        {
+            let stored = dest.stored(&told);
+            extra.xattrs = (!stored.is_empty()).then(|| Arc::new(stored));
+        }
+        (self.map)(entry);
     }
 
     /// Completes an entry of the destination.
@@ -139,7 +153,7 @@ impl Wanted<'_> {
                 .map_err(|error| xattr::ReadError { attr: None, error })
                 .and_then(|names| xattr::read_listed(name, &names.unwrap_or_default(), policy))
                 .map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
-            let found = if end == End::Source { dest.stored(&source.told(found)) } else { found };
+            let found = if end == End::Source { source.told(found) } else { found };
             if !found.is_empty() {
                 entry.extra_mut().xattrs = Some(Arc::new(found));
             }

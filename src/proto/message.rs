@@ -25,6 +25,9 @@ pub struct Greeting {
     pub program: Vec<u8>,
 }
 
+/// The bit of [`Greeting::features`] of a process that may give files to any user: owners are compared and set.
+pub const ACTS_AS_SUPER: u64 = 1;
+
 /// What the server is asked for; the client says it once, behind its greeting.
 #[derive(Debug, Clone)]
 pub struct Setup {

@@ -85,6 +85,8 @@ pub struct TextReporter {
     in_line: bool,
     /// Whether `N files to consider` is still to come.
     owes_count: bool,
+    /// Bytes that went to a peer and came from it, if there was one.
+    traffic: Option<(u64, u64)>,
     /// Sent, received and total bytes, for the last line of the log if the run fails after all.
     totals: Option<[u64; 3]>,
     /// A line under construction.
@@ -139,6 +141,7 @@ impl TextReporter {
             charset: Charset::of(facts.utf8_locale, output.eight_bit),
             in_line: false,
             owes_count: false,
+            traffic: None,
             totals: None,
             line: Vec::new(),
             shown: Vec::new(),
@@ -224,7 +227,7 @@ impl TextReporter {
 
     /// Ends a run that went through: statistics and summary, as far as they are asked for.
     pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
-        let (sent, received) = (tally.sent_bytes(), tally.received_bytes());
+        let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
         self.totals = Some([sent, received, tally.total_bytes]);
         self.finish_progress();
         if self.output.debug.deltasum >= 1 {
@@ -235,7 +238,7 @@ impl TextReporter {
         if self.output.info.stats >= 2 {
             self.print(b"");
             let mut text = Vec::new();
-            put_statistics(&mut text, tally, self.output.human);
+            put_statistics(&mut text, tally, (sent, received), self.output.human);
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {
@@ -265,10 +268,16 @@ impl TextReporter {
         self.flush();
     }
 
+    /// Notes how many bytes went to a peer and came from it.
+    pub fn traffic(&mut self, sent: u64, received: u64) {
+        self.traffic = Some((sent, received));
+    }
+
     /// Notes what a run counted that ends before its summary: the log file names it. Call it before
     /// [`TextReporter::final_error`].
     pub fn interrupted(&mut self, tally: &Tally) {
-        self.totals = Some([tally.sent_bytes(), tally.received_bytes(), tally.total_bytes]);
+        let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
+        self.totals = Some([sent, received, tally.total_bytes]);
     }
 
     /// Says that and why the run failed, last of all. Nothing for success.
@@ -528,7 +537,7 @@ fn put_deletion(
 }
 
 /// The block of `--stats`, without the blank line before it.
-fn put_statistics(out: &mut Vec<u8>, tally: &Tally, human: u8) {
+fn put_statistics(out: &mut Vec<u8>, tally: &Tally, (sent, received): (u64, u64), human: u8) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
         // Counts take commas but never units.
@@ -565,8 +574,8 @@ fn put_statistics(out: &mut Vec<u8>, tally: &Tally, human: u8) {
         _ = writeln!(out, "File list generation time: {}", seconds(tally.list_generation_ms));
         _ = writeln!(out, "File list transfer time: {}", seconds(tally.list_transfer_ms));
     }
-    count(out, "Total bytes sent: ", tally.sent_bytes(), human, "");
-    count(out, "Total bytes received: ", tally.received_bytes(), human, "");
+    count(out, "Total bytes sent: ", sent, human, "");
+    count(out, "Total bytes received: ", received, human, "");
 }
 
 /// Stdout with our own buffer, so that it can be flushed at the moments that rsync chooses.

@@ -7,8 +7,9 @@ use super::apply::attrs::{self, Has, Subject};
 use super::apply::entry::{self, Job, Leader};
 use super::apply::late::{self, LastTouch};
 use super::apply::remove::{self, Removed, Remover};
-use super::apply::{Context, Outcome, Spot, file};
-use super::scan::{DirPlan, NONE, Scanner, Step, SubDir, Ticket, enter_dir};
+use super::apply::{Context, Outcome, Spot, content, file};
+use super::scan::dest::DestWalk;
+use super::scan::{DirPlan, Listed, NONE, Step, SubDir, There, Ticket, enter_dir};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
@@ -19,6 +20,7 @@ use crate::fs::sys::{self, Follow};
 use crate::options::When;
 use crate::path::RelPath;
 use crate::plan::{Action, Changes, InTheWay, Reason, chmod, keeps_time};
+use crate::proto::FileId;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::work::queue::Queue;
@@ -155,9 +157,33 @@ struct After {
     last: Arc<LastTouch>,
 }
 
+/// Makes the plans of directories, in the order in which they are taken.
+pub trait Plans: Sync {
+    /// The ticket of the root's plan.
+    fn root(&self) -> Ticket;
+    /// The plan of a directory of which the destination has what `there` says; `None`: nothing is to be done in it, but
+    /// perhaps below it, see [`Plans::stray`].
+    fn take(&self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error>;
+    /// The next directory below one without a plan in which something is to be done: the plan of its parent, which
+    /// names it alone; its own is taken as that of any directory in a plan.
+    fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
+    /// Leaves out the plans of a directory and of all below it.
+    fn skip(&self, path: &RelPath) -> Result<(), Error>;
+    /// How the destination is looked at.
+    fn walk(&self) -> &DestWalk<'_>;
+    /// The list as far as it is known: entries, bytes, and whether that is all. Without what no plan names: the root.
+    fn listed(&self) -> (u64, u64, bool);
+    /// Whether all plans are made at once and held.
+    fn is_unbounded(&self) -> bool;
+    /// Works in the background until [`Plans::close`].
+    fn work(&self);
+    /// Lets those go who work.
+    fn close(&self);
+}
+
 /// Goes through the plans in order.
 pub struct Generator<'a> {
-    scanner: &'a Scanner<'a>,
+    plans: &'a dyn Plans,
     context: &'a Context<'a>,
     queue: &'a Queue<Batch>,
     /// Called before a batch is handed over: waits where too much is told late.
@@ -188,7 +214,7 @@ pub struct Generator<'a> {
 impl<'a> Generator<'a> {
     /// A generator at the beginning. `late` is shared by the last touches.
     pub fn new(
-        scanner: &'a Scanner<'a>,
+        plans: &'a dyn Plans,
         context: &'a Context<'a>,
         queue: &'a Queue<Batch>,
         pace: &'a dyn Fn(u64),
@@ -197,7 +223,7 @@ impl<'a> Generator<'a> {
         late: Arc<late::LateNotes>,
     ) -> Generator<'a> {
         Generator {
-            scanner,
+            plans,
             context,
             queue,
             pace,
@@ -228,12 +254,12 @@ impl<'a> Generator<'a> {
     /// with what the destination's root is now. `opening`: told before the first entry.
     pub fn run(
         &mut self,
-        root: Ticket,
         mut top: Option<(Entry, Option<Entry>)>,
         whole_list_first: bool,
         missing: &[RelPath],
         opening: Vec<Event>,
     ) -> Result<(), Error> {
+        let root = self.plans.root();
         self.listed.0 += u64::from(top.is_some());
         if whole_list_first {
             self.hold_all(root)?;
@@ -243,20 +269,39 @@ impl<'a> Generator<'a> {
             self.delete_before(root, top.as_mut().and_then(|(_, there)| there.as_mut()))?;
         }
         self.delete_missing(missing);
-        let plan = self.take(root);
+        let there = if self.context.dest.is_some() { There::Present } else { There::Absent };
+        let plan = self.take(root, &RelPath::root(), &there)?;
+        let has_plan = plan.is_some();
         let last = self.prepare_root(top.as_ref());
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
-        let mut stack =
-            vec![self.enter(plan, spot, top.as_ref().map(|(source, there)| (source, there.as_ref())), None)?];
+        let plan = plan.unwrap_or_default();
+        let itself = top.as_ref().map(|(source, there)| (source, there.as_ref()));
+        let first = self.enter(plan, spot, itself, None)?;
+        let mut stack = vec![Frame { has_plan, ..first }];
         while let Some(frame) = stack.last_mut() {
-            let Some(sub) = frame.plan.subdirs.get(frame.next).copied() else {
-                stack.pop();
-                continue;
-            };
-            frame.next += 1;
             let (plan, spot) = (frame.plan.clone(), frame.spot.clone());
-            if let Some(frame) = self.directory(&plan, &spot, sub)? {
-                stack.push(frame);
+            if let Some(sub) = plan.subdirs.get(frame.next).copied() {
+                frame.next += 1;
+                match self.directory(&plan, &spot, sub)? {
+                    Some(frame) => stack.push(frame),
+                    None => {
+                        let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+                        self.plans.skip(&spot.path.join(name))?;
+                    }
+                }
+                continue;
+            }
+            let stray = if frame.has_plan { None } else { self.plans.stray(&spot.path)? };
+            match stray {
+                Some(plan) => {
+                    let dir = self.context.dest.and_then(|dest| dest.open_dir_to_search(&plan.path).ok());
+                    let last = LastTouch::none(Some(spot.last.clone()), self.late.clone());
+                    let spot = Arc::new(Spot::new(plan.path.clone(), dir, last));
+                    stack.push(self.enter(plan, spot, None, None)?);
+                }
+                None => {
+                    stack.pop();
+                }
             }
         }
         self.finish_links()?;
@@ -318,23 +363,32 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn take(&mut self, ticket: Ticket) -> DirPlan {
-        let mut plan = self.held.remove(&ticket).unwrap_or_else(|| self.scanner.take(ticket));
-        plan.take_up(self.scanner.walk());
-        plan
+    fn take(&mut self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
+        let mut plan = match self.held.remove(&ticket) {
+            Some(plan) => Some(plan),
+            None => self.plans.take(ticket, path, there)?,
+        };
+        if let Some(plan) = &mut plan {
+            plan.take_up(self.plans.walk());
+        }
+        Ok(plan)
     }
 
     /// Takes every plan before anything is done, for options that need the whole list.
     fn hold_all(&mut self, root: Ticket) -> Result<(), Error> {
-        let mut tickets = vec![root];
+        let there = if self.context.dest.is_some() { There::Present } else { There::Absent };
+        let mut tickets = vec![(root, RelPath::root(), there)];
         let mut order = Vec::new();
-        while let Some(ticket) = tickets.pop() {
+        while let Some((ticket, path, there)) = tickets.pop() {
             self.context.go_on()?;
-            let mut plan = self.scanner.take(ticket);
+            let Some(mut plan) = self.plans.take(ticket, &path, &there)? else { continue };
             if let Some(error) = plan.fatal.take() {
                 return Err(error);
             }
-            tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            for sub in plan.subdirs.iter().rev() {
+                let path = || plan.path.join(plan.source.name(&plan.source.entries[sub.step.source as usize]));
+                tickets.extend(sub.ticket.map(|ticket| (ticket, path(), plan.there(sub))));
+            }
             self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
             if self.context.policy.preserve.hard_links {
                 let inodes: Vec<_> = plan.steps.iter().filter_map(|step| self.link_group(&plan, step)).collect();
@@ -355,7 +409,7 @@ impl<'a> Generator<'a> {
             // Children come after their parents in the order, so that backwards each knows of its own.
             for ticket in order.into_iter().rev() {
                 let mut plan = self.held.remove(&ticket).expect("held above");
-                self.scanner.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare));
+                self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare));
                 self.held.insert(ticket, plan);
             }
         }
@@ -476,6 +530,7 @@ impl<'a> Generator<'a> {
         }
         self.head.extend(item);
         self.make_room(&mut plan, &spot);
+        self.decline(&plan);
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
         if self.context.options.delete.when == Some(When::After) {
@@ -489,7 +544,7 @@ impl<'a> Generator<'a> {
                 last: spot.last.clone(),
             });
         }
-        Ok(Frame { plan, spot, next: 0 })
+        Ok(Frame { plan, spot, next: 0, has_plan: true })
     }
 
     /// One more entry is looked at.
@@ -501,8 +556,8 @@ impl<'a> Generator<'a> {
 
     /// Tells how long the list has grown while it is still being made.
     fn tell_list(&mut self) {
-        if self.context.wants.progress && !self.scanner.is_unbounded() {
-            let (entries, bytes, complete) = self.scanner.listed();
+        if self.context.wants.progress && !self.plans.is_unbounded() {
+            let (entries, bytes, complete) = self.plans.listed();
             let (entries, bytes) = (entries + self.listed.0, bytes + self.listed.1);
             self.head.push(Event::Listed { entries, bytes, complete });
         }
@@ -511,16 +566,13 @@ impl<'a> Generator<'a> {
     /// The root's own attributes: told as `./`.
     fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
         let place = plan.places.first().and_then(Option::as_ref);
-        let decision = match place {
-            Some(place) => self.scanner.walk().decide_root(source, there, &place.dir),
-            None => crate::plan::decide(source, there, None, false, self.context.policy),
-        };
+        let decision = self.plans.walk().decide_root(source, there, place);
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.tally.created.add(Kind::Dir);
         }
         if self.context.wants.unchanged || (self.context.wants.items && !changes.is_none()) {
-            self.head.push(Event::Item(entry::item_of(&plan.source, source, b"", place, b"", update, changes)));
+            self.head.push(Event::Item(entry::item_of(plan, source, b"", b"", update, changes)));
         }
     }
 
@@ -582,9 +634,14 @@ impl<'a> Generator<'a> {
             self.head.extend(item);
             return Ok(None);
         };
-        let mut below = self.take(ticket);
+        let Some(mut below) = self.take(ticket, &path, &parent.there(&sub))? else {
+            self.head.extend(item);
+            let plan = Arc::new(DirPlan::of(Listed { path: path.clone(), ..Listed::default() }));
+            let spot = Arc::new(Spot::new(path, dir, last));
+            return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
+        };
         if below.dest_unseen && !is_new {
-            self.scanner.walk().look_again(&mut below, dir.as_ref());
+            self.plans.walk().look_again(&mut below, dir.as_ref());
         }
         let spot = Arc::new(Spot::new(path, dir, last));
         self.enter(below, spot, None, item).map(Some)
@@ -769,7 +826,7 @@ impl<'a> Generator<'a> {
             tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
             let deletes = plan.may_delete && !plan.extras.is_empty();
             if deletes {
-                plan.take_up(self.scanner.walk());
+                plan.take_up(self.plans.walk());
             }
             if plan.may_delete
                 && self.may_delete()
@@ -822,7 +879,7 @@ impl<'a> Generator<'a> {
     fn delete_after(&mut self, after: &After, chains: &mut HashMap<RelPath, Chain>) -> Result<(), Error> {
         let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&after.path)) else { return Ok(()) };
         let above = after.path.parent().and_then(|parent| chains.get(&parent));
-        let mut chain = above.unwrap_or(self.scanner.walk().receiver_chain).clone();
+        let mut chain = above.unwrap_or(self.plans.walk().receiver_chain).clone();
         if chain.has_per_dir() && (after.may_delete || !after.path.is_root()) {
             if !chains.is_empty() {
                 chain = chain.for_further_source();
@@ -833,7 +890,7 @@ impl<'a> Generator<'a> {
         if !after.may_delete || !self.may_delete() {
             return Ok(());
         }
-        let extras = self.scanner.walk().extras_now(&after.path, &after.source, &dir, &chain);
+        let extras = self.plans.walk().extras_now(&after.path, &after.source, &dir, &chain);
         for (name, is_dir) in extras.iter().rev() {
             let path = after.path.join(name);
             if self.remover.remove(&dir, &path, *is_dir, Some(&chain), &mut self.head) == Removed::Gone {
@@ -956,7 +1013,46 @@ impl<'a> Generator<'a> {
         if self.head.is_empty() { Ok(()) } else { self.flush(Vec::new()) }
     }
 
+    /// Asks a peer for what the work needs, in the order in which the appliers will take it.
+    fn ask_for(&self, work: &[Work]) -> Result<(), Error> {
+        let Some(wire) = self.context.wire.filter(|_| !self.context.is_dry()) else { return Ok(()) };
+        let ask = |job: Job<'_>| -> Result<(), Error> {
+            let comes_unasked = job.plan.teller.as_ref().is_none_or(|teller| teller.with_data);
+            match job.file_id().filter(|_| matches!(job.step.decision.action, Action::Transfer(_)) && !comes_unasked) {
+                Some(file) => wire.want(file, content::basis(self.context, &job)),
+                None => Ok(()),
+            }
+        };
+        for work in work {
+            match work {
+                Work::Steps(plan, range, spot) => {
+                    for step in &plan.steps[range.clone()] {
+                        ask(Job::new(plan, *step, spot))?;
+                    }
+                }
+                Work::Lead(member, _) => ask(member.job())?,
+                Work::Follow(..) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Declines what comes unasked of a told directory and is not needed.
+    fn decline(&self, plan: &DirPlan) {
+        let Some((wire, teller)) = self.context.wire.zip(plan.teller.as_ref()).filter(|(_, t)| t.with_data) else {
+            return;
+        };
+        let mut steps = plan.steps.iter().filter(|step| matches!(step.decision.action, Action::Transfer(_))).peekable();
+        for (at, entry) in plan.source.entries.iter().enumerate() {
+            let at = at as u32;
+            if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
+                wire.decline(FileId { dir: teller.id, entry: at });
+            }
+        }
+    }
+
     fn flush(&mut self, work: Vec<Work>) -> Result<(), Error> {
+        self.ask_for(&work)?;
         let batch = Batch {
             number: self.number,
             head: std::mem::take(&mut self.head),
@@ -993,4 +1089,6 @@ struct Frame {
     plan: Arc<DirPlan>,
     spot: Arc<Spot>,
     next: usize,
+    /// Otherwise nothing is to be done in it, but perhaps below it.
+    has_plan: bool,
 }

@@ -2,12 +2,26 @@
 
 pub mod scan;
 
+pub mod terms;
+
 pub mod apply;
 
 pub mod generator;
 
 pub mod source;
 
+pub mod destination;
+
+pub mod receiving;
+
 pub mod local;
+
+pub mod line;
+
+pub mod seen;
+
+pub mod sender;
+
+pub mod receiver;
 
 pub mod session;

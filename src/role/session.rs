@@ -1,14 +1,25 @@
 //! A copy between two machines: the near end and the far end of one conversation.
-#![allow(dead_code, reason = "the conversation comes next")]
 
+use super::line::{Ear, Line};
+use super::receiver::{self, Receiver, ReceiverEar};
+use super::receiving::Listener;
+use super::sender::{self, Sender, spawn};
+use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
+use crate::fs::sys;
 use crate::options::Options;
-use crate::proto::Setup;
-use crate::report::{Tally, TextReporter};
+use crate::proto::limits::FRAME_MAX_BYTES;
+use crate::proto::message::ACTS_AS_SUPER;
+use crate::proto::{Class, Dialect, Greeting, Message, Native, Setup, agree, decode_greeting, encode_greeting, peek};
+use crate::report::event::{Event, Update};
+use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
-use std::sync::atomic::AtomicBool;
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The near end: the process that the user started.
 pub struct Near<'a> {
@@ -38,29 +49,316 @@ pub struct Near<'a> {
 
 impl Near<'_> {
     /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run.
-    pub fn run(&self, link: Link, _reporter: &mut TextReporter, _tally: &mut Tally) -> Result<(), Error> {
-        drop(link);
-        Err(not_yet())
+    pub fn run(&self, link: Link, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
+        let terms = Terms {
+            options: self.options,
+            rules: &self.rules,
+            cwd: self.cwd,
+            umask: self.umask,
+            stop: self.stop,
+            threads: self.threads,
+            stop_at_unix_secs: self.stop_at_unix_secs,
+        };
+        let Link { mut reader, mut writer } = link;
+        let ours = greeting(self.options);
+        let mut flight = Vec::new();
+        encode_greeting(&ours, &mut flight);
+        Native::new(ours.newest).encode(&Message::Setup(Box::new(self.setup.clone())), &mut flight)?;
+        writer.write_all(&flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))?;
+        let (theirs, rest) = hear_greeting(&mut *reader)?;
+        let version = agree(&ours, &theirs)?;
+        let line = Arc::new(Line::new(Box::new(Native::new(version))));
+        line.count(flight.len() as u64, 0);
+        reporter.banner();
+        let talk = Talk { line: &line, version, rest };
+        let ended = self.take_role(talk, terms, Link { reader, writer }, (&ours, &theirs), reporter, tally);
+        let (sent, received) = line.traffic();
+        reporter.traffic(sent, received);
+        ended
+    }
+
+    fn take_role(
+        &self,
+        talk: Talk<'_>,
+        terms: Terms<'_>,
+        Link { reader, writer }: Link,
+        (ours, theirs): (&Greeting, &Greeting),
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let line = talk.line;
+        let wants = reporter.wants();
+        if self.setup.server_sends {
+            let heard = receiver::Heard::default();
+            let ear = ReceiverEar { heard: &heard, line };
+            let receiver = Receiver { terms, line, heard: &heard, key: ours.key, dest: self.dest.clone(), wants };
+            talk.hold(reader, writer, &ear, || receiver.run(reporter, tally))
+        } else {
+            let heard = sender::Heard::default();
+            let told = Told::default();
+            let ear = SenderEar { heard: &heard, told: &told };
+            let tell = |event: Event| {
+                told.push(event, 0);
+                Ok(())
+            };
+            let sender = Sender {
+                terms,
+                line,
+                heard: &heard,
+                key: ours.key,
+                receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+                wants,
+                tells_paths: true,
+                tell: &tell,
+            };
+            talk.hold(reader, writer, &ear, || {
+                std::thread::scope(|scope| {
+                    spawn(scope, "report", || told.report(reporter, line, self.stop))?;
+                    let ended = sender.run(&self.sources, self.listed.as_deref(), tally);
+                    told.end();
+                    ended
+                })
+            })
+        }
     }
 }
 
 /// Makes options and rules of what a client asks for, or refuses it.
-pub type Settle<'a> = dyn Fn(&Setup) -> Result<(Options, Rules), Error> + 'a;
+pub type Settle<'s> = dyn Fn(&Setup) -> Result<(Options, Rules), Error> + 's;
 
-/// The far end.
+/// The far end. `settle` makes options and rules of what the client asks for, or refuses it.
 pub fn serve(
     link: Link,
-    _cwd: &[u8],
-    _umask: u32,
-    _stop: &AtomicBool,
-    _threads: usize,
-    _operands: Vec<Vec<u8>>,
-    _settle: &Settle<'_>,
+    cwd: &[u8],
+    umask: u32,
+    stop: &AtomicBool,
+    threads: usize,
+    operands: Vec<Vec<u8>>,
+    settle: &Settle<'_>,
 ) -> Exit {
-    drop(link);
-    not_yet().exit
+    let Link { mut reader, mut writer } = link;
+    // What this end may do, it says before it knows what it is asked for.
+    let mut ours = Greeting::ours(sys::random());
+    if sys::ids().0 == 0 {
+        ours.features |= ACTS_AS_SUPER;
+    }
+    let mut flight = Vec::new();
+    encode_greeting(&ours, &mut flight);
+    if writer.write_all(&flight).and_then(|()| writer.flush()).is_err() {
+        return Exit::Stream;
+    }
+    let begun = hear_greeting(&mut *reader).and_then(|(theirs, rest)| {
+        let version = agree(&ours, &theirs)?;
+        let (setup, rest) = hear_setup(&mut *reader, rest, version)?;
+        Ok((theirs, version, setup, rest))
+    });
+    // Where there is no common tongue there is nothing to say an error in.
+    let Ok((theirs, version, setup, rest)) = begun else { return Exit::Protocol };
+    let line = Arc::new(Line::new(Box::new(Native::new(version))));
+    let talk = Talk { line: &line, version, rest };
+    let (options, rules) = match settle(&setup) {
+        Ok(settled) => settled,
+        Err(error) => {
+            let exit = error.exit;
+            let heard = sender::Heard::default();
+            let _ = talk.hold(reader, writer, &heard, || Err(error));
+            return exit;
+        }
+    };
+    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs: None };
+    let operands = if setup.operands.is_empty() { operands } else { setup.operands.clone() };
+    let mut tally = Tally::default();
+    let ended = if setup.server_sends {
+        let heard = sender::Heard::default();
+        let tell = |event: Event| line.say(&Message::Event(event));
+        let sender = Sender {
+            terms,
+            line: &line,
+            heard: &heard,
+            key: theirs.key,
+            receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+            wants: setup.wants,
+            tells_paths: true,
+            tell: &tell,
+        };
+        talk.hold(reader, writer, &heard, || sender.run(&operands, setup.listed.as_deref(), &mut tally))
+    } else {
+        let heard = receiver::Heard::default();
+        let ear = ReceiverEar { heard: &heard, line: &line };
+        let dest = operands.into_iter().next_back();
+        let receiver = Receiver { terms, line: &line, heard: &heard, key: theirs.key, dest, wants: setup.wants };
+        let mut listener = Afar { line: &line, is_lost: false };
+        talk.hold(reader, writer, &ear, || receiver.run(&mut listener, &mut tally))
+    };
+    ended.map_or_else(|error| error.exit, |()| tally.exit())
 }
 
-fn not_yet() -> Error {
-    Error::new(Exit::Unsupported, "sparsync: a copy between two machines is not supported yet")
+fn greeting(options: &Options) -> Greeting {
+    let mut ours = Greeting::ours(sys::random());
+    if options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super {
+        ours.features |= ACTS_AS_SUPER;
+    }
+    ours
+}
+
+fn lost(what: &str, error: &std::io::Error) -> Error {
+    Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
+}
+
+/// Makes something of the bytes that there are, and says how many it took; `None`: there are not enough.
+type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
+
+/// Reads on until there is enough for `take`; returns what it made, and what was read beyond.
+fn hear<T>(reader: &mut dyn Read, mut heard: Vec<u8>, take: &mut Take<'_, T>) -> Result<(T, Vec<u8>), Error> {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        if let Some((found, len)) = take(&heard)? {
+            return Ok((found, heard.split_off(len)));
+        }
+        if heard.len() > 2 * FRAME_MAX_BYTES {
+            return Err(Error::new(Exit::Protocol, "sparsync: the peer begins with too much"));
+        }
+        match reader.read(&mut piece) {
+            Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
+            Ok(got) => heard.extend_from_slice(&piece[..got]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(lost("reading", &error)),
+        }
+    }
+}
+
+fn hear_greeting(reader: &mut dyn Read) -> Result<(Greeting, Vec<u8>), Error> {
+    hear(reader, Vec::new(), &mut decode_greeting)
+}
+
+fn hear_setup(reader: &mut dyn Read, rest: Vec<u8>, version: u16) -> Result<(Setup, Vec<u8>), Error> {
+    let mut dialect = Native::new(version);
+    hear(reader, rest, &mut |bytes| {
+        if peek(bytes)?.is_none() {
+            return Ok(None);
+        }
+        let mut input = bytes;
+        match dialect.decode(&mut input)? {
+            Some(Message::Setup(setup)) => Ok(Some((*setup, bytes.len() - input.len()))),
+            Some(_) => Err(Error::new(Exit::Protocol, "sparsync: the client does not say what it wants")),
+            None => Ok(None),
+        }
+    })
+}
+
+/// A conversation that has begun.
+struct Talk<'a> {
+    line: &'a Arc<Line>,
+    version: u16,
+    rest: Vec<u8>,
+}
+
+impl Talk<'_> {
+    /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
+    fn hold(
+        self,
+        reader: Box<dyn Read + Send>,
+        writer: Box<dyn std::io::Write + Send>,
+        ear: &dyn Ear,
+        role: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Talk { line, version, rest } = self;
+        std::thread::scope(|scope| {
+            spawn(scope, "write", || line.write(writer, None))?;
+            spawn(scope, "read", || line.read(reader, rest, Box::new(Native::new(version)), ear))?;
+            let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
+            let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
+            if let Err(error) = &ended {
+                // The peer need not hear of what it said itself; then the line is shut and this does nothing.
+                let fail = Message::Fail { exit: error.exit, message: error.message.clone(), role: error.role };
+                let _ = line.say(&fail);
+            }
+            line.end();
+            ended
+        })
+    }
+}
+
+/// What happens at the server is told to the client.
+struct Afar<'a> {
+    line: &'a Line,
+    is_lost: bool,
+}
+
+impl Listener for Afar<'_> {
+    fn tell(&mut self, event: &Event) {
+        self.is_lost |= self.line.say(&Message::Event(event.clone())).is_err();
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.is_lost
+    }
+}
+
+/// What is to be reported at the client while it sends.
+#[derive(Default)]
+struct Told {
+    state: Mutex<(VecDeque<(Event, u64)>, bool)>,
+    changed: Condvar,
+}
+
+impl Told {
+    fn push(&self, event: Event, cost: u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0.push_back((event, cost));
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.changed.notify_all();
+    }
+
+    /// Reports what comes until the end.
+    fn report(&self, reporter: &mut TextReporter, line: &Line, stop: &AtomicBool) {
+        loop {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = loop {
+                match (state.0.pop_front(), state.1) {
+                    (Some(next), _) => break next,
+                    (None, true) => return,
+                    (None, false) => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(state);
+            let (mut event, cost) = next;
+            if let Event::Item(item) = &mut event
+                && item.update == Update::Received
+            {
+                // What the server received we sent.
+                item.update = Update::Sent;
+            }
+            Reporter::tell(reporter, &event);
+            line.consumed(Class::Events, cost);
+            if reporter.lines_are_lost() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The ear of a client that sends: what the receiver tells is to be reported.
+struct SenderEar<'a> {
+    heard: &'a sender::Heard,
+    told: &'a Told,
+}
+
+impl Ear for SenderEar<'_> {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        match message {
+            Message::Event(event) => {
+                self.told.push(event, cost);
+                Ok(())
+            }
+            message => self.heard.hear(message, cost),
+        }
+    }
+
+    fn silence(&self, error: Error) {
+        self.heard.silence(error);
+    }
 }

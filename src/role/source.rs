@@ -3,12 +3,14 @@
 //! Arguments name entries of one tree: the transfer. Those that end in a slash give the content of a
 //! directory, others an entry; under `-R` the whole path counts from its beginning or from `/./`.
 
-use super::scan::{Base, Content, Listing, Named, Node, Origin, Task, There};
+use super::scan::{Base, Content, Listing, Named, Node, Origin, SourceTask};
+use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Chain, Rules, Side, Verdict};
-use crate::flist::Kind;
+use crate::filter::{Rules, Side, Verdict};
 use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::options::select::MissingArgs;
@@ -45,7 +47,7 @@ pub struct Gathered {
 
 impl Gathered {
     /// The task of the root.
-    pub fn task(&self, there: There, receiver_chain: Chain, renamed: Option<&[u8]>) -> Task {
+    pub fn task(&self, renamed: Option<&[u8]>) -> SourceTask {
         let origins = self
             .node
             .origins
@@ -62,11 +64,21 @@ impl Gathered {
                 chain: base.chain.clone(),
             })
             .collect();
-        Task { path: RelPath::root(), origins, node: Some(self.node.clone()), there, receiver_chain }
+        SourceTask { path: RelPath::root(), origins, node: Some(self.node.clone()) }
     }
 }
 
 impl Gathered {
+    /// The entry of the directory whose content is the transfer's root, as the source tells it.
+    pub fn top_entry(&self, wanted: &Wanted<'_>) -> Option<Entry> {
+        let (stat, base) = self.top.as_ref()?;
+        let mut list = DirList::default();
+        let entry = list.push(b".", stat);
+        let full = || base.root.path.clone();
+        let _ = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
+        list.entries.pop()
+    }
+
     /// Whether a directory lies in one that is copied as a whole.
     pub fn reaches(&self, dest: &Dir) -> bool {
         let Ok(dest) = sys::path_of(dest.fd()) else { return false };
@@ -80,6 +92,27 @@ impl Gathered {
             dest.strip_prefix(trim_slashes(&above)).is_some_and(|rest| rest.starts_with(b"/") && rest.len() > 1)
         })
     }
+}
+
+/// Whether a directory of the source has no entry that takes part.
+pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
+    use std::os::fd::AsFd;
+    if terms.options.select.recurse != Recurse::Full {
+        return !dir.ends_with(b"/");
+    }
+    let Ok(fd) = sys::open_dir_path(dir) else { return true };
+    if terms.options.select.open_noatime {
+        let _ = sys::spare_atime(fd.as_fd());
+    }
+    let (root, inside): (&[u8], &[u8]) =
+        if dir.ends_with(b"/") { (dir, b"") } else { (path::split_parent(dir).0, path::file_name(dir)) };
+    let chain = terms.rules.chain(Side::Sender, &absolute(terms.cwd, root));
+    let mut any = false;
+    let listed = sys::list(fd.as_fd(), |entry| {
+        let name = path::join(inside, entry.name);
+        any |= chain.verdict(Side::Sender, &name, entry.is_dir.unwrap_or(false)) == Verdict::Include;
+    });
+    listed.is_ok() && !any
 }
 
 /// Gathers arguments.
@@ -135,7 +168,8 @@ impl Builder {
 
 impl<'a> Gatherer<'a> {
     /// With nothing gathered yet. `cwd` is absolute.
-    pub fn new(select: &'a Select, cwd: &'a [u8], rules: &'a Rules) -> Gatherer<'a> {
+    pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
+        let (select, cwd, rules) = (&terms.options.select, terms.cwd, terms.rules);
         let out = Gathered {
             node: Arc::new(Node::default()),
             top: None,
@@ -151,12 +185,25 @@ impl<'a> Gatherer<'a> {
     }
 
     /// One argument of the command line.
-    pub fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
+    fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
         if self.select.relative { self.relative(arg) } else { self.plain(arg) }
     }
 
+    /// Gathers all arguments, or what `--files-from` lists below the only one.
+    pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered, Error> {
+        match listed {
+            Some(names) => self.listed(&arguments[0], names)?,
+            None => {
+                for argument in arguments {
+                    self.argument(argument)?;
+                }
+            }
+        }
+        Ok(self.finish())
+    }
+
     /// Names that `--files-from` lists, relative to `base_arg`.
-    pub fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
+    fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
         let shown = trim_slashes(base_arg).to_vec();
         let base = self.base(base_arg, &shown)?;
         for name in names {
@@ -186,7 +233,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Ends the gathering.
-    pub fn finish(mut self) -> Gathered {
+    fn finish(mut self) -> Gathered {
         if self.entries != 1 {
             self.out.single = None;
         }

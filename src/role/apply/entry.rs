@@ -2,15 +2,16 @@
 
 use super::attrs::{self, Has, Subject};
 use super::{Context, Outcome, Spot, file, late, remove};
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::{AltKind, CheckMode};
 use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, InTheWay, Reason};
+use crate::proto::FileId;
 use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use crate::role::scan::alternate::Hit;
-use crate::role::scan::{DirPlan, NONE, Place, Step};
+use crate::role::scan::{DirPlan, NONE, Original, Place, Step};
 use crate::work::gate::Gate;
 use std::io;
 use std::sync::Arc;
@@ -68,7 +69,17 @@ impl<'a> Job<'a> {
 
     /// Where its source lies.
     pub fn place(&self) -> Option<&'a Place> {
-        self.plan.places.get(self.source().origin as usize)?.as_ref()
+        self.plan.place_of(self.source())
+    }
+
+    /// The same for a comparison of contents.
+    pub fn original(&self) -> Original<'a> {
+        Original { entry: self.source(), place: self.place(), name: self.source_name() }
+    }
+
+    /// Its number at the peer who has the source; `None`: the source is here.
+    pub fn file_id(&self) -> Option<FileId> {
+        self.plan.teller.as_ref().map(|teller| FileId { dir: teller.id, entry: self.step.source })
     }
 
     /// Its name at the source, which a single renamed argument does not share.
@@ -83,16 +94,15 @@ impl<'a> Job<'a> {
 
     /// What is told of it.
     pub fn item(&self, update: Update, changes: Changes) -> Box<Item> {
-        item_of(&self.plan.source, self.source(), self.told_path(), self.place(), self.source_name(), update, changes)
+        item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes)
     }
 }
 
 /// What is told of an entry.
 pub fn item_of(
-    _list: &DirList,
+    plan: &DirPlan,
     source: &Entry,
     path: &[u8],
-    place: Option<&Place>,
     source_name: &[u8],
     update: Update,
     changes: Changes,
@@ -100,7 +110,7 @@ pub fn item_of(
     let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
-        sender_path: place.map(|place| place.shown(source_name)).unwrap_or_default(),
+        sender_path: plan.shown(source, source_name),
         kind: source.kind(),
         update,
         changes,
@@ -177,9 +187,9 @@ fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcom
 /// How an entry that exists differs, in rsync's words.
 fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
     let compare = |there: &Entry| {
-        let (place, dir) = (job.place()?, job.spot.dir.as_ref()?);
+        let dir = job.spot.dir.as_ref()?;
         (there.len_bytes == job.source().len_bytes)
-            .then(|| (context.compare)((&place.dir, job.source_name()), (dir, job.name())).unwrap_or(false))
+            .then(|| (context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
     };
     let Some(there) = job.dest() else { return "type change" };
     let mut action = plan::fate(job.source(), Some(there), None, context.policy).action;

@@ -1,6 +1,7 @@
 //! Brings the content of a file under its final name.
 
 use super::attrs::{self, Has, Subject};
+use super::content::{Content, Poured, Spilt, Vessel, basis_file, pour};
 use super::entry::{Job, link_over};
 use super::late::{self, DelayedFile};
 use super::{Context, Outcome, remove};
@@ -16,6 +17,7 @@ use crate::fs::write::Pending;
 use crate::options::{Append, RemoveSource};
 use crate::path::RelPath;
 use crate::plan::{Action, Changes, chmod};
+use crate::proto::FileId;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::role::scan::Place;
 use std::io;
@@ -77,24 +79,9 @@ pub fn transfer(
         }
         return false;
     }
-    let Some(place) = job.place() else { return false };
-    let noatime = context.options.select.open_noatime;
-    let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
-    let from = match sys::open_read(place.dir.fd(), job.source_name(), follow, noatime) {
-        Ok(fd) => fd,
-        Err(error) => {
-            let full = place.full(job.source_name());
-            out.events.push(Event::Problem(if error.kind() == io::ErrorKind::NotFound {
-                Problem::said([b"file has vanished: \"", full.as_slice(), b"\""].concat(), Weight::Vanished)
-            } else {
-                let mut line = b"rsync: [sender] send_files failed to open \"".to_vec();
-                line.extend_from_slice(&full);
-                line.extend_from_slice(b"\": ");
-                line.extend_from_slice(&crate::report::event::errno_words(&error));
-                Problem::said(line, Weight::Failed)
-            }));
-            return false;
-        }
+    let mut content = match open_content(context, job) {
+        Ok(content) => content,
+        Err(failure) => return failed(failure, out),
     };
     if context.wants.items && !context.wants.after_transfer {
         out.events.push(Event::Item(item.clone()));
@@ -105,10 +92,11 @@ pub fn transfer(
     if let Some(live) = out.live.filter(|_| item.len_bytes >= LIVE_BYTES) {
         live(&mut out.events);
     }
-    match place_content(context, hands, job, from.as_fd(), out) {
-        Ok(bytes) => {
+    match place_content(context, hands, job, &mut content, out) {
+        Ok(poured) => {
             let len_bytes = job.source().len_bytes;
-            out.tally.transfer(job.source().len_bytes, bytes);
+            out.tally.transfer(job.source().len_bytes, poured.literal_bytes);
+            out.tally.matched_bytes += poured.matched_bytes;
             if changes.has(Changes::NEW) {
                 out.tally.created.add(Kind::File);
             }
@@ -116,19 +104,53 @@ pub fn transfer(
                 out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
             }
             if context.wants.items && context.wants.after_transfer {
-                item.moved_bytes = moved_bytes(bytes);
+                item.moved_bytes = moved_bytes(poured.literal_bytes);
                 if context.wants.digest {
-                    item.digest = digest_of(from.as_fd());
+                    item.digest = digest_of(&content, job);
                 }
                 out.events.push(Event::Item(item));
             }
-            return true;
+            true
         }
-        Err(Failure::Told(event)) => out.events.push(event),
-        Err(Failure::Stopped) => {}
-        Err(Failure::Fatal(error)) => out.fatal = Some(error),
+        Err(failure) => failed(failure, out),
+    }
+}
+
+/// Tells of a failure; the destination does not have the file.
+fn failed(failure: Failure, out: &mut Outcome<'_>) -> bool {
+    match failure {
+        Failure::Told(event) => out.events.push(event),
+        Failure::Stopped => {}
+        Failure::Fatal(error) => out.fatal = Some(error),
     }
     false
+}
+
+/// Opens what shall be copied, here or at a peer.
+fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>, Failure> {
+    if let (Some(wire), Some(file)) = (context.wire, job.file_id()) {
+        let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
+        let incoming = wire.open(file, comes_unasked).map_err(Failure::Fatal)?;
+        return Ok(Content::Stream { wire, file, incoming });
+    }
+    let Some(place) = job.place() else { return Err(Failure::Stopped) };
+    let noatime = context.options.select.open_noatime;
+    let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
+    sys::open_read(place.dir.fd(), job.source_name(), follow, noatime)
+        .map(Content::File)
+        .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
+}
+
+/// The source's file cannot be opened.
+pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
+    if error.kind() == io::ErrorKind::NotFound {
+        return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
+    }
+    let mut line = b"rsync: [sender] send_files failed to open \"".to_vec();
+    line.extend_from_slice(full);
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Problem::said(line, Weight::Failed)
 }
 
 /// What rsync's sender would have sent for a file of so many literal bytes: a header of 20 bytes, the
@@ -138,29 +160,69 @@ fn moved_bytes(literal_bytes: u64) -> u64 {
 }
 
 /// The digest that `%C` shows; `None` if the file cannot be read again.
-fn digest_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
+fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+    let placed;
+    let file = match content {
+        Content::File(fd) => fd.as_fd(),
+        Content::Stream { .. } => {
+            placed = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false).ok()?;
+            placed.as_fd()
+        }
+    };
     sys::seek_to(file, 0).ok()?;
     crate::digest::shown(|piece| sys::read(file, piece)).ok().map(|digest| digest.to_vec())
 }
 
 /// An entry of the source that `--remove-source-files` removes once it arrived.
-pub struct Leaving {
-    place: Place,
-    name: Vec<u8>,
-    path: RelPath,
-    kind: Kind,
-    was: (u64, Time),
-    is_parked: bool,
+pub enum Leaving {
+    /// It lies on this machine.
+    Here(Original),
+    /// A peer has it and is told.
+    There(FileId),
 }
 
 impl Leaving {
     /// The same without its descriptor, for what must wait in numbers.
     fn parked(self) -> Leaving {
-        Leaving { place: self.place.parked(), is_parked: true, ..self }
+        match self {
+            Leaving::Here(entry) => Leaving::Here(Original { place: entry.place.parked(), is_parked: true, ..entry }),
+            Leaving::There(file) => Leaving::There(file),
+        }
     }
 
-    /// Removes it, if it is still what arrived, and not itself what is at the destination (`arrived`).
-    pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), events: &mut Vec<Event>) {
+    /// Removes it, or has it removed. `arrived`: what is at the destination.
+    pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
+        match (self, context.wire) {
+            (Leaving::Here(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
+            (Leaving::There(file), Some(wire)) => {
+                // A lost connection is met by whoever uses it next.
+                let _ = wire.placed(*file);
+            }
+            (Leaving::There(_), None) => unreachable!("what a peer has came over a wire"),
+        }
+    }
+}
+
+/// An entry of the source on this machine, as it was when it was listed.
+pub struct Original {
+    /// Its directory.
+    pub place: Place,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// What it is.
+    pub kind: Kind,
+    /// Its length and time.
+    pub was: (u64, Time),
+    /// Its directory is to be opened anew.
+    pub is_parked: bool,
+}
+
+impl Original {
+    /// Removes it, if it is still what arrived, and not itself what is at the destination (`arrived`). `tells`: the level
+    /// of `--info=remove`.
+    pub fn go(&self, tells: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
         let skipped = |why: &str, path: &[u8]| {
             let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
             Event::Problem(Problem::said(line, Weight::Failed))
@@ -180,15 +242,15 @@ impl Leaving {
                 return events.push(skipped("for changed file: ", &self.place.full(&self.name)));
             }
             Ok(now) => {
-                let there = sys::stat(arrived.0.fd(), arrived.1, false);
-                if there.is_ok_and(|there| (there.dev, there.ino) == (now.dev, now.ino)) {
+                let there = arrived.and_then(|(dir, name)| sys::stat(dir.fd(), name, false).ok());
+                if there.is_some_and(|there| (there.dev, there.ino) == (now.dev, now.ino)) {
                     return events.push(skipped("of destination file: ", self.path.as_bytes()));
                 }
             }
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
         match sys::unlink(place.dir.fd(), &self.name) {
-            Ok(()) if context.options.output.info.remove >= 1 => {
+            Ok(()) if tells >= 1 => {
                 events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
             }
             Ok(()) => {}
@@ -208,15 +270,21 @@ fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
         (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
         (RemoveSource::Sent, Action::Link | Action::Copy(_) | Action::Elsewhere) => false,
     };
-    let place = job.place().filter(|_| asked && !context.is_dry())?;
-    Some(Leaving {
+    if !asked || context.is_dry() {
+        return None;
+    }
+    if let Some(file) = job.file_id() {
+        return Some(Leaving::There(file));
+    }
+    let place = job.place()?;
+    Some(Leaving::Here(Original {
         is_parked: false,
         place: place.clone(),
         name: job.source_name().to_vec(),
         path: job.path.clone(),
         kind: source.kind(),
         was: (source.len_bytes, source.mtime),
-    })
+    }))
 }
 
 /// Removes the source of an entry that arrived, if the options say so and it has its name already.
@@ -240,7 +308,8 @@ pub fn copy_from(
 ) -> Option<bool> {
     if !context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
-        let placed = quietly(out, |out| place_content(context, hands, job, from.as_fd(), out));
+        let mut content = Content::File(from);
+        let placed = quietly(out, |out| place_content(context, hands, job, &mut content, out));
         match placed {
             Ok(_) => {}
             Err(Failure::Told(event)) => {
@@ -273,13 +342,13 @@ fn place_content(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,
-    from: BorrowedFd<'_>,
+    content: &mut Content<'_>,
     out: &mut Outcome<'_>,
-) -> Result<u64, Failure> {
+) -> Result<Poured, Failure> {
     let Some(dir) = &job.spot.dir else { return Err(Failure::Stopped) };
     let place = &context.options.place;
     if place.inplace && job.dest().is_some() {
-        return overwrite(context, hands, job, dir, from, out);
+        return overwrite(context, hands, job, dir, content, out);
     }
     let mode = wanted_mode(context, job);
     if let Some(temp_dir) = place.temp_dir.as_ref().filter(|dir| climbs(dir)) {
@@ -299,8 +368,19 @@ fn place_content(
     if place.preallocate && job.source().len_bytes > 0 {
         let _ = sys::allocate(pending.fd(), job.source().len_bytes);
     }
-    let copied = copy_content(context, hands, job, from, pending.fd(), true, out);
-    let bytes = match copied {
+    let basis = match content {
+        Content::Stream { .. } => basis_file(context, job, dir),
+        Content::File(_) => None,
+    };
+    let vessel = Vessel {
+        to: pending.fd(),
+        start_bytes: 0,
+        basis: basis.as_ref().map(|(fd, _)| fd.as_fd()),
+        in_place: false,
+        sparse: place.sparse,
+        fresh: true,
+    };
+    let bytes = match fill(context, hands, job, content, vessel, out) {
         Ok(bytes) => bytes,
         Err(failure) => {
             keep_partial(context, job, dir, pending);
@@ -412,7 +492,7 @@ pub(super) fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     open_partial(dir, name)
 }
 
-fn open_partial(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+pub(super) fn open_partial(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     let follow = if name.starts_with(b"/") { Follow::Anywhere } else { Follow::Never };
     Ok(Dir::new(sys::open_dir(dir.fd(), name, follow)?))
 }
@@ -460,9 +540,9 @@ fn overwrite(
     hands: &mut Hands,
     job: &Job<'_>,
     dir: &Dir,
-    from: BorrowedFd<'_>,
+    content: &mut Content<'_>,
     out: &mut Outcome<'_>,
-) -> Result<u64, Failure> {
+) -> Result<Poured, Failure> {
     let there = job.dest().expect("asked before");
     let full = || context.full(job.path.as_bytes());
     if context.options.place.backup.is_some() {
@@ -474,7 +554,13 @@ fn overwrite(
     let mut start = 0;
     if let Some(append) = context.options.place.append {
         start = there.len_bytes;
-        if append == Append::Verify && !same_bytes(from, to.as_fd(), start, context.stop).unwrap_or(false) {
+        let begins_otherwise = match content {
+            Content::File(from) => {
+                append == Append::Verify && !same_bytes(from.as_fd(), to.as_fd(), start, context.stop).unwrap_or(false)
+            }
+            Content::Stream { incoming, .. } => incoming.begins_otherwise().map_err(Failure::Fatal)?,
+        };
+        if begins_otherwise {
             if context.stopped() {
                 return Err(Failure::Stopped);
             }
@@ -482,24 +568,31 @@ fn overwrite(
                 [b"WARNING: ", job.path.as_bytes(), b" failed verification -- update retained (will try again)."]
                     .concat();
             out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
-            if context.wants.items {
-                // The first attempt would have left it with the time of now.
-                let changes = attrs::left_as_new(context, job.source());
-                let mut item = job.item(Update::Received, changes);
-                item.transfer = true;
-                let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                again.push((job.path.clone(), Event::Item(item)));
-            }
+            tell_again(context, job);
             start = 0;
+            if let Content::Stream { wire, file, incoming } = content {
+                *incoming = wire.again(*file).map_err(Failure::Fatal)?;
+            }
         }
     }
-    let moved = sys::seek_to(from, start).and_then(|()| sys::seek_to(to.as_fd(), start));
-    moved.map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "lseek", &full(), &error)))?;
-    let mut bytes = 0;
-    if start < job.source().len_bytes || start == 0 {
-        bytes = copy_content(context, hands, job, from, to.as_fd(), false, out)?;
+    if let Content::File(from) = content {
+        let moved = sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
+        moved.map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "lseek", &full(), &error)))?;
     }
-    let end = start + bytes;
+    let mut poured = Poured::default();
+    if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
+        let basis = Some(to.as_fd()).filter(|_| context.options.place.append.is_none());
+        let vessel = Vessel {
+            to: to.as_fd(),
+            start_bytes: start,
+            basis,
+            in_place: true,
+            sparse: context.options.place.sparse,
+            fresh: false,
+        };
+        poured = fill(context, hands, job, content, vessel, out)?;
+    }
+    let end = start + poured.literal_bytes + poured.matched_bytes;
     if sys::fstat(to.as_fd()).is_ok_and(|stat| stat.len_bytes > end)
         && let Err(error) = sys::truncate(to.as_fd(), end)
     {
@@ -514,7 +607,19 @@ fn overwrite(
     if context.options.place.fsync {
         let _ = sys::fsync(to.as_fd());
     }
-    Ok(bytes)
+    Ok(poured)
+}
+
+/// Notes that a file is transferred a second time, because the first did not succeed: told at the end.
+fn tell_again(context: &Context<'_>, job: &Job<'_>) {
+    if context.wants.items {
+        // The first attempt would have left it with the time of now.
+        let changes = attrs::left_as_new(context, job.source());
+        let mut item = job.item(Update::Received, changes);
+        item.transfer = true;
+        let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        again.push((job.path.clone(), Event::Item(item)));
+    }
 }
 
 /// Opens a file for writing in place, making it writable first where its mode forbids that to its owner;
@@ -534,20 +639,47 @@ fn no_backup(problem: Problem) -> Failure {
     Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }
 
-fn copy_content(
+/// Fills a file with content; what a peer sends is checked, and asked for once more if it is not right.
+fn fill(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,
-    from: BorrowedFd<'_>,
-    to: BorrowedFd<'_>,
-    fresh: bool,
+    content: &mut Content<'_>,
+    vessel: Vessel<'_>,
     out: &mut Outcome<'_>,
-) -> Result<u64, Failure> {
-    let place = &context.options.place;
+) -> Result<Poured, Failure> {
+    let (wire, file, incoming) = match content {
+        Content::File(from) => return fill_from_here(context, hands, job, from.as_fd(), vessel, out),
+        Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
+    };
+    let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+    if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
+        tell_mismatch(job, true, &mut out.events);
+        *incoming = wire.again(file).map_err(Failure::Fatal)?;
+        if vessel.fresh {
+            sys::truncate(vessel.to, 0).map_err(|error| write_failed(context, job, &error))?;
+        }
+        let vessel = Vessel { basis: None, start_bytes: 0, ..vessel };
+        poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+    }
+    poured.map_err(|spilt| match spilt {
+        Spilt::Unsent(problem) => problem.into(),
+        Spilt::Mismatch | Spilt::OtherBeginning => {
+            tell_mismatch(job, false, &mut out.events);
+            Failure::Stopped
+        }
+        Spilt::Write(error) => write_failed(context, job, &error),
+        Spilt::Lost(error) => Failure::Fatal(error),
+        Spilt::Stopped => Failure::Stopped,
+    })
+}
+
+/// Called with the bytes of each step: keeps the rate, tells of progress, and says whether to go on.
+fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
     let len_bytes = job.source().len_bytes;
     let mut done = 0;
     let (events, live) = (&mut out.events, out.live);
-    let mut step = |bytes: u64| {
+    move |bytes| {
         if let Some(wait) = context.throttle {
             wait(bytes);
         }
@@ -559,10 +691,23 @@ fn copy_content(
             }
         }
         !context.stopped()
-    };
-    let manner = Manner { len_bytes, sparse: place.sparse, by_hand: context.throttle.is_some(), fresh };
+    }
+}
+
+fn fill_from_here(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    from: BorrowedFd<'_>,
+    vessel: Vessel<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let len_bytes = job.source().len_bytes;
+    let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some());
+    let manner = Manner { len_bytes, sparse, by_hand, fresh: vessel.fresh };
+    let mut step = stepper(context, job, out);
     let mut copier = Copier::new(std::mem::take(&mut hands.buffer), context.abilities, &mut step);
-    let copied = copier.copy(from, to, manner);
+    let copied = copier.copy(from, vessel.to, manner);
     hands.buffer = copier.into_buffer();
     if let Ok(bytes) = copied
         && bytes != len_bytes
@@ -573,7 +718,18 @@ fn copy_content(
         let line = [b"rsync: [sender] no longer a regular file: \"", full.as_slice(), b"\""].concat();
         return Err(Problem::said(line, Weight::Failed).into());
     }
-    copied.map_err(|error| copy_failed(context, job, error))
+    copied
+        .map(|literal_bytes| Poured { literal_bytes, matched_bytes: 0 })
+        .map_err(|error| copy_failed(context, job, error))
+}
+
+/// What came is not what the source has: tried once more, or given up.
+fn tell_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
+    let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
+        true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),
+        false => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
+    };
+    events.push(Event::Problem(Problem::said([start, job.path.as_bytes(), end].concat(), weight)));
 }
 
 fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failure {
@@ -587,12 +743,14 @@ fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failur
             line.extend_from_slice(&crate::report::event::errno_words(&error));
             Problem::said(line, Weight::Failed).into()
         }
-        CopyError::Write(error) => {
-            let mut line = b"rsync: [receiver] write failed on \"".to_vec();
-            line.extend_from_slice(&context.full(job.path.as_bytes()));
-            line.extend_from_slice(b"\": ");
-            line.extend_from_slice(&crate::report::event::errno_words(&error));
-            Failure::Fatal(Error::new(Exit::FileIo, line).by("receiver"))
-        }
+        CopyError::Write(error) => write_failed(context, job, &error),
     }
+}
+
+fn write_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
+    let mut line = b"rsync: [receiver] write failed on \"".to_vec();
+    line.extend_from_slice(&context.full(job.path.as_bytes()));
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Failure::Fatal(Error::new(Exit::FileIo, line).by("receiver"))
 }

@@ -3,6 +3,7 @@
 //! Whoever calls knows why; here it does not matter whether a run is a mirror or a backup.
 
 pub mod attrs;
+pub mod content;
 pub mod entry;
 pub mod file;
 pub mod late;
@@ -16,7 +17,8 @@ use crate::fs::{acl, sys};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
-use crate::report::event::Event;
+use crate::proto::{Basis, ContentDigest, FileId};
+use crate::report::event::{Event, Problem};
 use crate::report::tally::Tally;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
@@ -54,6 +56,8 @@ pub struct Context<'a> {
     pub again: &'a std::sync::Mutex<Vec<(RelPath, Event)>>,
     /// What the last touches share.
     pub late: &'a late::LateNotes,
+    /// The peer who has the source, if it is not on this machine.
+    pub wire: Option<&'a dyn Wire>,
     /// Files whose names wait for the end (`--delay-updates`).
     pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
 }
@@ -90,6 +94,47 @@ impl Context<'_> {
     pub fn stopped(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
     }
+}
+
+/// A peer who has the source: its files' content is asked for and comes as a stream.
+pub trait Wire: Sync {
+    /// Asks for the content of a file; what comes is taken in the order of asking, see [`crate::proto::Lane`].
+    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error>;
+    /// Takes the content of a file that was asked for, or comes unasked, or is asked for with this.
+    fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error>;
+    /// Asks for the content of a file once more, without a basis, because what came was not right.
+    fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error>;
+    /// The content of a file that comes unasked is not needed.
+    fn decline(&self, file: FileId);
+    /// A file has its name: `--remove-source-files`.
+    fn placed(&self, file: FileId) -> Result<(), Error>;
+}
+
+/// The content of one file as it comes.
+pub trait Incoming {
+    /// Waits for the first piece: whether the sender's file does not begin as the receiver said ([`Piece::Unsent`] without
+    /// a problem).
+    fn begins_otherwise(&mut self) -> Result<bool, Error>;
+    /// The next piece; an error: the connection is lost.
+    fn next(&mut self) -> Result<Piece, Error>;
+}
+
+/// A piece of a file's content.
+#[derive(Debug)]
+pub enum Piece {
+    /// The next bytes.
+    Data(Vec<u8>),
+    /// The next bytes are these of the basis.
+    Copy {
+        /// Where they begin in the basis.
+        offset_bytes: u64,
+        /// How many.
+        len_bytes: u64,
+    },
+    /// That was all; the digest of the whole.
+    End(ContentDigest),
+    /// It does not come, or not to its end, and why; `None`: its beginning is not what was said.
+    Unsent(Option<Problem>),
 }
 
 /// A directory of the destination in which work is done.

@@ -1,6 +1,7 @@
 //! Alternate destinations: other trees that may already hold what is missing.
 
-use super::Walk;
+use super::Original;
+use super::dest::DestWalk;
 use crate::flist::{DirList, Entry};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
@@ -28,23 +29,23 @@ pub struct Hit {
     pub tree: usize,
 }
 
-impl Walk<'_> {
+impl DestWalk<'_> {
     /// Decides anew about an entry of which alternate trees may have something, and says what they have.
     pub fn decide_with_alternates(
         &self,
         dirs: &mut AltDirs,
         path: &RelPath,
-        (name, entry): (&[u8], &Entry),
+        original: Original<'_>,
         (dest_dir, dest): (Option<&Dir>, Option<&Entry>),
         decision: Decision,
-        source_dir: &Dir,
     ) -> (Decision, Option<Hit>) {
+        let Original { entry, name, .. } = original;
         let Some(kind) = self.alt_kind else { return (decision, None) };
         let use_of_them = alternate::may_use(entry, dest, decision, kind, &self.policy);
         if use_of_them == Use::Nothing {
             return (decision, None);
         }
-        let Some((found, hit)) = self.best(dirs, path, (name, entry), source_dir) else { return (decision, None) };
+        let Some((found, hit)) = self.best(dirs, path, original) else { return (decision, None) };
         if use_of_them == Use::VeryThing {
             let is_linked = || kind == AltKind::Link && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name));
             if found.likeness != Likeness::All || is_linked() {
@@ -55,13 +56,8 @@ impl Walk<'_> {
     }
 
     /// The best that the alternate trees have under a name; of equals the first.
-    fn best(
-        &self,
-        dirs: &mut AltDirs,
-        path: &RelPath,
-        (name, entry): (&[u8], &Entry),
-        source_dir: &Dir,
-    ) -> Option<(Candidate, Hit)> {
+    fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: Original<'_>) -> Option<(Candidate, Hit)> {
+        let Original { entry, name, .. } = original;
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
             let Some(dir) = dirs.open(tree, &alternate.root, path) else { continue };
@@ -72,7 +68,7 @@ impl Walk<'_> {
             let there = &list.entries[0];
             let mut fate = plan::fate(entry, Some(there), None, &self.policy);
             if fate.action == Action::AskDigest {
-                let same = (self.compare)((source_dir, name), (&dir, name)).unwrap_or(false);
+                let same = (self.compare)(original, (&dir, name)).unwrap_or(false);
                 fate = plan::fate(entry, Some(there), Some(same), &self.policy);
             }
             let Some(found) = Candidate::of(fate.action) else { continue };

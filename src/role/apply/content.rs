@@ -1,0 +1,175 @@
+//! Where the bytes of a transferred file come from: a file of this machine, or a peer, piece by piece.
+
+use super::entry::Job;
+use super::{Context, Incoming, Piece, Wire};
+use crate::digest::ContentHasher;
+use crate::error::Error;
+use crate::flist::Kind;
+use crate::fs::compare::digest_of_beginning;
+use crate::fs::copy::write_where_not_zero;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::options::Append;
+use crate::proto::{Basis, FileId};
+use crate::report::event::Problem;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The content of a file that is about to be placed.
+pub enum Content<'a> {
+    /// An open file of this machine.
+    File(OwnedFd),
+    /// A peer's, as it comes.
+    Stream {
+        /// The peer.
+        wire: &'a dyn Wire,
+        /// Its number there.
+        file: FileId,
+        /// What comes.
+        incoming: Box<dyn Incoming + 'a>,
+    },
+}
+
+/// What was poured into a file.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Poured {
+    /// Bytes that came from the source.
+    pub literal_bytes: u64,
+    /// Bytes that came from the basis.
+    pub matched_bytes: u64,
+}
+
+/// Why content did not come to its end.
+pub enum Spilt {
+    /// The peer could not send it; told in its place.
+    Unsent(Problem),
+    /// `--append-verify`: what is here already is not what the source begins with.
+    OtherBeginning,
+    /// What was put together is not what the source has.
+    Mismatch,
+    /// The file cannot be written.
+    Write(io::Error),
+    /// The connection is lost.
+    Lost(Error),
+    /// The run is being stopped.
+    Stopped,
+}
+
+/// Into what content is poured.
+#[derive(Clone, Copy)]
+pub struct Vessel<'a> {
+    /// The file.
+    pub to: BorrowedFd<'a>,
+    /// Where it begins in it.
+    pub start_bytes: u64,
+    /// What blocks are taken from.
+    pub basis: Option<BorrowedFd<'a>>,
+    /// It is the basis itself that is written over (`--inplace`).
+    pub in_place: bool,
+    /// Runs of zeros become holes.
+    pub sparse: bool,
+    /// It is empty; else it is written over.
+    pub fresh: bool,
+}
+
+/// How much of a basis is read at a time.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// Pours what comes into a file and checks it. `step` is called with the bytes of each piece; `false` stops it.
+pub fn pour(
+    incoming: &mut dyn Incoming,
+    vessel: Vessel<'_>,
+    step: &mut dyn FnMut(u64) -> bool,
+) -> Result<Poured, Spilt> {
+    let mut hasher = ContentHasher::new();
+    let mut at = vessel.start_bytes;
+    let mut poured = Poured::default();
+    let put = |at: u64, bytes: &[u8]| match vessel.sparse {
+        true => write_where_not_zero(vessel.to, bytes, at, vessel.fresh).map(|_| ()),
+        false => sys::pwrite_all(vessel.to, bytes, at),
+    };
+    loop {
+        match incoming.next().map_err(Spilt::Lost)? {
+            Piece::Data(bytes) => {
+                hasher.update(&bytes);
+                put(at, &bytes).map_err(Spilt::Write)?;
+                at += bytes.len() as u64;
+                poured.literal_bytes += bytes.len() as u64;
+                if !step(bytes.len() as u64) {
+                    return Err(Spilt::Stopped);
+                }
+            }
+            Piece::Copy { offset_bytes, len_bytes } => {
+                // A peer that names what is not there gets a file that fails its check.
+                let Some(basis) = vessel.basis else { return Err(Spilt::Mismatch) };
+                let stays = vessel.in_place && offset_bytes == at;
+                let mut from = offset_bytes;
+                let end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
+                let mut piece = vec![0; PIECE_BYTES.min(len_bytes as usize)];
+                while from < end {
+                    let room = (end - from).min(piece.len() as u64) as usize;
+                    let got = sys::pread(basis, &mut piece[..room], from).map_err(|_| Spilt::Mismatch)?;
+                    if got == 0 {
+                        return Err(Spilt::Mismatch);
+                    }
+                    hasher.update(&piece[..got]);
+                    if !stays {
+                        put(at, &piece[..got]).map_err(Spilt::Write)?;
+                    }
+                    (from, at) = (from + got as u64, at + got as u64);
+                    poured.matched_bytes += got as u64;
+                    if !step(got as u64) {
+                        return Err(Spilt::Stopped);
+                    }
+                }
+            }
+            Piece::End(digest) => {
+                if vessel.sparse {
+                    sys::truncate(vessel.to, at).map_err(Spilt::Write)?;
+                }
+                return if hasher.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
+            }
+            Piece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
+            Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
+        }
+    }
+}
+
+/// The basis of a file that will be asked for, if there is one and it may be used: the file that it replaces.
+pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
+    if context.options.delta.whole_file == Some(true) {
+        return None;
+    }
+    let partial = context.options.place.partial_dir.as_deref();
+    let kept = partial.and_then(|name| {
+        let dir = super::file::open_partial(dir, name).ok()?;
+        open_basis(&dir, job.name())
+    });
+    kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name()))).or_else(|| {
+        let hit = job.hit()?;
+        open_basis(&hit.dir, job.name())
+    })
+}
+
+fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
+    let fd = sys::open_read(dir.fd(), name, false, false).ok()?;
+    let stat = sys::fstat(fd.as_fd()).ok()?;
+    (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
+}
+
+/// What the peer is told of what there is of a file.
+pub fn basis(context: &Context<'_>, job: &Job<'_>) -> Basis {
+    let Some(dir) = &job.spot.dir else { return Basis::None };
+    if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
+        let len_bytes = there.len_bytes;
+        let digest = || {
+            let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
+            digest_of_beginning(fd.as_fd(), len_bytes).ok()
+        };
+        return match append {
+            Append::Trust => Basis::Prefix { len_bytes, digest: None },
+            Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
+        };
+    }
+    Basis::None
+}

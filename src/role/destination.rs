@@ -1,0 +1,152 @@
+//! What the destination argument turns out to be: found, or made.
+
+use super::source;
+use super::terms::Terms;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::path;
+use crate::report::event::{Problem, Voice};
+use std::io;
+
+/// What of the sources the destination's meaning depends on.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The name of the one entry that the list consists of, if it is one and no directory.
+    pub single: Option<Vec<u8>>,
+    /// The one argument is a directory, and whether nothing is in it.
+    pub lone_dir_is_bare: Option<bool>,
+    /// The content of a directory is the transfer's root.
+    pub has_top: bool,
+}
+
+/// What the destination turned out to be.
+pub struct Destination {
+    /// Its top; `None` where it does not exist (dry run).
+    pub root: Option<Root>,
+    /// Its absolute path, for messages.
+    pub path: Vec<u8>,
+    /// The one entry's new name.
+    pub renamed: Option<Vec<u8>>,
+    /// It was not there before.
+    pub is_new: bool,
+    /// Lines about directories that were made for it.
+    pub made: Vec<Vec<u8>>,
+}
+
+impl Destination {
+    /// Finds or makes the destination.
+    pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
+        let Some(arg) = dest else {
+            return Ok(Destination { root: None, path: Vec::new(), renamed: None, is_new: false, made: Vec::new() });
+        };
+        let full = source::absolute(terms.cwd, arg);
+        let arg: &[u8] = if arg.is_empty() { b"." } else { arg };
+        let file_error = |what: &str, path: &[u8], error: &io::Error| {
+            let problem = Problem::failed(Voice::MainReceiver, what, path, error);
+            Error::new(Exit::FileIo, problem.line).by("Receiver")
+        };
+        let follow = if terms.options.preserve.keep_dirlinks { Follow::Inside } else { Follow::Never };
+        let open = |path: &[u8], full: Vec<u8>| -> Result<Root, Error> {
+            let fd = sys::open_dir_path(path).map_err(|error| {
+                let problem = Problem::failed(Voice::MainReceiver, "change_dir#1", &full, &error);
+                Error::new(Exit::FileSelect, problem.line).by("Receiver")
+            })?;
+            Ok(Root::new(Dir::new(fd), full, follow))
+        };
+        let lone_dir_is_bare = facts.lone_dir_is_bare == Some(true);
+        match sys::stat_path(arg, true) {
+            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
+                let root = open(arg, full.clone())?;
+                return Ok(Destination {
+                    root: Some(root),
+                    path: full,
+                    renamed: None,
+                    is_new: false,
+                    made: Vec::new(),
+                });
+            }
+            Ok(_) if lone_dir_is_bare => {
+                let line = "ERROR: cannot overwrite non-directory with a directory";
+                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
+            }
+            Ok(_) if facts.single.is_none() => {
+                let line = "ERROR: destination must be a directory when copying more than 1 file";
+                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let shown = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full };
+                let mut line = b"rsync: [Receiver] ERROR: cannot stat destination \"".to_vec();
+                line.extend_from_slice(&shown);
+                line.extend_from_slice(b"\": ");
+                line.extend_from_slice(&crate::report::event::errno_words(&error));
+                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
+            }
+            _ => {}
+        }
+        let trailing = arg.ends_with(b"/");
+        let trimmed_end = arg.iter().rposition(|&b| b != b'/').map_or(arg.len(), |at| at + 1);
+        let arg = &arg[..trimmed_end];
+        // A list of one entry gets the destination as its name.
+        let is_one = !trailing && (facts.single.is_some() || lone_dir_is_bare);
+        let parent: &[u8] = match path::split_parent(arg).0 {
+            b"" if arg.starts_with(b"/") => b"/",
+            b"" => b".",
+            parent => parent,
+        };
+        let mut made = Vec::new();
+        if terms.options.place.mkpath {
+            let wanted = if is_one { parent } else { arg };
+            let count = make_path(terms, wanted).map_err(|error| file_error("mkdir", &full, &error))?;
+            if count > 0 {
+                let what = if count == 1 { "directory" } else { "directories" };
+                made.push([format!("created {count} {what} for ").as_bytes(), wanted].concat());
+            }
+        }
+        if is_one {
+            let parent_full = source::absolute(terms.cwd, parent);
+            let there = sys::stat_path(parent, true);
+            let root = match there {
+                Ok(_) => Some(open(parent, parent_full.clone())?),
+                Err(_) if terms.options.dry_run && terms.options.place.mkpath => None,
+                Err(error) => {
+                    let problem = Problem::failed(Voice::MainReceiver, "change_dir#3", &parent_full, &error);
+                    return Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"));
+                }
+            };
+            if !facts.has_top {
+                let renamed = Some(path::file_name(arg).to_vec());
+                return Ok(Destination { root, path: parent_full, renamed, is_new: false, made });
+            }
+        }
+        let exists = terms.options.place.mkpath && !is_one && !terms.options.dry_run;
+        if !terms.options.dry_run
+            && !exists
+            && let Err(error) = sys::mkdir_path(arg, 0o777 & !terms.umask)
+        {
+            return Err(file_error("mkdir", &full, &error));
+        }
+        if !exists && !is_one {
+            made.push([b"created directory ", arg].concat());
+        }
+        let root = if terms.options.dry_run { None } else { Some(open(arg, full.clone())?) };
+        Ok(Destination { root, path: full, renamed: None, is_new: !exists, made })
+    }
+}
+
+/// Makes a directory with those above it (`--mkpath`), or finds out what would be made; how many were missing.
+fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
+    match sys::stat_path(path, true) {
+        Ok(_) => return Ok(0),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let parent = path::split_parent(path).0;
+    let above = if parent.is_empty() { 0 } else { make_path(terms, parent)? };
+    if !terms.options.dry_run {
+        sys::mkdir_path(path, 0o777 & !terms.umask)?;
+    }
+    Ok(above + 1)
+}

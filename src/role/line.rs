@@ -1,0 +1,288 @@
+//! One conversation: says and hears messages over a link, holds what is said to the windows that the peer granted.
+//!
+//! One thread writes, one reads. Whoever says something waits for its window and for room in the outgoing buffer; the
+//! reader waits for nobody, so what a peer may send is bounded by what it was granted, and two peers cannot wait for each
+//! other.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::proto::limits::{FRAME_MAX_BYTES, INITIAL_WINDOWS};
+use crate::proto::{Class, Dialect, Message, class_of, peek};
+use crate::work::clock::Since;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How much may wait for the writer; whoever says more waits.
+const BUFFER_MAX_BYTES: usize = 1 << 20;
+/// How much is read at a time.
+const READ_BYTES: usize = 256 << 10;
+/// A class is granted more once this part of its window is consumed.
+const GRANT_PART: u64 = 4;
+
+/// One end of a conversation.
+pub struct Line {
+    state: Mutex<State>,
+    /// There is something to write, or the line is shut.
+    to_write: Condvar,
+    /// There is room, or a window has opened, or the line is shut.
+    room: Condvar,
+    /// Bytes written and read, with the greetings.
+    traffic: [AtomicU64; 2],
+}
+
+struct State {
+    dialect: Box<dyn Dialect + Send>,
+    buffer: Vec<u8>,
+    /// What the peer lets us say yet, by class.
+    credit: [i64; Class::ALL.len()],
+    /// What the peer said and nobody consumed yet.
+    unconsumed: [u64; Class::ALL.len()],
+    /// What we consumed and did not grant anew yet.
+    consumed: [u64; Class::ALL.len()],
+    /// Why nothing more can be said; an empty message: it ended well.
+    shut: Option<(Exit, Vec<u8>)>,
+    /// Write what is there and end.
+    ending: bool,
+    last_write: Since,
+}
+
+/// Takes what the peer says; never waits.
+pub trait Ear: Sync {
+    /// One message, with what it counts against its class's window. An error ends the conversation.
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error>;
+    /// Nothing more will be heard, and why.
+    fn silence(&self, error: Error);
+}
+
+impl Line {
+    /// A conversation that begins, in a dialect.
+    pub fn new(dialect: Box<dyn Dialect + Send>) -> Line {
+        Line {
+            state: Mutex::new(State {
+                dialect,
+                buffer: Vec::new(),
+                credit: INITIAL_WINDOWS.map(|bytes| bytes as i64),
+                unconsumed: [0; Class::ALL.len()],
+                consumed: [0; Class::ALL.len()],
+                shut: None,
+                ending: false,
+                last_write: Since::now(),
+            }),
+            to_write: Condvar::new(),
+            room: Condvar::new(),
+            traffic: Default::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something, once its window and the buffer have room.
+    pub fn say(&self, message: &Message) -> Result<(), Error> {
+        let class = class_of(message).map(|class| class as usize);
+        let mut state = self.lock();
+        loop {
+            if let Some((exit, message)) = &state.shut {
+                return Err(Error::new(*exit, message.clone()));
+            }
+            let is_open = class.is_none_or(|class| state.credit[class] > 0);
+            if is_open && state.buffer.len() < BUFFER_MAX_BYTES {
+                break;
+            }
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let State { dialect, buffer, credit, .. } = &mut *state;
+        let before = buffer.len();
+        dialect.encode(message, buffer)?;
+        if let Some(class) = class {
+            credit[class] -= (buffer.len() - before) as i64;
+        }
+        drop(state);
+        self.to_write.notify_one();
+        Ok(())
+    }
+
+    /// So many bytes of a class were consumed, so the peer may say as many more. Never waits.
+    pub fn consumed(&self, class: Class, bytes: u64) {
+        let mut state = self.lock();
+        state.consumed[class as usize] += bytes;
+        state.unconsumed[class as usize] = state.unconsumed[class as usize].saturating_sub(bytes);
+        if state.consumed[class as usize] >= INITIAL_WINDOWS[class as usize] / GRANT_PART {
+            drop(state);
+            self.to_write.notify_one();
+        }
+    }
+
+    /// The peer said something of a class; an error if that was more than it may.
+    fn heard(&self, class: Class, cost: u64) -> Result<(), Error> {
+        let mut state = self.lock();
+        let unconsumed = &mut state.unconsumed[class as usize];
+        // The one message that goes below zero may still be sent.
+        if *unconsumed >= INITIAL_WINDOWS[class as usize] {
+            return Err(Error::new(Exit::Protocol, format!("sparsync: the peer said more of {class:?} than it may")));
+        }
+        *unconsumed += cost;
+        Ok(())
+    }
+
+    /// The peer may say more.
+    fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
+        let mut state = self.lock();
+        let credit = &mut state.credit[class as usize];
+        // A peer that grants what was never taken could make it overflow.
+        let more = i64::try_from(bytes).ok().and_then(|bytes| credit.checked_add(bytes));
+        let window = INITIAL_WINDOWS[class as usize] as i64;
+        *credit = more.filter(|&more| more <= window).ok_or_else(|| {
+            Error::new(Exit::Protocol, format!("sparsync: the peer granted more of {class:?} than was said"))
+        })?;
+        drop(state);
+        self.room.notify_all();
+        Ok(())
+    }
+
+    /// Nothing more is said; who waits for room gets this error.
+    pub fn shut(&self, exit: Exit, message: Vec<u8>) {
+        self.lock().shut.get_or_insert((exit, message));
+        self.room.notify_all();
+        self.to_write.notify_all();
+    }
+
+    /// Lets the writer end once everything is written.
+    pub fn end(&self) {
+        self.lock().ending = true;
+        self.to_write.notify_all();
+    }
+
+    /// Writes what is said until [`Line::end`] or [`Line::shut`]. `quiet_for`: after so long without a word a
+    /// [`Message::Ping`] is said.
+    pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>) {
+        let mut out = Vec::new();
+        loop {
+            let mut state = self.lock();
+            loop {
+                self.put_grants(&mut state);
+                if !state.buffer.is_empty() || state.ending || state.shut.is_some() {
+                    break;
+                }
+                state = match quiet_for {
+                    None => self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(quiet_for) => {
+                        let waited = self.to_write.wait_timeout(state, quiet_for);
+                        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                        if state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for {
+                            let State { dialect, buffer, .. } = &mut *state;
+                            let _ = dialect.encode(&Message::Ping, buffer);
+                        }
+                        state
+                    }
+                };
+            }
+            let over = state.buffer.is_empty();
+            std::mem::swap(&mut state.buffer, &mut out);
+            state.last_write = Since::now();
+            drop(state);
+            if over {
+                return;
+            }
+            self.room.notify_all();
+            if let Err(error) = writer.write_all(&out).and_then(|()| writer.flush()) {
+                let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
+                return self.shut(Exit::Stream, message.into_bytes());
+            }
+            self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
+            out.clear();
+            out.shrink_to(2 * BUFFER_MAX_BYTES);
+        }
+    }
+
+    fn put_grants(&self, state: &mut State) {
+        let State { dialect, buffer, consumed, .. } = state;
+        for class in Class::ALL {
+            let bytes = consumed[class as usize];
+            if bytes >= INITIAL_WINDOWS[class as usize] / GRANT_PART {
+                consumed[class as usize] = 0;
+                // A grant is two numbers; there is no reason for which it could not be spelled.
+                let _ = dialect.encode(&Message::Grant { class, bytes }, buffer);
+            }
+        }
+    }
+
+    /// Reads until the peer's last word or the end of the stream, and tells `ear`. `rest`: what was read already.
+    pub fn read(&self, mut reader: Box<dyn Read + Send>, rest: Vec<u8>, mut dialect: Box<dyn Dialect>, ear: &dyn Ear) {
+        let ended = self.read_all(&mut *reader, rest, &mut *dialect, ear);
+        let error = match ended {
+            Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
+            Err(error) => error,
+        };
+        self.shut(error.exit, error.message.clone());
+        ear.silence(error);
+    }
+
+    fn read_all(
+        &self,
+        reader: &mut dyn Read,
+        rest: Vec<u8>,
+        dialect: &mut dyn Dialect,
+        ear: &dyn Ear,
+    ) -> Result<(), Error> {
+        self.traffic[1].fetch_add(rest.len() as u64, Ordering::Relaxed);
+        let mut buffer = rest;
+        let mut start = 0;
+        loop {
+            loop {
+                let mut input = &buffer[start..];
+                let before = input.len();
+                let Some(message) = dialect.decode(&mut input)? else { break };
+                let cost = (before - input.len()) as u64;
+                start += before - input.len();
+                match message {
+                    Message::Grant { class, bytes } => self.granted(class, bytes)?,
+                    Message::Ping => {}
+                    message => {
+                        if let Some(class) = class_of(&message) {
+                            self.heard(class, cost)?;
+                        }
+                        ear.hear(message, cost)?;
+                    }
+                }
+            }
+            buffer.drain(..start);
+            start = 0;
+            let needed = match peek(&buffer)? {
+                Some((_, len)) => len.saturating_sub(buffer.len()).clamp(1, FRAME_MAX_BYTES + 64),
+                None => 1,
+            };
+            let filled = buffer.len();
+            buffer.resize(filled + needed.max(READ_BYTES), 0);
+            let got = loop {
+                match reader.read(&mut buffer[filled..]) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        let message = format!("sparsync: connection unexpectedly closed (reading: {error})");
+                        return Err(Error::new(Exit::Stream, message));
+                    }
+                    Ok(got) => break got,
+                }
+            };
+            buffer.truncate(filled + got);
+            self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
+            if got == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts bytes that were written and read before the line began.
+    pub fn count(&self, written: u64, read: u64) {
+        self.traffic[0].fetch_add(written, Ordering::Relaxed);
+        self.traffic[1].fetch_add(read, Ordering::Relaxed);
+    }
+
+    /// Bytes written and read so far.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.traffic[0].load(Ordering::Relaxed), self.traffic[1].load(Ordering::Relaxed))
+    }
+}

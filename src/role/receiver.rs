@@ -1,0 +1,745 @@
+//! The receiving side of a conversation: says what the destination has, hears what differs, asks for what is missing.
+
+use super::apply::{Incoming, Piece, Wire};
+use super::destination::{Destination, Facts};
+use super::generator::Plans;
+use super::line::{Ear, Line};
+use super::receiving::{Listener, Origin, Receiving, Start};
+use super::scan::dest::DestWalk;
+use super::scan::{DirPlan, Listed, Look, Original, Scanner, Teller, There, Ticket, enter_dir};
+use super::seen::Digester;
+use super::sender::{compare_walked, is_below};
+use super::terms::Terms;
+use crate::digest;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Chain;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::compare::digest_of_beginning;
+use crate::fs::ids::Ids;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::plan::idmap::{Class as IdClass, Names};
+use crate::proto::{Basis, Class, DirId, FileId, Joiner, Lane, Message, Roots, Seen, Told};
+use crate::report::Tally;
+use crate::report::event::{Event, Wants};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// What the sender said, until somebody takes it.
+#[derive(Default)]
+pub struct Heard {
+    state: Mutex<State>,
+    /// A directory, the roots, the end.
+    told: Condvar,
+    /// A piece of a file that somebody waits for.
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    roots: Option<Roots>,
+    joiner: Joiner,
+    /// What the pieces of the directory that is being put together count for.
+    joining_cost: u64,
+    dirs: VecDeque<(Box<Told>, u64)>,
+    /// How many directories were told.
+    next_dir: DirId,
+    dirs_ended: Option<Tally>,
+    /// Files that were asked for or come unasked, as far as they arrived.
+    files: HashMap<(Lane, FileId), Slot>,
+    /// The file that is under way on each lane.
+    under_way: [Option<FileId>; 3],
+    /// For the client: what happened at the server.
+    events: VecDeque<(Event, u64)>,
+    bye: Option<Tally>,
+    failed: Option<Error>,
+}
+
+/// A file as far as it arrived.
+#[derive(Default)]
+struct Slot {
+    pieces: VecDeque<(Piece, u64)>,
+    /// Nobody will take it.
+    declined: bool,
+    /// Somebody waits for it.
+    awaited: bool,
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(found);
+            }
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state = self.told.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
+}
+
+/// What hears a sender: what it says is kept in [`Heard`], and what it need not keep is consumed on the line.
+pub struct ReceiverEar<'a> {
+    /// Where it is kept.
+    pub heard: &'a Heard,
+    /// The conversation.
+    pub line: &'a Line,
+}
+
+impl ReceiverEar<'_> {
+    /// A piece of a file.
+    fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
+        let is_last = matches!(piece, Piece::End(_) | Piece::Unsent(_));
+        if lane == Lane::Early && file.dir >= state.next_dir {
+            return Err(unexpected("data of a directory that was not told"));
+        }
+        let slot = match lane {
+            Lane::Early => state.files.entry((lane, file)).or_default(),
+            Lane::Asked | Lane::Again => {
+                state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of a file that was not asked for"))?
+            }
+        };
+        if slot.declined {
+            self.line.consumed(Class::of(lane), cost);
+            if is_last {
+                state.files.remove(&(lane, file));
+            }
+            return Ok(());
+        }
+        slot.pieces.push_back((piece, cost));
+        if slot.awaited {
+            self.heard.arrived.notify_all();
+        }
+        Ok(())
+    }
+}
+
+impl Ear for ReceiverEar<'_> {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        let mut state = self.heard.lock();
+        let state = &mut *state;
+        let under_way =
+            |state: &State, lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
+        match message {
+            Message::Roots(roots) if state.roots.is_none() => state.roots = Some(*roots),
+            message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
+                if let Message::Dir(told) = &message {
+                    if told.id != state.next_dir {
+                        return Err(unexpected("a directory out of turn"));
+                    }
+                    state.next_dir += 1;
+                }
+                state.joining_cost += cost;
+                if let Some(told) = state.joiner.push(message)? {
+                    let cost = std::mem::take(&mut state.joining_cost);
+                    state.dirs.push_back((told, cost));
+                }
+            }
+            Message::DirsEnd(tally) if state.dirs_ended.is_none() => {
+                self.line.consumed(Class::Dirs, cost);
+                state.dirs_ended = Some(*tally);
+            }
+            Message::Whole { file, lane, data, digest } => {
+                // One message counts for both pieces; the second is taken right behind the first.
+                if data.is_empty() {
+                    self.piece(state, lane, file, Piece::End(digest), cost)?;
+                } else {
+                    self.piece(state, lane, file, Piece::Data(data), cost)?;
+                    self.piece(state, lane, file, Piece::End(digest), 0)?;
+                }
+            }
+            Message::Begin { file, lane } => {
+                if state.under_way[lane as usize].replace(file).is_some() {
+                    return Err(unexpected("a file in another one"));
+                }
+                self.line.consumed(Class::of(lane), cost);
+                if lane == Lane::Early {
+                    state.files.entry((lane, file)).or_default();
+                }
+            }
+            Message::Data { lane, data } => {
+                let file = under_way(state, lane)?;
+                self.piece(state, lane, file, Piece::Data(data), cost)?;
+            }
+            Message::Copy { lane, offset_bytes, len_bytes } => {
+                let file = under_way(state, lane)?;
+                self.piece(state, lane, file, Piece::Copy { offset_bytes, len_bytes }, cost)?;
+            }
+            Message::End { lane, digest } => {
+                let file = under_way(state, lane)?;
+                state.under_way[lane as usize] = None;
+                self.piece(state, lane, file, Piece::End(digest), cost)?;
+            }
+            Message::Unsent { file, lane, problem } => {
+                if state.under_way[lane as usize].is_some_and(|other| other != file) {
+                    return Err(unexpected("the end of a file that is not under way"));
+                }
+                state.under_way[lane as usize] = None;
+                self.piece(state, lane, file, Piece::Unsent(problem), cost)?;
+            }
+            Message::Event(event) => state.events.push_back((event, cost)),
+            Message::Bye(tally) => state.bye = Some(*tally),
+            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
+            _ => return Err(unexpected("something that a sender does not say now")),
+        }
+        self.heard.told.notify_all();
+        Ok(())
+    }
+
+    fn silence(&self, error: Error) {
+        let mut state = self.heard.lock();
+        if state.bye.is_none() {
+            state.failed.get_or_insert(error);
+        }
+        drop(state);
+        self.heard.told.notify_all();
+        self.heard.arrived.notify_all();
+    }
+}
+
+/// A receiver at work.
+pub struct Receiver<'a> {
+    /// The terms.
+    pub terms: Terms<'a>,
+    /// The conversation.
+    pub line: &'a Arc<Line>,
+    /// What the sender says.
+    pub heard: &'a Heard,
+    /// The key of directory digests.
+    pub key: [u8; 16],
+    /// Where to, as given; `None`: list only.
+    pub dest: Option<Vec<u8>>,
+    /// What is told.
+    pub wants: Wants,
+}
+
+impl Receiver<'_> {
+    /// Runs until everything is in its place. What was counted here is told to the sender, too.
+    pub fn run(&self, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
+        let roots = self.heard.wait(|state| state.roots.take())?;
+        let mut counted = Tally::default();
+        for problem in &roots.problems {
+            counted.problem(problem.weight);
+            listener.tell(&Event::Problem(problem.clone()));
+        }
+        for note in &roots.notes {
+            listener.tell(&Event::Note(note.clone()));
+        }
+        if roots.found > 0 || !roots.missing.is_empty() {
+            self.receive(roots, listener, &mut counted)?;
+        }
+        self.heard.wait(|state| state.dirs_ended.clone())?;
+        self.line.say(&Message::WantsEnd(Box::new(counted.clone())))?;
+        tally.merge(&counted);
+        let told = self.heard.wait(|state| state.dirs_ended.clone())?;
+        tally.merge(&told);
+        let rest = self.heard.wait(|state| state.bye.clone())?;
+        tally.merge(&rest);
+        Ok(())
+    }
+
+    fn receive(&self, roots: Roots, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
+        let facts =
+            Facts { single: roots.single, lone_dir_is_bare: roots.lone_dir_is_bare, has_top: roots.top.is_some() };
+        let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
+        let accounts = Accounts { ids: Ids::new(), told: RwLock::default() };
+        accounts.learn(&roots.ids);
+        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| same_digest(source.entry, dest);
+        let receiving = Receiving {
+            terms: self.terms,
+            list_only: self.dest.is_none(),
+            to: &to,
+            wants: self.wants,
+            names: &accounts,
+            compare: &compare,
+            wire: Some(self),
+        };
+        let start = Start {
+            top: roots.top.and_then(|mut list| list.entries.pop()),
+            missing: roots.missing,
+            reaches_source: false,
+        };
+        let there = AtPeer { receiver: self, accounts: &accounts, whole: roots.whole, renamed: to.renamed.clone() };
+        receiving.run(start, &there, listener, tally)
+    }
+}
+
+/// Whether a file of the destination has the content whose digest the source told.
+fn same_digest(source: &Entry, (dir, name): (&Dir, &[u8])) -> io::Result<bool> {
+    let dest = sys::open_read(dir.fd(), name, false, false);
+    let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
+        // What nobody may read on either side rsync takes to be the same.
+        return Ok(dest.is_err());
+    };
+    let dest = dest?;
+    let len_bytes = sys::fstat(dest.as_fd())?.len_bytes;
+    Ok(len_bytes == source.len_bytes && digest_of_beginning(dest.as_fd(), len_bytes)? == digest)
+}
+
+/// The names of users and groups: those of the sender as it told them, and those of this machine.
+struct Accounts {
+    ids: Ids,
+    told: RwLock<HashMap<(bool, u32), Vec<u8>>>,
+}
+
+impl Accounts {
+    fn learn(&self, names: &[crate::proto::IdName]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            told.entry((name.is_group, name.id)).or_insert_with(|| name.name.clone());
+        }
+    }
+}
+
+impl Names for Accounts {
+    fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        told.get(&(class == IdClass::Group, id)).cloned()
+    }
+
+    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
+        let name = match class {
+            IdClass::User => self.ids.user_name(id),
+            IdClass::Group => self.ids.group_name(id),
+        };
+        name.map(|name| name.to_vec())
+    }
+
+    fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
+        match class {
+            IdClass::User => self.ids.user_id(name),
+            IdClass::Group => self.ids.group_id(name),
+        }
+    }
+}
+
+/// The source is at the peer.
+struct AtPeer<'a> {
+    receiver: &'a Receiver<'a>,
+    accounts: &'a Accounts,
+    whole: Vec<RelPath>,
+    renamed: Option<Vec<u8>>,
+}
+
+impl Origin for AtPeer<'_> {
+    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
+        let walk = Arc::new(walk);
+        let digester = Digester {
+            key: self.receiver.key,
+            options: self.receiver.terms.options,
+            owners: walk.policy.may_make_devices,
+            ids: &self.accounts.ids,
+        };
+        let look = SeenLook { walk: walk.clone(), digester };
+        Ok(Box::new(ToldPlans {
+            there: self,
+            scanner: Scanner::new(look, false),
+            speaks: AtomicBool::new(self.whole.is_empty()),
+            walk,
+            whole_list_first,
+            next_ticket: AtomicU64::new(0),
+            course: Mutex::default(),
+        }))
+    }
+}
+
+/// Plans of directories of which the peer tells the source's side.
+struct ToldPlans<'w> {
+    there: &'w AtPeer<'w>,
+    walk: Arc<DestWalk<'w>>,
+    /// Looks at the destination for the digests that the sender compares.
+    scanner: Scanner<SeenLook<'w>>,
+    /// Somebody tells these digests, or has.
+    speaks: AtomicBool,
+    whole_list_first: bool,
+    next_ticket: AtomicU64,
+    course: Mutex<Course>,
+}
+
+/// Where in the tree the telling is.
+#[derive(Default)]
+struct Course {
+    /// The rules in force in the directories that lead to the last one, each with its path.
+    chains: Vec<(RelPath, Chain)>,
+    /// The last directory that was told.
+    last: Option<RelPath>,
+    /// A directory at the top was met before, see [`Chain::for_further_source`].
+    has_top: bool,
+    root_is_named: bool,
+}
+
+/// Keeps the sender's copy of a directory until nothing more is asked of it.
+struct Hold {
+    line: Arc<Line>,
+    dir: DirId,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A lost connection is met by whoever uses it next.
+        let _ = self.line.say(&Message::Done(self.dir));
+    }
+}
+
+impl<'w> ToldPlans<'w> {
+    fn heard(&self) -> &'w Heard {
+        self.there.receiver.heard
+    }
+
+    /// Looks at the path of the next told directory, waiting for it; `None`: there is none.
+    fn peek(&self) -> Result<Option<RelPath>, Error> {
+        self.heard().wait(|state| match state.dirs.front() {
+            Some((told, _)) => Some(Some(told.path.clone())),
+            None if state.dirs_ended.is_some() => Some(None),
+            None => None,
+        })
+    }
+
+    /// Takes the next told directory.
+    fn pop(&self) -> Result<Box<Told>, Error> {
+        let (told, cost) = self.heard().wait(|state| state.dirs.pop_front())?;
+        self.there.receiver.line.consumed(Class::Dirs, cost);
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_behind = course.last.as_ref().is_none_or(|last| compare_walked(last, &told.path).is_lt());
+        if !is_behind {
+            return Err(unexpected("directories out of order"));
+        }
+        course.last = Some(told.path.clone());
+        drop(course);
+        self.there.accounts.learn(&told.ids);
+        Ok(told)
+    }
+
+    /// The receiver's rules in force in the parent of a directory.
+    fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
+        let base = self.walk.receiver_chain;
+        let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else { return Ok(base.clone()) };
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        while course.chains.last().is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir)) {
+            course.chains.pop();
+        }
+        let mut chain = course.chains.last().map_or_else(|| base.clone(), |(_, chain)| chain.clone());
+        // Directories above that were not told are entered for their rules alone.
+        let known = course.chains.last().map(|(dir, _)| dir.clone());
+        let mut missing = Vec::new();
+        let mut at = Some(parent.clone());
+        while let Some(dir) = at.filter(|dir| known.as_ref() != Some(dir)) {
+            at = dir.parent();
+            missing.push(dir);
+        }
+        for dir in missing.into_iter().rev() {
+            if let Some(Ok(open)) = self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
+                chain = enter_dir(&chain, &open, &dir, "generator")?;
+            }
+            course.chains.push((dir, chain.clone()));
+        }
+        if parent.is_root() {
+            let further = !course.root_is_named || course.has_top;
+            course.has_top = true;
+            if further {
+                chain = chain.for_further_source();
+            }
+        }
+        Ok(chain)
+    }
+
+    fn plan(&self, told: Box<Told>, there: &There) -> Result<DirPlan, Error> {
+        let chain = self.chain_above(&told.path)?;
+        let told = *told;
+        let mut found = Listed {
+            path: told.path,
+            source: told.list,
+            subs: told.subs,
+            places: Vec::new(),
+            teller: None,
+            may_delete: told.may_delete,
+            is_named: told.is_named,
+            problems: told.problems,
+            fatal: None,
+            notes: told.notes,
+            tally: Tally::default(),
+            renamed_from: told.renamed_from,
+        };
+        if let Some(new) = self.there.renamed.as_ref().filter(|_| found.path.is_root()) {
+            found.rename_only(new);
+        }
+        let path = found.path.clone();
+        let is_named = found.is_named;
+        let mut plan = self.walk.decide(found, there, chain);
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
+            sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+        }
+        let hold = Hold { line: self.there.receiver.line.clone(), dir: told.id };
+        plan.teller =
+            Some(Teller { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        course.root_is_named |= path.is_root() && is_named;
+        if self.walk.receiver_chain.has_per_dir() {
+            let chain = plan.receiver_chain.clone().expect("decided above");
+            course.chains.push((path, chain));
+        }
+        Ok(plan)
+    }
+}
+
+impl Plans for ToldPlans<'_> {
+    fn root(&self) -> Ticket {
+        Ticket::of(0)
+    }
+
+    fn take(&self, _ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
+        match self.peek()? {
+            Some(next) if next == *path => self.plan(self.pop()?, there).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
+        let next = self.heard().wait(|state| match state.dirs.front() {
+            Some((told, _)) => Some(Some((told.path.clone(), told.itself.entries.first().cloned()))),
+            None if state.dirs_ended.is_some() => Some(None),
+            None => None,
+        })?;
+        let Some((path, itself)) = next.filter(|(path, _)| is_below(path, below)) else { return Ok(None) };
+        let Some((itself, parent)) = itself.zip(path.parent()) else {
+            return Err(unexpected("a directory without its own attributes"));
+        };
+        let mut source = DirList::default();
+        source.push_entry(path.name(), itself);
+        let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
+        let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
+        let chain = self.chain_above(&found.path)?;
+        let mut plan = self.walk.decide(found, &There::Present, chain);
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
+            sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+        }
+        Ok(Some(plan))
+    }
+
+    fn skip(&self, path: &RelPath) -> Result<(), Error> {
+        while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
+            let told = self.pop()?;
+            for (at, entry) in told.list.entries.iter().enumerate() {
+                if told.with_data && entry.kind() == Kind::File {
+                    self.there.receiver.decline(FileId { dir: told.id, entry: at as u32 });
+                }
+            }
+            drop(Hold { line: self.there.receiver.line.clone(), dir: told.id });
+        }
+        Ok(())
+    }
+
+    fn walk(&self) -> &DestWalk<'_> {
+        &self.walk
+    }
+
+    fn listed(&self) -> (u64, u64, bool) {
+        (0, 0, false)
+    }
+
+    fn is_unbounded(&self) -> bool {
+        self.whole_list_first
+    }
+
+    fn work(&self) {
+        if !self.speaks.swap(true, Ordering::Relaxed) {
+            // A lost connection is met by whoever waits for what it brings.
+            let _ = self.speak();
+            return;
+        }
+        self.scanner.work();
+    }
+
+    fn close(&self) {
+        self.scanner.close();
+    }
+}
+
+/// Directories in one message: many, so that a message costs little, and few, so that the sender need not wait.
+const SEEN_IN_A_MESSAGE: usize = 64;
+
+impl ToldPlans<'_> {
+    /// Tells the sender what the destination has, directory by directory.
+    fn speak(&self) -> Result<(), Error> {
+        let line = self.there.receiver.line;
+        let mut batch = Vec::new();
+        for path in &self.there.whole {
+            let chain = self.walk.receiver_chain.clone();
+            let mut stack = vec![self.scanner.start((path.clone(), chain))];
+            while let Some(ticket) = stack.pop() {
+                let found = self.scanner.take(ticket);
+                stack.extend(found.tickets.iter().rev());
+                batch.push(found.seen);
+                if batch.len() >= SEEN_IN_A_MESSAGE {
+                    line.say(&Message::Digests(std::mem::take(&mut batch)))?;
+                }
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { line.say(&Message::Digests(batch)) }
+    }
+}
+
+/// Looks at directories of the destination for their digests.
+struct SeenLook<'w> {
+    walk: Arc<DestWalk<'w>>,
+    digester: Digester<'w>,
+}
+
+/// What was seen of a directory of the destination.
+struct SeenDir {
+    seen: Seen,
+    entries: usize,
+    tickets: Vec<Ticket>,
+}
+
+impl Look for SeenLook<'_> {
+    type Task = (RelPath, Chain);
+    type Found = SeenDir;
+
+    fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
+        let absent = || (SeenDir { seen: Seen::Absent, entries: 0, tickets: Vec::new() }, Vec::new());
+        let Some((list, chain)) = self.walk.see(&path, &chain) else { return absent() };
+        let key = &self.digester.key;
+        let digest = list.as_ref().and_then(|list| self.digester.digest(&path, list));
+        let list = list.unwrap_or_default();
+        let dirs = || list.entries.iter().filter(|entry| entry.is_dir()).map(|entry| list.name(entry));
+        let children: Vec<u32> = dirs().map(|name| digest::keyed_name(key, name)).collect();
+        let tasks: Vec<_> = dirs().map(|name| (path.join(name), chain.clone())).collect();
+        let tickets = vec![Ticket::NONE; tasks.len()];
+        (SeenDir { seen: Seen::Dir { digest, children }, entries: list.len(), tickets }, tasks)
+    }
+
+    fn number(&self, found: &mut SeenDir, tickets: &mut dyn Iterator<Item = Ticket>) {
+        for (mine, ticket) in found.tickets.iter_mut().zip(tickets) {
+            *mine = ticket;
+        }
+    }
+
+    fn park(&self, _found: &mut SeenDir) {}
+
+    fn size(&self, found: &SeenDir) -> (usize, (u64, u64)) {
+        (found.entries, (0, 0))
+    }
+}
+
+impl Wire for Receiver<'_> {
+    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+        self.heard.lock().files.insert((Lane::Asked, file), Slot::default());
+        self.line.say(&Message::Want { file, lane: Lane::Asked, basis })
+    }
+
+    fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+        if comes_unasked {
+            self.heard.lock().files.entry((Lane::Early, file)).or_default();
+            return Ok(Box::new(Arriving { receiver: self, lane: Lane::Early, file, is_over: false }));
+        }
+        if self.heard.lock().files.contains_key(&(Lane::Asked, file)) {
+            return Ok(Box::new(Arriving { receiver: self, lane: Lane::Asked, file, is_over: false }));
+        }
+        self.again(file)
+    }
+
+    fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
+        self.heard.lock().files.insert((Lane::Again, file), Slot::default());
+        self.line.say(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
+        Ok(Box::new(Arriving { receiver: self, lane: Lane::Again, file, is_over: false }))
+    }
+
+    fn decline(&self, file: FileId) {
+        self.let_go(Lane::Early, file);
+    }
+
+    fn placed(&self, file: FileId) -> Result<(), Error> {
+        self.line.say(&Message::Placed(file))
+    }
+}
+
+impl Receiver<'_> {
+    /// Whatever came and will come of a file is not needed.
+    fn let_go(&self, lane: Lane, file: FileId) {
+        let mut state = self.heard.lock();
+        let slot = state.files.entry((lane, file)).or_default();
+        slot.declined = true;
+        let mut is_over = false;
+        for (piece, cost) in std::mem::take(&mut slot.pieces) {
+            is_over |= matches!(piece, Piece::End(_) | Piece::Unsent(_));
+            self.line.consumed(Class::of(lane), cost);
+        }
+        if is_over {
+            state.files.remove(&(lane, file));
+        }
+    }
+}
+
+/// A file that arrives.
+struct Arriving<'a> {
+    receiver: &'a Receiver<'a>,
+    lane: Lane,
+    file: FileId,
+    is_over: bool,
+}
+
+impl Arriving<'_> {
+    fn wait<T>(&self, mut take: impl FnMut(&mut Slot) -> Option<T>) -> Result<T, Error> {
+        let heard = self.receiver.heard;
+        let mut state = heard.lock();
+        loop {
+            let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("a file twice"))?;
+            if let Some(found) = take(slot) {
+                slot.awaited = false;
+                return Ok(found);
+            }
+            slot.awaited = true;
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state = heard.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Incoming for Arriving<'_> {
+    fn begins_otherwise(&mut self) -> Result<bool, Error> {
+        let otherwise = self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, Piece::Unsent(None))))?;
+        if otherwise {
+            self.next()?;
+        }
+        Ok(otherwise)
+    }
+
+    fn next(&mut self) -> Result<Piece, Error> {
+        let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
+        self.receiver.line.consumed(Class::of(self.lane), cost);
+        if matches!(piece, Piece::End(_) | Piece::Unsent(_)) {
+            self.is_over = true;
+            self.receiver.heard.lock().files.remove(&(self.lane, self.file));
+        }
+        Ok(piece)
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.receiver.let_go(self.lane, self.file);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Looks at the destination, joins it with what the source has, and asks the planner.
+
+use super::alternate::{AltDirs, Alternate};
+use super::{
+    Compare, DirPlan, Listed, NONE, Original, Place, Step, SubDir, There, Ticket, enter, enter_dir, is_included,
+    told_incomplete,
+};
+use crate::filter::{Chain, Side, Verdict};
+use crate::flist::entry::Stat;
+use crate::flist::join::{Join, Pair};
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::errno;
+use crate::fs::read::{self, Wanted};
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys;
+use crate::fs::write::{is_stale, is_temp_name};
+use crate::path::RelPath;
+use crate::plan::{self, Action, Decision, Policy, Reason};
+use crate::report::event::{Problem, Voice, Weight};
+use crate::work::parallel;
+use std::collections::HashMap;
+use std::io;
+
+/// What a look at the destination must know besides the directory at hand. Shared by all workers.
+pub struct DestWalk<'a> {
+    /// What decides.
+    pub policy: Policy,
+    /// What is read of each entry.
+    pub wanted: Wanted<'a>,
+    /// Which rule spoke is told.
+    pub tells_rules: bool,
+    /// The destination's top; `None` when it does not exist (dry run).
+    pub dest: Option<&'a Root>,
+    /// Extra entries may be asked for.
+    pub delete: bool,
+    /// How many threads may look at one large directory.
+    pub threads: usize,
+    /// The receiver's rules, with no directory entered.
+    pub receiver_chain: &'a Chain,
+    /// Steps are made for unchanged entries too.
+    pub unchanged: bool,
+    /// Nothing may be changed.
+    pub is_dry: bool,
+    /// Alternate destinations.
+    pub alternates: &'a [Alternate],
+    /// See there.
+    pub alt_kind: Option<crate::options::AltKind>,
+    /// Directories may stay without content at the destination: `-K`.
+    pub keep_dirlinks: bool,
+    /// Compares contents under `-c`: source directory and name, destination's.
+    pub compare: &'a Compare<'a>,
+}
+
+impl DestWalk<'_> {
+    /// Decides one directory of which the source's entries are known. Tickets of its directories are given by whoever
+    /// knows of their tasks; `chain`: the receiver's rules in force in its parent.
+    pub fn decide(&self, found: Listed, there: &There, mut chain: Chain) -> DirPlan {
+        let mut plan = DirPlan::of(found);
+        for entry in &mut plan.source.entries {
+            self.wanted.adopt(entry);
+        }
+        // The directory above a named argument is no part of the transfer, nor are its rules.
+        let is_entered = !plan.is_named || !plan.path.is_root();
+        if let (There::Present, Some(root)) = (there, self.dest) {
+            match root.open_dir_to_search(&plan.path) {
+                Ok(dir) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
+                Err(error) => self.cannot_reach(&mut plan, root, &error),
+            }
+        }
+        self.decide_all(&mut plan, &chain);
+        if plan.is_outside {
+            plan.steps.clear();
+        }
+        plan.receiver_chain = Some(chain);
+        plan
+    }
+
+    /// Looks at a directory of the destination for its own sake, with what the rules let through: its entries, and the
+    /// rules in force in it. `None`: there is no such directory; an inner one: its entries cannot be told.
+    pub fn see(&self, path: &RelPath, chain: &Chain) -> Option<(Option<DirList>, Chain)> {
+        let root = self.dest?;
+        let dir = match root.open_dir(path) {
+            Ok(dir) => dir,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Some((None, chain.clone())),
+            Err(_) => return None,
+        };
+        let mut chain = chain.clone();
+        if chain.has_per_dir() {
+            match enter_dir(&chain, &dir, path, "generator") {
+                Ok(entered) => chain = entered,
+                Err(_) => return Some((None, chain)),
+            }
+        }
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        if sys::list(dir.fd(), |entry| names.push(entry.name.to_vec())).is_err() {
+            return Some((None, chain));
+        }
+        let looks = parallel::map(&names, self.threads, |name| sys::stat(dir.fd(), name, false));
+        let mut list = DirList::default();
+        for (name, looked) in names.iter().zip(looks) {
+            let Ok(stat) = looked else { return Some((None, chain)) };
+            let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+            let full = path.join(name);
+            if !chain.is_empty() && chain.verdict(Side::Receiver, full.as_bytes(), is_dir) != Verdict::Include {
+                continue;
+            }
+            let entry = list.push(name, &stat);
+            let (full, path) = (|| root.full(full.as_bytes()), || full.as_bytes().to_vec());
+            if self.wanted.complete_dest(entry, &stat, (&dir, name), &full, &path).is_err() {
+                return Some((None, chain));
+            }
+        }
+        list.sort();
+        Some((Some(list), chain))
+    }
+
+    /// The destination's directory cannot be opened. Under `-K` it may be a symlink that leads outside; then
+    /// nothing in it is looked at or touched.
+    fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
+        if !(self.keep_dirlinks && errno::leads_outside(error)) {
+            let full = root.full(plan.path.as_bytes());
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, error));
+            return;
+        }
+        plan.is_outside = true;
+        for entry in plan.source.entries.iter().filter(|entry| !entry.is_dir()) {
+            let full = root.full(plan.path.join(plan.source.name(entry)).as_bytes());
+            plan.problems.push(cannot_stat(&full, error));
+        }
+    }
+
+    fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
+        if self.delete && is_entered && chain.has_per_dir() {
+            *chain = enter(chain, &dir, "generator", (&plan.path, &mut plan.fatal, &mut plan.may_delete));
+        }
+        self.list_dest(plan, &dir, root);
+        plan.dest_dir = Some(dir);
+    }
+
+    /// Decides anew where the destination's directory could not be seen when the plan was made. `dir`: as
+    /// it can be reached now; what still cannot be seen is told, and left alone.
+    pub fn look_again(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
+        let Some(root) = self.dest else { return };
+        let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
+        plan.steps.clear();
+        plan.extras.clear();
+        plan.hits.clear();
+        plan.dest_unseen = false;
+        plan.hidden.clear();
+        let mut chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        if let Some(dir) = dir {
+            self.see_dest(plan, dir.clone(), root, &mut chain, true);
+        }
+        self.decide_all(plan, &chain);
+        for sub in &mut plan.subdirs {
+            if let Some(known) = tickets.get(&sub.step.source) {
+                (sub.ticket, sub.implied) = (known.ticket, known.implied);
+            }
+        }
+        let denied = errno::denied();
+        let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
+        if plan.dest_unseen && self.delete && plan.may_delete {
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(plan.path.as_bytes()), &denied));
+        }
+        let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
+        for step in plan.steps.iter().filter(|step| hidden(step)) {
+            let name = plan.source.name(&plan.source.entries[step.source as usize]);
+            plan.problems.push(cannot_stat(&full(name), &denied));
+        }
+        let hidden = std::mem::take(&mut plan.hidden);
+        plan.steps.retain(|step| dir.is_some() && !hidden.contains(&step.source));
+        plan.receiver_chain = Some(chain);
+    }
+
+    /// Lists the destination's directory; looks closer only at what has a namesake at the source. Where only
+    /// few names of many matter, they alone are kept, and what a crashed run left.
+    fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
+        let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
+        let few = !self.delete && plan.source.len() <= 4;
+        let mut dest = DirList::default();
+        let mut untyped = Vec::new();
+        let mut left_over = Vec::new();
+        let mut count = 0;
+        let listed = if few {
+            Ok(false)
+        } else {
+            let listed = read::names(dir, usize::MAX, |entry| {
+                count += 1;
+                if !self.delete && is_temp_name(entry.name) {
+                    left_over.push(entry.name.to_vec());
+                }
+                match entry.is_dir {
+                    _ if count > enough => {}
+                    Some(is_dir) => dest.push_name(entry.name, is_dir),
+                    None => untyped.push(entry.name.to_vec()),
+                }
+            });
+            listed.map(|_| count <= enough)
+        };
+        let complete = match listed {
+            Ok(complete) => complete,
+            Err(error) => {
+                // Where nothing is deleted a list is not needed.
+                plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
+                if !errno::may_not_be_listed(&error) {
+                    let full = root.full(plan.path.as_bytes());
+                    plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                }
+                false
+            }
+        };
+        if !complete {
+            dest = DirList::default();
+            untyped = plan.source.entries.iter().map(|e| plan.source.name(e).to_vec()).collect();
+            left_over.retain(|name| !untyped.contains(name));
+            untyped.extend(left_over);
+        }
+        for (at, name) in untyped.iter().enumerate() {
+            match sys::stat(dir.fd(), name, false) {
+                Ok(stat) => dest.push_name(name, Kind::of_mode(stat.mode) == Some(Kind::Dir)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !complete => {
+                    plan.dest_unseen = true;
+                    plan.hidden.push(at as u32);
+                }
+                Err(_) => {}
+            }
+        }
+        dest.sort();
+        plan.dest = dest;
+    }
+
+    /// Pairs the two lists and asks the planner about each pair.
+    fn decide_all(&self, plan: &mut DirPlan, chain: &Chain) {
+        let source = std::mem::take(&mut plan.source);
+        let mut dest = std::mem::take(&mut plan.dest);
+        let dest_dir = plan.dest_dir.clone();
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
+        let mut join = Join::default();
+        while let Some(pair) = join.next(&source, &dest, |at| dest.entries[at].is_dir()) {
+            match pair {
+                Pair::Source(source_at) => pairs.push((source_at as u32, NONE)),
+                Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
+                Pair::Dest(dest_at) => self.judge_extra(plan, &dest, dest_at, &mut full, chain),
+            }
+        }
+        let mut alternates = AltDirs::default();
+        let mut subs = std::mem::take(&mut plan.subs).into_iter();
+        for block in pairs.chunks(parallel::BLOCK) {
+            let stats = parallel::map(block, self.threads, |&(source_at, dest_at)| {
+                let dir = dest_dir.as_ref().filter(|_| dest_at != NONE)?;
+                let name = dest.name(&dest.entries[dest_at as usize]);
+                self.look_at_dest(dir, name, source.entries[source_at as usize].is_dir())
+            });
+            for (&(source_at, dest_at), stat) in block.iter().zip(stats) {
+                let there = stat.map(|stat| {
+                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
+                    dest_at as usize
+                });
+                if there.is_none()
+                    && let Some(dir) = dest_dir.as_ref().filter(|_| dest_at != NONE)
+                    && sys::stat(dir.fd(), b".", false).is_err()
+                {
+                    // Its names may be read, and nothing of what they name.
+                    plan.dest_unseen = true;
+                    plan.hidden.push(source_at);
+                }
+                let source_at = source_at as usize;
+                let mut step = self.decide_one(plan, &source, source_at, &dest, there);
+                self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
+                match source.entries[source_at].is_dir() {
+                    true => {
+                        let told = subs.next().unwrap_or_default();
+                        let is_left =
+                            matches!(step.decision.action, Action::Refuse(Reason::NotExisting | Reason::Exists));
+                        let ticket = (told.is_walked && !is_left).then_some(Ticket(0));
+                        plan.subdirs.push(SubDir { step, ticket, implied: told.is_implied });
+                    }
+                    false if step.decision.action == Action::Keep && !self.unchanged => {}
+                    false => plan.steps.push(step),
+                }
+            }
+        }
+        plan.source = source;
+        plan.dest = dest;
+    }
+
+    /// What only the destination has: a temp file of a crashed run goes, the rest may be deleted if no
+    /// rule protects it. `full` is the path of the directory, with a slash, as scratch space.
+    fn judge_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
+        let name = dest.name(&dest.entries[at]);
+        let is_dir = dest.entries[at].is_dir();
+        if let (Some(dir), false) = (&plan.dest_dir, is_dir)
+            && is_stale(dir, name)
+            && (self.is_dry || sys::unlink(dir.fd(), name).is_ok())
+        {
+            return;
+        }
+        if !self.delete {
+            return;
+        }
+        let prefix = full.len();
+        full.extend_from_slice(name);
+        if chain.is_empty() || is_included(self.tells_rules, chain, Side::Receiver, full, is_dir, &mut plan.notes) {
+            plan.extras.push(at as u32);
+        }
+        full.truncate(prefix);
+    }
+
+    /// Leaves out directories in which nothing is (`-m`), unless a rule of the command line protects them. What
+    /// the destination has in their stead is extra.
+    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) {
+        let dest = std::mem::take(&mut plan.dest);
+        let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        for sub in std::mem::take(&mut plan.subdirs) {
+            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            let path = plan.path.join(name);
+            let is_protected =
+                || self.receiver_chain.verdict(Side::Receiver, path.as_bytes(), true) != Verdict::Include;
+            if sub.ticket.is_some_and(|ticket| !is_bare(ticket)) || is_protected() {
+                plan.subdirs.push(sub);
+                continue;
+            }
+            plan.pruned.push(sub.step.source);
+            if sub.step.dest != NONE {
+                self.judge_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
+            }
+        }
+        plan.extras.sort_unstable();
+        plan.dest = dest;
+    }
+
+    /// Looks at an entry of the destination; `None` if it is gone.
+    fn look_at_dest(&self, dir: &Dir, name: &[u8], source_is_dir: bool) -> Option<Stat> {
+        let stat = sys::stat(dir.fd(), name, false).ok()?;
+        if source_is_dir && self.keep_dirlinks && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
+            let there = sys::stat(dir.fd(), name, true).ok();
+            return Some(there.filter(|there| Kind::of_mode(there.mode) == Some(Kind::Dir)).unwrap_or(stat));
+        }
+        Some(stat)
+    }
+
+    /// Fills in what is known of an entry of the destination.
+    fn complete_dest(&self, plan: &mut DirPlan, dest: &mut DirList, at: usize, stat: &Stat) {
+        let Some(dir) = &plan.dest_dir else { return };
+        let (name, entry) = dest.entry_mut(at);
+        entry.set_stat(stat);
+        let path = || plan.path.join(name).as_bytes().to_vec();
+        let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
+        if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
+            told_incomplete(&mut plan.problems, &mut plan.fatal, "generator", incomplete, Weight::Failed);
+        }
+    }
+
+    fn decide_one(
+        &self,
+        plan: &mut DirPlan,
+        source: &DirList,
+        source_at: usize,
+        dest: &DirList,
+        dest_at: Option<usize>,
+    ) -> Step {
+        let entry = &source.entries[source_at];
+        let name = source.name(entry);
+        let there = dest_at.map(|at| &dest.entries[at]);
+        let unsafe_link = self.policy.preserve.safe_links
+            && entry.kind() == Kind::Symlink
+            && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
+        let mut decision = plan::decide(entry, there, None, unsafe_link, &self.policy);
+        if decision.action == Action::AskDigest
+            && let Some(dir) = &plan.dest_dir
+        {
+            let original = Original { entry, place: plan.place_of(entry), name };
+            let same = (self.compare)(original, (dir, name)).unwrap_or(false);
+            decision = plan::decide(entry, there, Some(same), unsafe_link, &self.policy);
+        }
+        Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
+    }
+
+    /// Lets the alternate trees change a decision, and notes what they have.
+    fn look_elsewhere(
+        &self,
+        plan: &mut DirPlan,
+        dirs: &mut AltDirs,
+        source: &DirList,
+        dest: &DirList,
+        step: &mut Step,
+    ) {
+        let entry = &source.entries[step.source as usize];
+        let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
+        let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
+        let (decision, hit) =
+            self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
+        step.decision = decision;
+        if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
+            plan.hits.insert(step.source, hit);
+        }
+    }
+
+    /// What shall be done about the transfer's root itself.
+    pub fn decide_root(&self, source: &Entry, there: Option<&Entry>, place: Option<&Place>) -> Decision {
+        let decision = plan::decide(source, there, None, false, &self.policy);
+        let (root, dirs) = (RelPath::root(), &mut AltDirs::default());
+        self.decide_with_alternates(dirs, &root, Original { entry: source, place, name: b"." }, (None, there), decision)
+            .0
+    }
+
+    /// What only the destination has now, in order: names, and whether they are directories.
+    /// `chain`: the receiver's rules in force here now.
+    pub fn extras_now(&self, path: &RelPath, source: &DirList, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
+        let mut now = DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
+        let mut list = DirList::default();
+        let listed = read::names(dir, usize::MAX, |entry| {
+            if let Some(is_dir) = entry.is_dir {
+                list.push_name(entry.name, is_dir);
+            }
+        });
+        if listed.is_err() {
+            return Vec::new();
+        }
+        list.sort();
+        let mut full = path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let mut join = Join::default();
+        while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
+            if let Pair::Dest(at) = pair {
+                self.judge_extra(&mut now, &list, at, &mut full, chain);
+            }
+        }
+        now.extras
+            .iter()
+            .map(|&at| (list.name(&list.entries[at as usize]).to_vec(), list.entries[at as usize].is_dir()))
+            .collect()
+    }
+}
+
+/// The line for an entry of the destination that cannot be looked at.
+fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
+    let words = crate::report::event::errno_words(error);
+    let start = b"rsync: [generator] recv_generator: failed to stat \"";
+    Problem::said([start, full, b"\": ", &words].concat(), Weight::Failed)
+}

@@ -1,0 +1,390 @@
+//! Looks at the source: one directory at a time, as the rules and the options let it be seen.
+
+use super::{Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete};
+use crate::filter::{Chain, Side};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::compare::digest_of_beginning;
+use crate::fs::read::Wanted;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::plan::safelink;
+use crate::proto::ToldSub;
+use crate::report::event::{Problem, Voice, Weight};
+use crate::work::parallel;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// What a look at a name found, with a symlink's value.
+type Looked = (Stat, Option<Vec<u8>>);
+
+/// What a look at the source must know besides the directory at hand. Shared by all workers.
+pub struct SourceWalk<'a> {
+    /// What is read of each entry.
+    pub wanted: Wanted<'a>,
+    /// `-l`: the value of symlinks is told.
+    pub links: bool,
+    /// `-L`
+    pub copy_links: bool,
+    /// `--copy-unsafe-links`
+    pub copy_unsafe_links: bool,
+    /// Such links are told.
+    pub tells_unsafe: bool,
+    /// Which rule spoke is told.
+    pub tells_rules: bool,
+    /// `--munge-links`, of which undoing is the sender's part.
+    pub unmunge_links: bool,
+    /// `-k`
+    pub copy_dirlinks: bool,
+    /// `--open-noatime`
+    pub open_noatime: bool,
+    /// `-x`, counted.
+    pub one_file_system: u8,
+    /// The digest of each file's content is told: `-c`, for a peer.
+    pub digests: bool,
+    /// How many threads may look at one large directory.
+    pub threads: usize,
+}
+
+impl SourceWalk<'_> {
+    /// Lists one directory. The tasks of its directories are returned in order, each with the index of its entry.
+    pub fn list(&self, task: SourceTask) -> (Listed, Vec<(u32, SourceTask)>) {
+        let mut found = Listed { path: task.path.clone(), ..Listed::default() };
+        let mut origins = task.origins;
+        found.is_named = !origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
+        found.may_delete = !found.is_named;
+        for (index, origin) in origins.iter_mut().enumerate() {
+            self.list_origin(&mut found, index as u16, origin);
+        }
+        found.source.sort();
+        if origins.len() > 1 {
+            drop_duplicates(&mut found.source);
+        }
+        for entry in &found.source.entries {
+            found.tally.list(entry.kind(), entry.len_bytes, found.source.name(entry).len());
+        }
+        let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref());
+        (found, tasks)
+    }
+
+    fn list_origin(&self, found: &mut Listed, index: u16, origin: &mut Origin) {
+        let dir = match origin.base.root.open_dir(&origin.path) {
+            Ok(dir) => dir,
+            Err(error) => {
+                let full = origin.base.root.full(origin.path.as_bytes());
+                found.problems.push(match error.kind() {
+                    io::ErrorKind::NotFound => vanished(&full),
+                    _ => Problem::failed(Voice::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
+                });
+                found.places.push(None);
+                // What vanished says nothing of its content; what cannot be read counts as empty, and whether
+                // anything is deleted after such an error is settled for the whole run.
+                found.may_delete &= error.kind() != io::ErrorKind::NotFound;
+                return;
+            }
+        };
+        if self.open_noatime {
+            // Where it is not allowed, the directory is read all the same.
+            let _ = sys::spare_atime(dir.fd());
+        }
+        let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
+        let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
+        if is_entered && origin.chain.has_per_dir() {
+            origin.chain =
+                enter(&origin.chain, &place.dir, "sender", (&found.path, &mut found.fatal, &mut found.may_delete));
+        }
+        match &origin.listing {
+            Listing::All { .. } => self.list_all(found, index, &place, &origin.chain),
+            Listing::Named(names) => {
+                let names = names.clone();
+                for named in names.iter() {
+                    let name = named.renamed.as_deref().unwrap_or(&named.name);
+                    if named.renamed.is_some() {
+                        found.renamed_from = Some(named.name.clone());
+                    }
+                    let looked = self.look(&place, &named.name, &found.path, named.implied);
+                    self.add(found, index, &place, (&named.name, name), looked, true);
+                }
+            }
+        }
+        found.places.push(Some(place));
+    }
+
+    fn list_all(&self, found: &mut Listed, index: u16, place: &Place, chain: &Chain) {
+        let mut names: Vec<u8> = Vec::new();
+        let mut seen: Vec<(u32, u16, Option<bool>)> = Vec::new();
+        let listed = sys::list(place.dir.fd(), |entry| {
+            seen.push((names.len() as u32, entry.name.len() as u16, entry.is_dir));
+            names.extend_from_slice(entry.name);
+        });
+        if let Err(error) = listed {
+            let full = place.full(b"");
+            let problem = Problem::failed(Voice::Sender, "readdir", &full, &error);
+            found.problems.push(problem.weighing(Weight::SourceError));
+        }
+        let mut full = found.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let prefix = full.len();
+        let name_of = |&(at, len, _): &(u32, u16, Option<bool>)| &names[at as usize..][..len as usize];
+        // A symlink may stand for a directory, so its own type says nothing yet.
+        let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
+        let sure = |&(_, _, is_dir): &(u32, u16, Option<bool>)| is_dir.filter(|is_dir| *is_dir || !follows);
+        let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
+            full.truncate(prefix);
+            full.extend_from_slice(name);
+            is_included(self.tells_rules, chain, Side::Sender, &full, is_dir, notes)
+        };
+        if !chain.is_empty() {
+            let notes = &mut found.notes;
+            seen.retain(|listed| sure(listed).is_none_or(|is_dir| takes_part(name_of(listed), is_dir, notes)));
+        }
+        found.source.reserve(seen.len(), names.len());
+        let dir = found.path.clone();
+        for block in seen.chunks(parallel::BLOCK) {
+            let looks = parallel::map(block, self.threads, |listed| self.look(place, name_of(listed), &dir, false));
+            for (listed, looked) in block.iter().zip(looks) {
+                let name = name_of(listed);
+                let problems = found.problems.len();
+                let added = self.add(found, index, place, (name, name), looked, false);
+                if found.problems.len() > problems
+                    && let Err(error) = sys::stat(place.dir.fd(), b".", false)
+                {
+                    // It may be listed and not entered: one line stands for all its names.
+                    found.problems.truncate(problems);
+                    let problem = Problem::failed(Voice::Sender, "opendir", &place.full(b""), &error);
+                    found.problems.push(problem.weighing(Weight::SourceError));
+                    return;
+                }
+                if added && !chain.is_empty() && sure(listed).is_none() {
+                    let is_dir = found.source.entries.last().is_some_and(Entry::is_dir);
+                    if !takes_part(name, is_dir, &mut found.notes) {
+                        found.source.entries.pop();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds what a look at a name found, under the name that the transfer has for it; whether it is there.
+    fn add(
+        &self,
+        found: &mut Listed,
+        index: u16,
+        place: &Place,
+        (name, called): (&[u8], &[u8]),
+        looked: io::Result<Looked>,
+        named: bool,
+    ) -> bool {
+        if self.tells_unsafe
+            && let Ok(target) = sys::read_link(place.dir.fd(), name)
+            && safelink::is_unsafe(&target, found.path.join(name).as_bytes())
+        {
+            let link = found.path.join(name);
+            let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+            found.notes.push(note);
+        }
+        let (stat, target) = match looked {
+            Ok(found) => found,
+            Err(error) => {
+                found.problems.push(self.look_problem(place, name, named, &error));
+                return false;
+            }
+        };
+        let is_mount_point = self.one_file_system > 0 && stat.mode & 0o170000 == 0o040000 && stat.dev != place.base.dev;
+        if is_mount_point && self.one_file_system > 1 {
+            return false;
+        }
+        let entry = found.source.push(called, &stat);
+        entry.origin = index;
+        if is_mount_point {
+            entry.extra_mut().is_mount_point = true;
+        }
+        if let Some(target) = target {
+            entry.len_bytes = target.len() as u64;
+            entry.extra_mut().target = Some(target.into());
+        }
+        let path = found.path.join(called);
+        let completed = self
+            .wanted
+            .complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &|| path.as_bytes().to_vec());
+        if self.digests && entry.kind() == Kind::File {
+            // What cannot be read has no digest.
+            entry.extra_mut().digest = self.digest(place, name, stat.len_bytes).ok();
+        }
+        if let Err(incomplete) = completed {
+            told_incomplete(&mut found.problems, &mut found.fatal, "sender", incomplete, Weight::SourceError);
+            found.source.entries.pop();
+            return false;
+        }
+        true
+    }
+
+    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64) -> io::Result<[u8; 16]> {
+        let follow = self.copy_links || self.copy_unsafe_links;
+        let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
+        digest_of_beginning(file.as_fd(), len_bytes)
+    }
+
+    /// Looks at one name, through symlinks where the options say so; with a symlink's value.
+    fn look(&self, place: &Place, name: &[u8], dir: &RelPath, implied: bool) -> io::Result<Looked> {
+        let stat = sys::stat(place.dir.fd(), name, self.copy_links || implied)?;
+        if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
+            return Ok((stat, None));
+        }
+        let mut target = sys::read_link(place.dir.fd(), name)?;
+        if self.copy_unsafe_links && safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
+            return Ok((sys::stat(place.dir.fd(), name, true)?, None));
+        }
+        if self.copy_dirlinks
+            && let Ok(there) = sys::stat(place.dir.fd(), name, true)
+            && Kind::of_mode(there.mode) == Some(Kind::Dir)
+        {
+            return Ok((there, None));
+        }
+        if self.unmunge_links {
+            target.drain(..target.len() - safelink::unmunge(&target).len());
+        }
+        Ok((stat, self.links.then_some(target)))
+    }
+
+    fn look_problem(&self, place: &Place, name: &[u8], named: bool, error: &io::Error) -> Problem {
+        let full = place.full(name);
+        if error.kind() == io::ErrorKind::NotFound {
+            if sys::stat(place.dir.fd(), name, false).is_ok() {
+                let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
+                return Problem::said(line, Weight::SourceError);
+            }
+            if !named {
+                return vanished(&full);
+            }
+            // A missing argument is an error of exit 23, and yet deletions go on.
+            return Problem::failed(Voice::Sender, "link_stat", &full, error);
+        }
+        if named {
+            return Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
+        }
+        let mut line = b"rsync: [sender] readlink_stat(\"".to_vec();
+        line.extend_from_slice(&full);
+        line.extend_from_slice(b"\") failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        Problem::said(line, Weight::SourceError)
+    }
+
+    /// The tasks of the directories in this one, and what is said of each of these.
+    fn tasks_below(&self, found: &mut Listed, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
+        let mut tasks = Vec::new();
+        // Above the first directory of a run, and of no other, rsync looks for per-directory files too.
+        let mut is_first = found.path.is_root() && found.is_named;
+        for at in 0..found.source.len() {
+            let entry = &found.source.entries[at];
+            if !entry.is_dir() {
+                continue;
+            }
+            let name = found.source.name(entry);
+            let (mut below, is_implied) = self.origins_below(found, origins, node, name, entry);
+            found.subs.push(ToldSub { is_walked: !below.is_empty(), is_implied });
+            if below.is_empty() {
+                continue;
+            }
+            if found.path.is_root() {
+                for origin in below.iter_mut().skip(usize::from(is_first)) {
+                    origin.chain = origin.chain.for_further_source();
+                }
+                is_first = false;
+            }
+            let path = found.path.join(name);
+            let node = node.and_then(|node| node.children.get(name).cloned());
+            tasks.push((at as u32, SourceTask { path, origins: below, node }));
+        }
+        tasks
+    }
+
+    /// Where the entries of a directory in this one come from, and whether only `-R` implies it.
+    fn origins_below(
+        &self,
+        found: &Listed,
+        origins: &[Origin],
+        node: Option<&Node>,
+        name: &[u8],
+        entry: &Entry,
+    ) -> (Vec<Origin>, bool) {
+        let mut below = Vec::new();
+        let mut implied = true;
+        for (index, origin) in origins.iter().enumerate() {
+            if found.places[index].is_none() {
+                continue;
+            }
+            // With one origin the entry is surely its own; with several each is asked.
+            let here = || {
+                origins.len() == 1
+                    || found.places[index].as_ref().is_some_and(|place| {
+                        sys::stat(place.dir.fd(), name, true).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir))
+                    })
+            };
+            let (content, source_name) = match &origin.listing {
+                Listing::All { below } => {
+                    implied = false;
+                    (if *below { Content::Full } else { Content::None }, name)
+                }
+                Listing::Named(names) => {
+                    let is_it = |named: &&Named| named.renamed.as_deref().unwrap_or(&named.name) == name;
+                    let mut content = Content::None;
+                    let mut source_name = None;
+                    for named in names.iter().filter(is_it) {
+                        implied &= named.implied;
+                        source_name = Some(named.name.as_slice());
+                        if content != Content::Full && named.content != Content::None {
+                            content = named.content;
+                        }
+                    }
+                    let Some(source_name) = source_name else { continue };
+                    (content, source_name)
+                }
+            };
+            let mount_point = entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point);
+            if content == Content::None || mount_point || !here() {
+                continue;
+            }
+            below.push(Origin {
+                base: origin.base.clone(),
+                path: origin.path.join(source_name),
+                listing: Listing::All { below: content == Content::Full },
+                chain: origin.chain.clone(),
+            });
+        }
+        if let Some(node) = node.and_then(|node| node.children.get(name)) {
+            for (base, path, listing) in &node.origins {
+                let chain = origins
+                    .iter()
+                    .find(|origin| Arc::ptr_eq(&origin.base, base))
+                    .map(|origin| origin.chain.clone())
+                    .unwrap_or_else(|| base.chain.clone());
+                below.push(Origin { base: base.clone(), path: path.clone(), listing: listing.clone(), chain });
+            }
+        }
+        (below, implied)
+    }
+}
+
+fn vanished(full: &[u8]) -> Problem {
+    Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
+}
+
+/// Of entries with one name the first source's stays; a directory stays before anything else, because
+/// it may have content.
+fn drop_duplicates(list: &mut DirList) {
+    let dirs: std::collections::HashSet<Vec<u8>> =
+        list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();
+    let mut keep = Vec::with_capacity(list.len());
+    let mut last: Option<(&[u8], bool)> = None;
+    for entry in &list.entries {
+        let this = (list.name(entry), entry.is_dir());
+        keep.push(last != Some(this) && (this.1 || !dirs.contains(this.0)));
+        last = Some(this);
+    }
+    let mut keep = keep.into_iter();
+    list.entries.retain(|_| keep.next().unwrap_or(true));
+}

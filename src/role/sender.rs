@@ -1,0 +1,740 @@
+//! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
+
+use super::apply::file::{Original as Leaving, cannot_open};
+use super::line::{Ear, Line};
+use super::scan::source::SourceWalk;
+use super::scan::{Listed, Look, Place, Scanner, SourceTask, Ticket};
+use super::seen::{Digester, can_compare, may_send_unasked};
+use super::source::{Gathered, Gatherer, is_bare};
+use super::terms::Terms;
+use crate::digest::{self, ContentHasher};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::compare::digest_of_beginning;
+use crate::fs::ids::Ids;
+use crate::fs::sys;
+use crate::path::{self, RelPath};
+use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES};
+use crate::proto::message::DIGEST_LEN_BYTES;
+use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
+use crate::report::Tally;
+use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A sender at work.
+pub struct Sender<'a> {
+    /// The terms.
+    pub terms: Terms<'a>,
+    /// The conversation.
+    pub line: &'a Line,
+    /// What the receiver says.
+    pub heard: &'a Heard,
+    /// The key of directory digests.
+    pub key: [u8; 16],
+    /// The receiver may give entries away.
+    pub receiver_is_super: bool,
+    /// What the client wants to be told.
+    pub wants: Wants,
+    /// Paths as this side sees them are told (`%f`).
+    pub tells_paths: bool,
+    /// Where what happens here goes that the receiver does not tell.
+    pub tell: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
+}
+
+/// What the receiver said, until somebody takes it.
+#[derive(Default)]
+pub struct Heard {
+    state: Mutex<HeardState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct HeardState {
+    seen: VecDeque<(Seen, u64)>,
+    /// For each lane that is asked for: [`Lane::Asked`] and [`Lane::Again`].
+    orders: [VecDeque<(Order, u64)>; 2],
+    finished: Option<Tally>,
+    failed: Option<Error>,
+}
+
+/// What the receiver wants done.
+enum Order {
+    Send(FileId, Basis),
+    Remove(FileId),
+    Forget(DirId),
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, HeardState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something that is said; an error if it will not be said any more.
+    fn wait<T>(&self, mut take: impl FnMut(&mut HeardState) -> Option<T>) -> Result<T, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(found);
+            }
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What the receiver counted, once it has everything.
+    fn finished(&self) -> Result<Tally, Error> {
+        self.wait(|state| state.finished.clone())
+    }
+}
+
+impl Ear for Heard {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        let mut state = self.lock();
+        match message {
+            Message::Digests(seen) => {
+                // What the message counts for is consumed with the last of what it says.
+                let count = seen.len();
+                let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
+                state.seen.extend(seen.into_iter().zip(costs));
+            }
+            Message::Want { file, lane, basis } => {
+                let at = lane_index(lane).ok_or_else(|| unexpected("a file on a lane that is not asked for"))?;
+                state.orders[at].push_back((Order::Send(file, basis), cost));
+            }
+            Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
+            Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
+            Message::WantsEnd(tally) => state.finished = Some(*tally),
+            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
+            _ => return Err(unexpected("something that a receiver does not say")),
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn silence(&self, error: Error) {
+        self.lock().failed.get_or_insert(error);
+        self.changed.notify_all();
+    }
+}
+
+fn lane_index(lane: Lane) -> Option<usize> {
+    match lane {
+        Lane::Asked => Some(0),
+        Lane::Again => Some(1),
+        Lane::Early => None,
+    }
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
+}
+
+/// A directory of the source, looked at.
+struct Found {
+    listed: Listed,
+    digest: Option<[u8; DIGEST_LEN_BYTES]>,
+    /// Those of the walked directories in it, in order.
+    tickets: Vec<(u32, Ticket)>,
+}
+
+/// Looks at directories of the source.
+struct SourceLook<'a> {
+    walk: SourceWalk<'a>,
+    /// `None`: no digests are compared.
+    digester: Option<Digester<'a>>,
+}
+
+impl Look for SourceLook<'_> {
+    type Task = SourceTask;
+    type Found = Found;
+
+    fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
+        let (listed, tasks) = self.walk.list(task);
+        let digester = self.digester.as_ref().filter(|_| {
+            // What is to be told of it must be told.
+            listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named
+        });
+        let digest = digester.and_then(|digester| digester.digest(&listed.path, &listed.source));
+        let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
+        let tickets = at.into_iter().map(|at| (at, Ticket::NONE)).collect();
+        (Found { listed, digest, tickets }, tasks)
+    }
+
+    fn number(&self, found: &mut Found, tickets: &mut dyn Iterator<Item = Ticket>) {
+        for ((_, mine), ticket) in found.tickets.iter_mut().zip(tickets) {
+            *mine = ticket;
+        }
+    }
+
+    fn park(&self, _found: &mut Found) {}
+
+    fn size(&self, found: &Found) -> (usize, (u64, u64)) {
+        let tally = &found.listed.tally;
+        (found.listed.source.len(), (tally.listed.total(), tally.total_bytes))
+    }
+}
+
+/// What the receiver has where a directory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum There {
+    /// It does not say.
+    Unknown,
+    /// No directory.
+    Absent,
+    /// See [`Seen`].
+    Said(Seen),
+}
+
+/// A directory whose own directories are being walked.
+struct Frame {
+    /// Entries of its directories, with tickets.
+    subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
+    was_told: bool,
+    there: There,
+    /// How many of the receiver's directories in it were passed.
+    passed: usize,
+}
+
+/// What is kept of a told directory until nothing more is asked of it.
+struct Kept {
+    list: DirList,
+    places: Vec<Option<Place>>,
+    renamed_from: Option<Vec<u8>>,
+}
+
+impl<'a> Sender<'a> {
+    /// Runs until the receiver has everything. `arguments`, `listed`: what shall be sent.
+    pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
+        let options = self.terms.options;
+        let gathered = Gatherer::new(&self.terms).all(arguments, listed)?;
+        let whole_list_first = super::receiving::needs_whole_list(options, self.wants);
+        let compares = can_compare(options, self.wants, whole_list_first);
+        let ids = Ids::new();
+        let preserve = &options.preserve;
+        self.terms.with_wanted(preserve, &|_| {}, |wanted| {
+            let mut named = Named { ids: &ids, said: HashSet::new(), is_on: !preserve.numeric_ids };
+            let whole = if compares { whole_paths(&gathered) } else { Vec::new() };
+            self.say_roots(&gathered, &wanted(), &whole, &mut named)?;
+            let digester =
+                compares.then_some(Digester { key: self.key, options, owners: self.receiver_is_super, ids: &ids });
+            let walk = SourceWalk {
+                digests: options.check.mode == crate::options::CheckMode::Digest,
+                ..self.terms.source_walk(wanted())
+            };
+            let scanner = Scanner::new(SourceLook { walk, digester }, false);
+            let kept = Mutex::new(HashMap::new());
+            let removed = Mutex::new(Tally::default());
+            std::thread::scope(|scope| {
+                let _end = OnEnd(|| {
+                    scanner.close();
+                    // Whoever waits for orders that will not come.
+                    self.heard.changed.notify_all();
+                });
+                for _ in 0..self.terms.threads {
+                    spawn(scope, "scan", || scanner.work())?;
+                }
+                for lane in [Lane::Asked, Lane::Again] {
+                    let (kept, removed) = (&kept, &removed);
+                    spawn(scope, "answer", move || {
+                        if let Err(error) = self.answer(lane, kept, removed) {
+                            self.heard.silence(error);
+                        }
+                    })?;
+                }
+                let mut teller = Teller {
+                    sender: self,
+                    scanner: &scanner,
+                    kept: &kept,
+                    named,
+                    whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
+                    whole_passed: 0,
+                    next_id: 0,
+                    unasked: may_send_unasked(options, whole_list_first),
+                    buffer: Vec::new(),
+                    keeps: !options.dry_run,
+                };
+                let root = scanner.start(gathered.task(None));
+                let mut counted = Tally::default();
+                if gathered.found > 0 || !gathered.missing.is_empty() {
+                    teller.tell_all(root, &mut counted)?;
+                }
+                self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
+                tally.merge(&counted);
+                let received = self.heard.finished()?;
+                tally.merge(&received);
+                Ok::<(), Error>(())
+            })?;
+            let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
+            tally.merge(&removed);
+            self.line.say(&Message::Bye(Box::new(removed)))
+        })
+    }
+
+    fn say_roots(
+        &self,
+        gathered: &Gathered,
+        wanted: &crate::fs::read::Wanted<'_>,
+        whole: &[RelPath],
+        named: &mut Named<'_>,
+    ) -> Result<(), Error> {
+        let mut top = None;
+        let mut ids = Vec::new();
+        if let Some(entry) = gathered.top_entry(wanted) {
+            named.name(&entry, &mut ids);
+            let mut list = DirList::default();
+            list.push_entry(b".", entry);
+            top = Some(list);
+        }
+        self.line.say(&Message::Roots(Box::new(Roots {
+            found: gathered.found as u64,
+            single: gathered.single.clone(),
+            lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(&self.terms, dir)),
+            top,
+            top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
+            missing: gathered.missing.clone(),
+            whole: whole.to_vec(),
+            problems: gathered.problems.clone(),
+            notes: gathered.notes.clone(),
+            ids,
+        })))
+    }
+
+    /// Carries out what is asked for on a lane, in order, until the receiver has everything.
+    fn answer(&self, lane: Lane, kept: &Mutex<HashMap<DirId, Arc<Kept>>>, removed: &Mutex<Tally>) -> Result<(), Error> {
+        let at = lane_index(lane).expect("only lanes that are asked for are answered");
+        let keep = |dir: DirId| kept.lock().unwrap_or_else(PoisonError::into_inner).get(&dir).cloned();
+        let mut open: Option<(DirId, u16, Place)> = None;
+        let mut buffer = Vec::new();
+        loop {
+            let order = self.heard.wait(|state| match state.orders[at].pop_front() {
+                None if state.finished.is_some() => Some(None),
+                found => found.map(Some),
+            })?;
+            let Some((order, cost)) = order else { return Ok(()) };
+            self.line.consumed(Class::Wants, cost);
+            match order {
+                Order::Forget(dir) => {
+                    kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&dir);
+                }
+                Order::Remove(file) => {
+                    let Some(kept) = keep(file.dir) else { return Err(unexpected("a file of no told directory")) };
+                    self.remove(&kept, file, removed)?;
+                }
+                Order::Send(file, basis) => {
+                    let Some(kept) = keep(file.dir) else { return Err(unexpected("a file of no told directory")) };
+                    let entry = kept.list.entries.get(file.entry as usize).filter(|entry| entry.kind() == Kind::File);
+                    let entry = entry.ok_or_else(|| unexpected("what was told as no file"))?;
+                    let is_open =
+                        open.as_ref().is_some_and(|(dir, origin, _)| (*dir, *origin) == (file.dir, entry.origin));
+                    if !is_open {
+                        let place = kept.places.get(entry.origin as usize).and_then(Option::as_ref);
+                        let place = place.ok_or_else(|| unexpected("what was told of no origin"))?;
+                        open = match place.reopened() {
+                            Ok(place) => Some((file.dir, entry.origin, place)),
+                            Err(error) => {
+                                let problem = Some(cannot_open(&place.full(kept.list.name(entry)), &error));
+                                self.line.say(&Message::Unsent { file, lane, problem })?;
+                                open = None;
+                                continue;
+                            }
+                        };
+                    }
+                    let (_, _, place) = open.as_ref().expect("opened above");
+                    let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+                    self.send(file, lane, (place, name), entry.len_bytes, &basis, &mut buffer)?;
+                }
+            }
+        }
+    }
+
+    fn remove(&self, kept: &Kept, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {
+        let entry = kept.list.entries.get(file.entry as usize).ok_or_else(|| unexpected("a file that was not told"))?;
+        let Some(Some(place)) = kept.places.get(entry.origin as usize) else { return Ok(()) };
+        let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+        let leaving = Leaving {
+            place: place.clone(),
+            name: name.to_vec(),
+            path: RelPath::parse(&path::join(place.path.as_bytes(), name)).unwrap_or_default(),
+            kind: entry.kind(),
+            was: (entry.len_bytes, entry.mtime),
+            is_parked: true,
+        };
+        let mut events = Vec::new();
+        leaving.go(self.terms.options.output.info.remove, None, &mut events);
+        for event in events {
+            removed.lock().unwrap_or_else(PoisonError::into_inner).event(&event);
+            (self.tell)(event)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the content of a file, or says why it cannot be had.
+    fn send(
+        &self,
+        file: FileId,
+        lane: Lane,
+        (place, name): (&Place, &[u8]),
+        told_bytes: u64,
+        basis: &Basis,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let unsent = |problem: Option<Problem>| self.line.say(&Message::Unsent { file, lane, problem });
+        let select = &self.terms.options.select;
+        let follow = select.copy_links || select.copy_unsafe_links;
+        let opened = sys::open_read(place.dir.fd(), name, follow, select.open_noatime);
+        let from = match opened {
+            Ok(fd) => fd,
+            Err(error) => return unsent(Some(cannot_open(&place.full(name), &error))),
+        };
+        let read_error = |error: &std::io::Error| {
+            let start = b"rsync: [sender] read errors mapping \"".as_slice();
+            let line = [start, &place.full(name), b"\": ", &errno_words(error)].concat();
+            Problem::said(line, Weight::Failed)
+        };
+        let stat = match sys::fstat(from.as_fd()) {
+            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::File) => stat,
+            Ok(_) => {
+                let line =
+                    [b"rsync: [sender] no longer a regular file: \"", place.full(name).as_slice(), b"\""].concat();
+                return unsent(Some(Problem::said(line, Weight::Failed)));
+            }
+            Err(error) => return unsent(Some(read_error(&error))),
+        };
+        let from = from.as_fd();
+        let mut at = 0;
+        match basis {
+            Basis::Prefix { len_bytes, digest } => {
+                if let Some(theirs) = digest
+                    && digest_of_beginning(from, *len_bytes).ok() != Some(*theirs)
+                {
+                    return unsent(None);
+                }
+                at = *len_bytes;
+            }
+            Basis::Blocks(blocks) => {
+                return self.send_difference(file, lane, from, stat.len_bytes, blocks, &read_error);
+            }
+            Basis::None if stat.len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
+                buffer.resize(WHOLE_MAX_BYTES + 1, 0);
+                // One read tells both the content and, being short, that this is the end.
+                match sys::read(from, &mut buffer[..stat.len_bytes as usize + 1]) {
+                    Ok(got) if got as u64 <= stat.len_bytes => {
+                        self.throttle(got as u64);
+                        let data = buffer[..got].to_vec();
+                        let digest = digest::content(&data);
+                        return self.line.say(&Message::Whole { file, lane, data, digest });
+                    }
+                    // It is growing; then it is sent as far as it goes.
+                    Ok(_) => {}
+                    Err(error) => return unsent(Some(read_error(&error))),
+                }
+            }
+            Basis::None => {}
+        }
+        self.line.say(&Message::Begin { file, lane })?;
+        let mut hasher = ContentHasher::new();
+        loop {
+            let mut data = vec![0; DATA_MAX_BYTES];
+            match sys::pread(from, &mut data, at) {
+                Ok(0) => break,
+                Ok(got) => {
+                    data.truncate(got);
+                    hasher.update(&data);
+                    at += got as u64;
+                    self.throttle(got as u64);
+                    self.line.say(&Message::Data { lane, data })?;
+                }
+                Err(error) => return unsent(Some(read_error(&error))),
+            }
+            self.go_on()?;
+        }
+        self.line.say(&Message::End { lane, digest: hasher.finish() })
+    }
+
+    /// Sends what of a file is not among the receiver's blocks.
+    fn send_difference(
+        &self,
+        file: FileId,
+        lane: Lane,
+        _from: BorrowedFd<'_>,
+        _len_bytes: u64,
+        _blocks: &[u8],
+        _read_error: &dyn Fn(&std::io::Error) -> Problem,
+    ) -> Result<(), Error> {
+        let _ = (file, lane);
+        Err(unexpected("blocks of a basis"))
+    }
+
+    fn throttle(&self, _bytes: u64) {}
+
+    fn go_on(&self) -> Result<(), Error> {
+        match self.terms.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Err(Error::new(Exit::Signal, "").by("sender")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Which ids were named to the receiver.
+struct Named<'a> {
+    ids: &'a Ids,
+    said: HashSet<(bool, u32)>,
+    is_on: bool,
+}
+
+impl Named<'_> {
+    /// Adds the names of an entry's ids, once each.
+    fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
+        for (is_group, id) in [(false, entry.uid), (true, entry.gid)] {
+            if !self.is_on || id == 0 || !self.said.insert((is_group, id)) {
+                continue;
+            }
+            let name = if is_group { self.ids.group_name(id) } else { self.ids.user_name(id) };
+            if let Some(name) = name {
+                names.push(IdName { is_group, id, name: name.to_vec() });
+            }
+        }
+    }
+}
+
+/// Tells directories.
+struct Teller<'t, 'a> {
+    sender: &'t Sender<'a>,
+    scanner: &'t Scanner<SourceLook<'t>>,
+    kept: &'t Mutex<HashMap<DirId, Arc<Kept>>>,
+    named: Named<'t>,
+    /// Directories of which the receiver speaks, with their turn.
+    whole: HashMap<RelPath, usize>,
+    /// How many of them it spoke of already.
+    whole_passed: usize,
+    next_id: DirId,
+    unasked: bool,
+    buffer: Vec<u8>,
+    keeps: bool,
+}
+
+impl Teller<'_, '_> {
+    /// Walks the whole tree.
+    fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
+        let there = self.there_at(&RelPath::root(), There::Unknown)?;
+        let mut stack = vec![self.visit(root, there, None, true, counted)?];
+        while let Some(frame) = stack.last_mut() {
+            self.sender.go_on()?;
+            let Some((path, entry, ticket)) = frame.subs.next() else {
+                if let There::Said(Seen::Dir { children, .. }) = &frame.there {
+                    for _ in frame.passed..children.len() {
+                        self.pass()?;
+                    }
+                }
+                stack.pop();
+                continue;
+            };
+            let there = match &frame.there {
+                There::Unknown => self.there_at(&path, There::Unknown)?,
+                There::Absent | There::Said(Seen::Absent) => There::Absent,
+                There::Said(Seen::Dir { children, .. }) => {
+                    let name = digest::keyed_name(&self.sender.key, path.name());
+                    match children[frame.passed..].iter().position(|&child| child == name) {
+                        Some(ahead) => {
+                            frame.passed += ahead + 1;
+                            for _ in 0..ahead {
+                                self.pass()?;
+                            }
+                            There::Said(self.next_seen()?)
+                        }
+                        None => There::Absent,
+                    }
+                }
+            };
+            let was_told = frame.was_told;
+            let frame = self.visit(ticket, there, (!was_told).then_some(entry), was_told, counted)?;
+            stack.push(frame);
+        }
+        // What it spoke of and we did not find any more.
+        while self.whole_passed < self.whole.len() {
+            self.whole_passed += 1;
+            self.pass()?;
+        }
+        Ok(())
+    }
+
+    /// What the receiver says of a directory that is named by an argument.
+    fn there_at(&mut self, path: &RelPath, otherwise: There) -> Result<There, Error> {
+        let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
+        while self.whole_passed < turn {
+            self.whole_passed += 1;
+            self.pass()?;
+        }
+        self.whole_passed = turn + 1;
+        Ok(There::Said(self.next_seen()?))
+    }
+
+    fn next_seen(&self) -> Result<Seen, Error> {
+        let (seen, cost) = self.sender.heard.wait(|state| state.seen.pop_front())?;
+        if cost > 0 {
+            self.sender.line.consumed(Class::Digests, cost);
+        }
+        Ok(seen)
+    }
+
+    /// Passes what the receiver says of a directory that we do not have, and of all below it.
+    fn pass(&self) -> Result<(), Error> {
+        let mut left = 1;
+        while left > 0 {
+            left -= 1;
+            if let Seen::Dir { children, .. } = self.next_seen()? {
+                left += children.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a directory, if it must be told. `itself`: its own entry, if its parent was not told.
+    fn visit(
+        &mut self,
+        ticket: Ticket,
+        there: There,
+        itself: Option<Entry>,
+        parent_told: bool,
+        counted: &mut Tally,
+    ) -> Result<Frame, Error> {
+        let Found { mut listed, digest, tickets } = self.scanner.take(ticket);
+        counted.merge(&listed.tally);
+        if let Some(error) = listed.fatal.take() {
+            return Err(error);
+        }
+        let is_same = match &there {
+            There::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+            _ => false,
+        };
+        let is_absent = matches!(there, There::Absent | There::Said(Seen::Absent));
+        let subs: Vec<_> = tickets
+            .iter()
+            .map(|&(at, ticket)| {
+                let entry = &listed.source.entries[at as usize];
+                (listed.path.join(listed.source.name(entry)), entry.clone(), ticket)
+            })
+            .collect();
+        if !is_same {
+            debug_assert!(parent_told || itself.is_some());
+            self.tell(listed, itself, is_absent)?;
+        }
+        Ok(Frame { subs: subs.into_iter(), was_told: !is_same, there, passed: 0 })
+    }
+
+    fn tell(&mut self, listed: Listed, itself: Option<Entry>, is_absent: bool) -> Result<(), Error> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut ids = Vec::new();
+        let mut own = DirList::default();
+        if let Some(entry) = itself {
+            self.named.name(&entry, &mut ids);
+            own.push_entry(b".", entry);
+        }
+        for entry in &listed.source.entries {
+            self.named.name(entry, &mut ids);
+        }
+        let shown = match self.sender.tells_paths {
+            true => {
+                listed.places.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect()
+            }
+            false => Vec::new(),
+        };
+        let with_data = is_absent && self.unasked;
+        let files = with_data.then(|| listed.source.clone());
+        let open = listed.places;
+        if self.keeps {
+            let places = open.iter().map(|place| place.as_ref().map(Place::parked)).collect();
+            let renamed_from = listed.renamed_from.clone();
+            let kept = Kept { list: listed.source.clone(), places, renamed_from };
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(kept));
+        }
+        let told = Told {
+            id,
+            path: listed.path,
+            itself: own,
+            list: listed.source,
+            subs: listed.subs,
+            may_delete: listed.may_delete,
+            is_named: listed.is_named,
+            with_data,
+            more: false,
+            problems: listed.problems,
+            notes: listed.notes,
+            ids,
+            shown,
+            renamed_from: listed.renamed_from,
+        };
+        let mut said = Ok(());
+        cut(told, &mut |message| {
+            if said.is_ok() {
+                said = self.sender.line.say(&message);
+            }
+        });
+        said?;
+        let Some(files) = files else { return Ok(()) };
+        for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
+            self.sender.go_on()?;
+            let Some(Some(place)) = open.get(entry.origin as usize) else { continue };
+            let file = FileId { dir: id, entry: at as u32 };
+            let from = (place, files.name(entry));
+            self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
+        }
+        Ok(())
+    }
+}
+
+/// The directories that are walked to the bottom, in the order in which they are met, none below another.
+fn whole_paths(gathered: &Gathered) -> Vec<RelPath> {
+    let mut paths: Vec<RelPath> = gathered.whole.iter().map(|(_, path)| path.clone()).collect();
+    paths.sort_by(compare_walked);
+    paths.dedup_by(|later, earlier| later == earlier || is_below(later, earlier));
+    paths
+}
+
+/// Whether a path lies below another.
+pub fn is_below(path: &RelPath, above: &RelPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(above.as_bytes());
+    rest.is_some_and(|rest| !rest.is_empty() && (above.is_root() || rest[0] == b'/'))
+}
+
+/// The order in which directories are met: those above before those below, and neighbours as in a list.
+pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
+    let parts = |path: &'_ RelPath| -> Vec<Vec<u8>> {
+        path.as_bytes().split(|&b| b == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let (a, b) = (parts(a), parts(b));
+    for (one, other) in a.iter().zip(&b) {
+        match crate::flist::order::compare((one, true), (other, true)) {
+            Ordering::Equal => {}
+            order => return order,
+        }
+    }
+    a.len().cmp(&b.len())
+}
+
+/// Does something when it goes out of scope.
+struct OnEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Starts a thread of a scope.
+pub fn spawn<'s, 'e>(
+    scope: &'s std::thread::Scope<'s, 'e>,
+    name: &str,
+    work: impl FnOnce() + Send + 's,
+) -> Result<(), Error> {
+    let builder = std::thread::Builder::new().name(name.into());
+    builder.spawn_scoped(scope, work).map(|_| ()).map_err(super::receiving::no_thread)
+}

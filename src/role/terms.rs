@@ -1,0 +1,87 @@
+//! The terms of a run: what every role is told of it, and what is read of each entry under them.
+
+use super::scan::source::SourceWalk;
+use crate::filter::{Rules, Side};
+use crate::flist::{Entry, Kind};
+use crate::fs::read::Wanted;
+use crate::fs::sys;
+use crate::fs::xattr::{Who, XattrPolicy};
+use crate::options::{Options, Preserve};
+use crate::plan;
+use std::sync::atomic::AtomicBool;
+
+/// What every role of a run is told.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// The settled options.
+    pub options: &'a Options,
+    /// The rules of the command line.
+    pub rules: &'a Rules,
+    /// The working directory, absolute.
+    pub cwd: &'a [u8],
+    /// The umask the process had.
+    pub umask: u32,
+    /// Set when the run shall stop (a signal).
+    pub stop: &'a AtomicBool,
+    /// How many threads may work at once.
+    pub threads: usize,
+    /// Seconds since 1970 at which the run stops by itself.
+    pub stop_at_unix_secs: Option<i64>,
+}
+
+impl Terms<'_> {
+    /// Calls `body` with what is read of each entry. `preserve`: which attributes this side keeps; `map` makes of what
+    /// the source told what the destination shall have.
+    pub fn with_wanted<R>(
+        &self,
+        preserve: &Preserve,
+        map: &(dyn Fn(&mut Entry) + Sync),
+        body: impl for<'x> FnOnce(&'x (dyn Fn() -> Wanted<'x> + 'x)) -> R,
+    ) -> R {
+        let shape = |entry: &mut Entry| {
+            if !preserve.chmod.is_empty() && entry.kind() != Kind::Symlink {
+                entry.mode = plan::chmod::apply(entry.mode, entry.is_dir(), &preserve.chmod);
+            }
+        };
+        let who = match (preserve.fake_super, sys::ids().0) {
+            (true, _) => Who::Fake,
+            (false, 0) => Who::Root,
+            (false, _) => Who::User,
+        };
+        let attribute_rules = [Side::Sender, Side::Receiver].map(|side| self.rules.chain(side, b""));
+        let has_rules = attribute_rules[0].xattr_verdict(Side::Sender, b"").is_some();
+        let sender_rules = |name: &[u8]| attribute_rules[0].xattr_verdict(Side::Sender, name).unwrap_or(true);
+        let receiver_rules = |name: &[u8]| attribute_rules[1].xattr_verdict(Side::Receiver, name).unwrap_or(true);
+        body(&|| Wanted {
+            hard_links: preserve.hard_links,
+            atimes: preserve.atimes,
+            xattrs: (preserve.xattrs > 0).then_some((
+                XattrPolicy::sender(who, preserve.xattrs, has_rules.then_some(&sender_rules)),
+                XattrPolicy::receiver(who, has_rules.then_some(&receiver_rules)),
+            )),
+            acls: preserve.acls,
+            fake_super: preserve.fake_super,
+            shape: &shape,
+            map,
+        })
+    }
+
+    /// Looks at the source under these terms.
+    pub fn source_walk<'w>(&self, wanted: Wanted<'w>) -> SourceWalk<'w> {
+        let select = &self.options.select;
+        SourceWalk {
+            wanted,
+            links: self.options.preserve.links,
+            copy_links: select.copy_links,
+            copy_unsafe_links: select.copy_unsafe_links,
+            tells_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
+            tells_rules: self.options.output.debug.filter >= 1,
+            unmunge_links: self.options.preserve.munge_links,
+            copy_dirlinks: select.copy_dirlinks,
+            open_noatime: select.open_noatime,
+            one_file_system: select.one_file_system,
+            digests: false,
+            threads: self.threads,
+        }
+    }
+}
