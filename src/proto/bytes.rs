@@ -134,6 +134,11 @@ impl<'a> Writer<'a> {
         put_varint(self.out, value);
     }
 
+    /// A number that only tells how much there is of something: beyond `max` it is told as that.
+    pub fn amount(&mut self, value: u64, max: u64) {
+        self.varint(value.min(max));
+    }
+
     pub fn u32(&mut self, value: u32) {
         self.varint(u64::from(value));
     }

@@ -42,6 +42,10 @@ pub const WORD_MAX_BYTES: usize = 256 << 10;
 pub const CVS_MAX_BYTES: usize = 1 << 20;
 /// A file's length, and a place in it: what the kernel's `off_t` holds.
 pub const FILE_MAX_BYTES: u64 = i64::MAX.cast_unsigned();
+/// How many entries anything can be counted to: sums of what peers count cannot overflow.
+pub const COUNT_MAX: u64 = 1 << 48;
+/// How many bytes all files together can be counted to.
+pub const TOTAL_MAX_BYTES: u64 = 1 << 58;
 /// The words of a command line, rules, and names of `--files-from`, each.
 pub const WORDS_MAX: usize = 1 << 20;
 /// The program's name in a greeting.

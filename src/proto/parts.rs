@@ -1,9 +1,8 @@
 //! What messages are made of: setup, roots, told directories, rules, events, counts. One pair of functions for each.
 
 use super::bytes::{Reader, Writer};
-use super::limits::{
-    CVS_MAX_BYTES, DIGESTS_MAX, LINES_MAX, PATH_MAX_BYTES, TARGET_MAX_BYTES, WORD_MAX_BYTES, WORDS_MAX,
-};
+use super::limits::{COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
+use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, Names};
 use super::message::{IdName, Roots, Seen, Setup, Told, ToldSub};
 use super::numbers::{event, rule, seen};
@@ -150,7 +149,7 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
 
 pub(super) fn put_roots(w: &mut Writer, roots: &Roots) -> Result<()> {
     let Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids } = roots;
-    w.varint(*found);
+    w.amount(*found, COUNT_MAX);
     let bare = lone_dir_is_bare.unwrap_or(false);
     w.flags(&[single.is_some(), lone_dir_is_bare.is_some(), bare, top.is_some()]);
     if let Some(single) = single {
@@ -167,7 +166,7 @@ pub(super) fn put_roots(w: &mut Writer, roots: &Roots) -> Result<()> {
 }
 
 pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
-    let found = r.varint("found")?;
+    let found = r.varint_up_to("found", COUNT_MAX)?;
     let [has_single, has_bare, bare, has_top] = r.flags::<4>("roots flags")?;
     if bare && !has_bare {
         return Err(r.refuse("roots flags", "say of no directory that it is bare"));
@@ -353,11 +352,11 @@ fn dirs_of(list: &DirList) -> usize {
 
 fn put_kinds(w: &mut Writer, kinds: &Kinds) {
     let Kinds { files, dirs, symlinks, devices, specials } = *kinds;
-    [files, dirs, symlinks, devices, specials].into_iter().for_each(|count| w.varint(count));
+    [files, dirs, symlinks, devices, specials].into_iter().for_each(|count| w.amount(count, COUNT_MAX));
 }
 
 fn get_kinds(r: &mut Reader) -> Result<Kinds> {
-    let mut next = || r.varint("count of a kind");
+    let mut next = || r.varint_up_to("count of a kind", COUNT_MAX);
     Ok(Kinds { files: next()?, dirs: next()?, symlinks: next()?, devices: next()?, specials: next()? })
 }
 
@@ -367,42 +366,38 @@ pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
     let Tally { failed, vanished, delete_limit_reached, .. } = tally;
     w.flags(&[*delete_limit_reached]);
     [listed, created, deleted].into_iter().for_each(|kinds| put_kinds(w, kinds));
-    for count in [
-        transferred,
-        total_bytes,
-        transferred_bytes,
-        literal_bytes,
-        matched_bytes,
-        name_bytes,
-        list_generation_ms,
-        list_transfer_ms,
-        source_errors,
-        failed,
-        vanished,
-    ] {
-        w.varint(*count);
+    w.amount(*transferred, COUNT_MAX);
+    for bytes in [total_bytes, transferred_bytes, literal_bytes, matched_bytes, name_bytes] {
+        w.amount(*bytes, TOTAL_MAX_BYTES);
+    }
+    for count in [list_generation_ms, list_transfer_ms, source_errors, failed, vanished] {
+        w.amount(*count, COUNT_MAX);
     }
 }
 
 pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
     let [delete_limit_reached] = r.flags::<1>("tally flags")?;
     let (listed, created, deleted) = (get_kinds(r)?, get_kinds(r)?, get_kinds(r)?);
-    let mut next = || r.varint("count");
+    let transferred = r.varint_up_to("count", COUNT_MAX)?;
+    let mut bytes = || r.varint_up_to("count of bytes", TOTAL_MAX_BYTES);
+    let (total_bytes, transferred_bytes, literal_bytes) = (bytes()?, bytes()?, bytes()?);
+    let (matched_bytes, name_bytes) = (bytes()?, bytes()?);
+    let mut count = || r.varint_up_to("count", COUNT_MAX);
     Ok(Tally {
         listed,
         created,
         deleted,
-        transferred: next()?,
-        total_bytes: next()?,
-        transferred_bytes: next()?,
-        literal_bytes: next()?,
-        matched_bytes: next()?,
-        name_bytes: next()?,
-        list_generation_ms: next()?,
-        list_transfer_ms: next()?,
-        source_errors: next()?,
-        failed: next()?,
-        vanished: next()?,
+        transferred,
+        total_bytes,
+        transferred_bytes,
+        literal_bytes,
+        matched_bytes,
+        name_bytes,
+        list_generation_ms: count()?,
+        list_transfer_ms: count()?,
+        source_errors: count()?,
+        failed: count()?,
+        vanished: count()?,
         delete_limit_reached,
     })
 }
@@ -434,12 +429,12 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
         Event::Listed { entries, bytes, complete } => {
             w.byte(event::LISTED);
             w.flags(&[*complete]);
-            w.varint(*entries);
-            w.varint(*bytes);
+            w.amount(*entries, COUNT_MAX);
+            w.amount(*bytes, TOTAL_MAX_BYTES);
         }
         Event::Checked(entries) => {
             w.byte(event::CHECKED);
-            w.varint(*entries);
+            w.amount(*entries, COUNT_MAX);
         }
         Event::Begin(name) => {
             w.byte(event::BEGIN);
@@ -447,8 +442,8 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
         }
         Event::Progress { done_bytes, len_bytes } => {
             w.byte(event::PROGRESS);
-            w.varint(*done_bytes);
-            w.varint(*len_bytes);
+            w.amount(*done_bytes, FILE_MAX_BYTES);
+            w.amount(*len_bytes, FILE_MAX_BYTES);
         }
     }
     Ok(())
@@ -465,11 +460,15 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
         event::MISSING => Event::Missing(r.owned("name", PATH_MAX_BYTES)?),
         event::LISTED => {
             let [complete] = r.flags::<1>("list flags")?;
-            Event::Listed { entries: r.varint("entries")?, bytes: r.varint("bytes")?, complete }
+            let entries = r.varint_up_to("entries", COUNT_MAX)?;
+            Event::Listed { entries, bytes: r.varint_up_to("bytes", TOTAL_MAX_BYTES)?, complete }
         }
-        event::CHECKED => Event::Checked(r.varint("entries")?),
+        event::CHECKED => Event::Checked(r.varint_up_to("entries", COUNT_MAX)?),
         event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
-        event::PROGRESS => Event::Progress { done_bytes: r.varint("bytes done")?, len_bytes: r.varint("length")? },
+        event::PROGRESS => Event::Progress {
+            done_bytes: r.varint_up_to("bytes done", FILE_MAX_BYTES)?,
+            len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,
+        },
         number => return Err(r.unknown("event", number)),
     })
 }
@@ -496,8 +495,8 @@ fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
     if let Some(atime) = atime {
         w.time("atime", *atime)?;
     }
-    w.varint(*len_bytes);
-    w.varint(*moved_bytes);
+    w.amount(*len_bytes, FILE_MAX_BYTES);
+    w.amount(*moved_bytes, FILE_MAX_BYTES);
     match digest {
         Some(digest) => w.bytes("digest", digest, SHOWN_DIGEST_MAX_BYTES),
         None => Ok(()),
@@ -522,7 +521,8 @@ fn get_item(r: &mut Reader) -> Result<Item> {
     let (mode, uid, gid) = (r.u32("mode")?, r.u32("uid")?, r.u32("gid")?);
     let mtime = r.time("mtime")?;
     let atime = r.when(has_atime, |r| r.time("atime"))?;
-    let (len_bytes, moved_bytes) = (r.varint("length")?, r.varint("bytes moved")?);
+    let len_bytes = r.varint_up_to("length", FILE_MAX_BYTES)?;
+    let moved_bytes = r.varint_up_to("bytes moved", FILE_MAX_BYTES)?;
     let digest = r.when(has_digest, |r| r.owned("digest", SHOWN_DIGEST_MAX_BYTES))?;
     Ok(Item {
         name,

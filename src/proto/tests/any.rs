@@ -6,7 +6,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::Changes;
-use crate::proto::limits::{FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES};
+use crate::proto::limits::{COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES};
 use crate::proto::{Basis, Class, FileId, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -126,7 +126,7 @@ fn id_names() -> impl Strategy<Value = Vec<IdName>> {
 
 fn tally() -> impl Strategy<Value = Box<Tally>> {
     let kinds = || {
-        any::<[u64; 5]>().prop_map(|[files, dirs, symlinks, devices, specials]| Kinds {
+        [0..=COUNT_MAX, 0..=9, 0..=9, 0..=300, 0..=9].prop_map(|[files, dirs, symlinks, devices, specials]| Kinds {
             files,
             dirs,
             symlinks,
@@ -134,23 +134,25 @@ fn tally() -> impl Strategy<Value = Box<Tally>> {
             specials,
         })
     };
-    (kinds(), kinds(), kinds(), any::<[u64; 11]>(), any::<bool>()).prop_map(
-        |(listed, created, deleted, counts, delete_limit_reached)| {
+    let counts = proptest::array::uniform6(0..=COUNT_MAX);
+    let bytes = proptest::array::uniform5(0..=TOTAL_MAX_BYTES);
+    (kinds(), kinds(), kinds(), counts, bytes, any::<bool>()).prop_map(
+        |(listed, created, deleted, counts, bytes, delete_limit_reached)| {
             Box::new(Tally {
                 listed,
                 created,
                 deleted,
                 transferred: counts[0],
-                total_bytes: counts[1],
-                transferred_bytes: counts[2],
-                literal_bytes: counts[3],
-                matched_bytes: counts[4],
-                name_bytes: counts[5],
-                list_generation_ms: counts[6],
-                list_transfer_ms: counts[7],
-                source_errors: counts[8],
-                failed: counts[9],
-                vanished: counts[10],
+                total_bytes: bytes[0],
+                transferred_bytes: bytes[1],
+                literal_bytes: bytes[2],
+                matched_bytes: bytes[3],
+                name_bytes: bytes[4],
+                list_generation_ms: counts[1],
+                list_transfer_ms: counts[2],
+                source_errors: counts[3],
+                failed: counts[4],
+                vanished: counts[5],
                 delete_limit_reached,
             })
         },
@@ -216,7 +218,7 @@ fn setup() -> impl Strategy<Value = Setup> {
 
 fn roots() -> impl Strategy<Value = Roots> {
     let single = option::of(path().prop_filter("a name", |path| !path.is_root()));
-    let head = (any::<u64>(), single, option::of(any::<bool>()), option::of(itself()), bytes());
+    let head = (0..=COUNT_MAX, single, option::of(any::<bool>()), option::of(itself()), bytes());
     let lists = (vec(path(), 0..3), vec(path(), 0..3), vec(problem(), 0..3), vec(bytes(), 0..3), id_names());
     (head, lists).prop_map(
         |((found, single, lone_dir_is_bare, top, top_shown), (missing, whole, problems, notes, ids))| Roots {
@@ -292,7 +294,8 @@ fn item() -> impl Strategy<Value = Item> {
     let updates = vec![Update::Received, Update::Sent, Update::Local, Update::HardLink, Update::Attrs];
     let changes = (0u16..1 << 11).prop_map(|bits| Changes::from_bits(bits).expect("there are eleven bits"));
     let names = (bytes(), bytes(), option::of(bytes()), option::of(bytes()));
-    let numbers = (any::<[u32; 3]>(), time(), option::of(time()), any::<[u64; 2]>());
+    let lens = [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES];
+    let numbers = (any::<[u32; 3]>(), time(), option::of(time()), lens);
     (names, kind(), select(updates), changes, numbers, option::of(bytes()), any::<bool>()).prop_map(
         |((name, sender_path, target, linked_to), kind, update, changes, numbers, digest, transfer)| {
             let ([mode, uid, gid], mtime, atime, [len_bytes, moved_bytes]) = numbers;
@@ -319,7 +322,7 @@ fn item() -> impl Strategy<Value = Item> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let listed = (any::<[u64; 2]>(), any::<bool>());
+    let listed = ([0..=COUNT_MAX, 0..=TOTAL_MAX_BYTES], any::<bool>());
     prop_oneof![
         item().prop_map(|item| Event::Item(Box::new(item))),
         (bytes(), kind(), any::<u32>()).prop_map(|(name, kind, mode)| Event::Deleted { name, kind, mode }),
@@ -327,9 +330,10 @@ fn event() -> impl Strategy<Value = Event> {
         problem().prop_map(Event::Problem),
         bytes().prop_map(Event::Missing),
         listed.prop_map(|([entries, bytes], complete)| Event::Listed { entries, bytes, complete }),
-        any::<u64>().prop_map(Event::Checked),
+        (0..=COUNT_MAX).prop_map(Event::Checked),
         bytes().prop_map(Event::Begin),
-        any::<[u64; 2]>().prop_map(|[done_bytes, len_bytes]| Event::Progress { done_bytes, len_bytes }),
+        [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES]
+            .prop_map(|[done_bytes, len_bytes]| Event::Progress { done_bytes, len_bytes }),
     ]
 }
 

@@ -5,6 +5,7 @@ mod golden;
 mod greetings;
 mod laws;
 mod refusals;
+mod specification;
 
 use super::{Dialect, Message, Native};
 use crate::error::Result;

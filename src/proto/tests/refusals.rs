@@ -8,6 +8,8 @@ use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
 use crate::proto::limits::*;
 use crate::proto::{Basis, Dialect, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, peek, unfit};
+use crate::report::Tally;
+use crate::report::tally::Kinds;
 
 /// A frame of a kind with a body in hexadecimal digits.
 fn frame(kind: u8, body: &str) -> Vec<u8> {
@@ -226,6 +228,10 @@ fn numbers_of_a_file_or_a_place() {
     refused("a range beyond off_t", &frame(14, "01 ffffffffffffffff7f 01"), "range ends behind FILE_MAX_BYTES");
     refused("a range that wraps", &frame(14, "01 ffffffffffffffffff01 02"), "range ends behind FILE_MAX_BYTES");
     refused("a prefix beyond off_t", &frame(7, "00 00 01 02 80808080808080808001"), "prefix is 9223372036854775808");
+    refused("a tally of entries", &frame(21, "00 818080808080 40"), "count of a kind is 281474976710657");
+    let sum = format!("00 {} 00 8180808080808080 04", "00".repeat(15));
+    refused("a tally of bytes", &frame(21, &sum), "count of bytes is 288230376151711745");
+    refused("progress", &frame(17, "08 00 80808080808080808001"), "length is 9223372036854775808");
     refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, and 1099511627776 is the most");
 }
 
@@ -397,6 +403,18 @@ fn an_entry_that_does_not_fit_is_known_before_it_is_said() {
     assert!(xattrs(1, XATTR_MAX_BYTES + 1).is_some());
     assert!(xattrs(9, XATTR_MAX_BYTES).is_some());
     assert!(xattrs(XATTRS_MAX + 1, 0).is_some());
+}
+
+#[test]
+fn sums_are_cut_and_not_refused() {
+    let kinds = Kinds { files: u64::MAX, ..Kinds::default() };
+    let tally = Tally { listed: kinds, total_bytes: u64::MAX, ..Tally::default() };
+    let Message::Bye(tally) = decoded(&encoded(&Message::Bye(Box::new(tally)))).unwrap() else { panic!("it is one") };
+    assert_eq!((tally.listed.files, tally.total_bytes), (COUNT_MAX, TOTAL_MAX_BYTES));
+    // What is made of a few of them stays below 64 bits.
+    let mut sum = (*tally).clone();
+    (0..3).for_each(|_| sum.merge(&tally));
+    sum.sent_bytes();
 }
 
 #[test]
