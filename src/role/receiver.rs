@@ -89,6 +89,18 @@ impl Heard {
     }
 }
 
+impl Heard {
+    /// What happened at the server, with what it counts for; `None`: nothing more will.
+    pub fn next_event(&self) -> Option<(Event, u64)> {
+        self.wait(|state| match state.events.pop_front() {
+            None if state.bye.is_some() => Some(None),
+            event => event.map(Some),
+        })
+        .ok()
+        .flatten()
+    }
+}
+
 fn unexpected(what: &str) -> Error {
     Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
 }

@@ -25,9 +25,9 @@ use crate::plan::idmap::{Class, IdMapper, Names, Powers};
 use crate::plan::{NO_ID, Policy};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
-use crate::work::clock::Since;
 use crate::work::order::InOrder;
 use crate::work::queue::{CloseOnDrop, Queue};
+use crate::work::throttle::Throttle;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -387,36 +387,4 @@ impl Drop for CloseOnEnd<'_> {
 /// A thread could not be started.
 pub fn no_thread(error: io::Error) -> Error {
     Error::new(Exit::Malloc, format!("rsync: could not start a thread: {error}"))
-}
-
-/// Holds the bytes that are copied to a rate.
-struct Throttle<'a> {
-    bytes_per_sec: u64,
-    state: Mutex<(u64, Since)>,
-    stop: &'a AtomicBool,
-}
-
-/// The longest pause at a time, so that a signal is heard.
-const PAUSE_MAX_MS: u64 = 200;
-
-impl Throttle<'_> {
-    fn new(bytes_per_sec: u64, stop: &AtomicBool) -> Throttle<'_> {
-        Throttle { bytes_per_sec, state: Mutex::new((0, Since::now())), stop }
-    }
-
-    /// Waits until so many more bytes fit the rate.
-    fn wait(&self, bytes: u64) {
-        let due_ms = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.0 += bytes;
-            (u128::from(state.0) * 1000 / u128::from(self.bytes_per_sec), state.1)
-        };
-        while !self.stop.load(Ordering::Relaxed) {
-            let behind = due_ms.0.saturating_sub(due_ms.1.elapsed().as_millis()) as u64;
-            if behind == 0 {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(behind.min(PAUSE_MAX_MS)));
-        }
-    }
 }

@@ -20,6 +20,7 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
+use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -41,6 +42,8 @@ pub struct Sender<'a> {
     pub wants: Wants,
     /// Paths as this side sees them are told (`%f`).
     pub tells_paths: bool,
+    /// `--bwlimit`
+    pub throttle: Option<Throttle<'a>>,
     /// Where what happens here goes that the receiver does not tell.
     pub tell: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
 }
@@ -472,7 +475,11 @@ impl<'a> Sender<'a> {
         Err(unexpected("blocks of a basis"))
     }
 
-    fn throttle(&self, _bytes: u64) {}
+    fn throttle(&self, bytes: u64) {
+        if let Some(throttle) = &self.throttle {
+            throttle.wait(bytes);
+        }
+    }
 
     fn go_on(&self) -> Result<(), Error> {
         match self.terms.stop.load(std::sync::atomic::Ordering::Relaxed) {

@@ -16,10 +16,11 @@ use crate::proto::{Class, Dialect, Greeting, Message, Native, Setup, agree, deco
 use crate::report::event::{Event, Update};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
+use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The near end: the process that the user started.
 pub struct Near<'a> {
@@ -92,7 +93,23 @@ impl Near<'_> {
             let heard = receiver::Heard::default();
             let ear = ReceiverEar { heard: &heard, line };
             let receiver = Receiver { terms, line, heard: &heard, key: ours.key, dest: self.dest.clone(), wants };
-            talk.hold(reader, writer, &ear, || receiver.run(reporter, tally))
+            let shared = Mutex::new(reporter);
+            talk.hold(reader, writer, &ear, || {
+                std::thread::scope(|scope| {
+                    // What the sender tells is told at once: it waits if nobody hears it.
+                    spawn(scope, "report", || {
+                        while let Some((event, cost)) = heard.next_event() {
+                            Reporter::tell(&mut **lock(&shared), &event);
+                            line.consumed(Class::Events, cost);
+                        }
+                    })?;
+                    let ended = receiver.run(&mut Shared(&shared), tally);
+                    if let Err(error) = &ended {
+                        ear.silence(error.clone());
+                    }
+                    ended
+                })
+            })
         } else {
             let heard = sender::Heard::default();
             let told = Told::default();
@@ -109,6 +126,7 @@ impl Near<'_> {
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants,
                 tells_paths: true,
+                throttle: throttle(&terms),
                 tell: &tell,
             };
             talk.hold(reader, writer, &ear, || {
@@ -179,6 +197,7 @@ pub fn serve(
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
             wants: setup.wants,
             tells_paths: true,
+            throttle: throttle(&terms),
             tell: &tell,
         };
         talk.hold(reader, writer, &heard, || sender.run(&operands, setup.listed.as_deref(), &mut tally))
@@ -191,6 +210,10 @@ pub fn serve(
         talk.hold(reader, writer, &ear, || receiver.run(&mut listener, &mut tally))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit())
+}
+
+fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
+    terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
 }
 
 fn greeting(options: &Options) -> Greeting {
@@ -276,6 +299,23 @@ impl Talk<'_> {
             line.end();
             ended
         })
+    }
+}
+
+/// A reporter that several threads tell.
+struct Shared<'s, 'r>(&'s Mutex<&'r mut TextReporter>);
+
+fn lock<'s, 'r>(reporter: &'s Mutex<&'r mut TextReporter>) -> MutexGuard<'s, &'r mut TextReporter> {
+    reporter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Listener for Shared<'_, '_> {
+    fn tell(&mut self, event: &Event) {
+        Reporter::tell(&mut **lock(self.0), event);
+    }
+
+    fn is_deaf(&self) -> bool {
+        lock(self.0).lines_are_lost()
     }
 }
 

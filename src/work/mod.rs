@@ -5,3 +5,4 @@ pub mod gate;
 pub mod order;
 pub mod parallel;
 pub mod queue;
+pub mod throttle;
