@@ -180,7 +180,8 @@ impl Side {
         let list_only = self.dest.is_none() || self.options.select.list_only;
         let sends = !self.far.server_sends;
         let mut reporter = copy::reporter(env, &self.options, log, list_only, sends);
-        let setup = self.setup(&rules, &listed, reporter.wants());
+        let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
+        let setup = self.setup(&rules, &listed, reporter.wants(), profile);
         let near = Near {
             options: &self.options,
             setup,
@@ -207,7 +208,13 @@ impl Side {
         copy::close(env, reporter, &tally, since, ended, self.role())
     }
 
-    fn setup(&self, rules: &rules::Read, listed: &Option<Vec<Vec<u8>>>, wants: crate::report::event::Wants) -> Setup {
+    fn setup(
+        &self,
+        rules: &rules::Read,
+        listed: &Option<Vec<Vec<u8>>>,
+        wants: crate::report::event::Wants,
+        profile: bool,
+    ) -> Setup {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
         let is_secluded = self.options.connect.args == ArgStyle::Secluded;
@@ -221,6 +228,7 @@ impl Side {
             listed: listed.clone().filter(|_| self.far.server_sends),
             operands: if is_secluded { self.far_paths().to_vec() } else { Vec::new() },
             wants,
+            profile,
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Setup {
     pub operands: Vec<Vec<u8>>,
     /// What the client wants to be told.
     pub wants: Wants,
+    /// The server shall tell what its part cost.
+    pub profile: bool,
 }
 
 /// What the arguments of the sender came to: said once, before the tree.

@@ -22,8 +22,8 @@ const PROBLEM_MIN_BYTES: usize = 2;
 const ID_NAME_MIN_BYTES: usize = 4;
 
 pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
-    let Setup { server_sends, words, remote_words, rules, cvs_home, cvs_env, listed, operands, wants } = setup;
-    w.flags(&[*server_sends, cvs_home.is_some(), cvs_env.is_some(), listed.is_some()]);
+    let Setup { server_sends, words, remote_words, rules, cvs_home, cvs_env, listed, operands, wants, profile } = setup;
+    w.flags(&[*server_sends, cvs_home.is_some(), cvs_env.is_some(), listed.is_some(), *profile]);
     put_wants(w, wants);
     w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
     w.strings("remote words", remote_words, WORDS_MAX, WORD_MAX_BYTES)?;
@@ -41,7 +41,7 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
 }
 
 pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
-    let [server_sends, has_cvs_home, has_cvs_env, has_listed] = r.flags::<4>("setup flags")?;
+    let [server_sends, has_cvs_home, has_cvs_env, has_listed, profile] = r.flags::<5>("setup flags")?;
     Ok(Setup {
         server_sends,
         wants: get_wants(r)?,
@@ -52,17 +52,18 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
         listed: r.when(has_listed, |r| r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES))?,
         operands: r.strings("operands", WORDS_MAX, WORD_MAX_BYTES)?,
+        profile,
     })
 }
 
 fn put_wants(w: &mut Writer, wants: &Wants) {
-    let Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest } = *wants;
-    w.flags(&[items, unchanged, after_transfer, progress, whole_list, begin, digest]);
+    let Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths } = *wants;
+    w.flags(&[items, unchanged, after_transfer, progress, whole_list, begin, digest, paths]);
 }
 
 fn get_wants(r: &mut Reader) -> Result<Wants> {
-    let [items, unchanged, after_transfer, progress, whole_list, begin, digest] = r.flags::<7>("wants")?;
-    Ok(Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest })
+    let [items, unchanged, after_transfer, progress, whole_list, begin, digest, paths] = r.flags::<8>("wants")?;
+    Ok(Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths })
 }
 
 fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {

@@ -208,4 +208,6 @@ pub struct Wants {
     pub begin: bool,
     /// [`Item::digest`] is shown.
     pub digest: bool,
+    /// [`Item::sender_path`] is shown.
+    pub paths: bool,
 }

@@ -161,6 +161,11 @@ impl Format {
         self.has(|field| field == Field::Itemize)
     }
 
+    /// Whether it has `%f`.
+    pub fn has_sender_path(&self) -> bool {
+        self.has(|field| field == Field::SenderPath)
+    }
+
     /// Whether it has `%C`.
     pub fn has_digest(&self) -> bool {
         self.has(|field| field == Field::Digest)

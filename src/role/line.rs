@@ -7,8 +7,9 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::limits::{FRAME_MAX_BYTES, INITIAL_WINDOWS};
-use crate::proto::{Class, Dialect, Message, class_of, peek};
+use crate::proto::{Class, Dialect, Message, class_of, name_of, peek};
 use crate::work::clock::Since;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,20 @@ pub struct Line {
     room: Condvar,
     /// Bytes written and read, with the greetings.
     traffic: [AtomicU64; 2],
+    profile: Mutex<Profile>,
+    begun: Since,
+}
+
+/// What a conversation cost.
+#[derive(Default)]
+struct Profile {
+    /// By the name of the message: how many were said, their bytes, how many were heard, their bytes.
+    messages: BTreeMap<&'static str, [u64; 4]>,
+    /// How often something was heard after something was said.
+    turns: u64,
+    has_said: bool,
+    /// Time that was spent waiting for the peer's leave, and for room.
+    waited_ms: [u128; 2],
 }
 
 struct State {
@@ -73,6 +88,8 @@ impl Line {
             to_write: Condvar::new(),
             room: Condvar::new(),
             traffic: Default::default(),
+            profile: Mutex::default(),
+            begun: Since::now(),
         }
     }
 
@@ -92,7 +109,9 @@ impl Line {
             if is_open && state.buffer.len() < BUFFER_MAX_BYTES {
                 break;
             }
+            let waits = Since::now();
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.profile().waited_ms[usize::from(is_open)] += waits.elapsed().as_millis();
         }
         let State { dialect, buffer, credit, .. } = &mut *state;
         let before = buffer.len();
@@ -100,6 +119,12 @@ impl Line {
         if let Some(class) = class {
             credit[class] -= (buffer.len() - before) as i64;
         }
+        let cost = (buffer.len() - before) as u64;
+        let mut profile = self.profile();
+        profile.has_said = true;
+        let [said, bytes, ..] = profile.messages.entry(name_of(message)).or_default();
+        (*said, *bytes) = (*said + 1, *bytes + cost);
+        drop(profile);
         drop(state);
         self.to_write.notify_one();
         Ok(())
@@ -238,6 +263,13 @@ impl Line {
                 let Some(message) = dialect.decode(&mut input)? else { break };
                 let cost = (before - input.len()) as u64;
                 start += before - input.len();
+                let mut profile = self.profile();
+                if std::mem::take(&mut profile.has_said) {
+                    profile.turns += 1;
+                }
+                let [.., heard, bytes] = profile.messages.entry(name_of(&message)).or_default();
+                (*heard, *bytes) = (*heard + 1, *bytes + cost);
+                drop(profile);
                 match message {
                     Message::Grant { class, bytes } => self.granted(class, bytes)?,
                     Message::Ping => {}
@@ -273,6 +305,33 @@ impl Line {
                 return Ok(());
             }
         }
+    }
+
+    fn profile(&self) -> MutexGuard<'_, Profile> {
+        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the conversation cost so far, as lines of a table for `end`.
+    pub fn cost(&self, end: &str) -> Vec<String> {
+        let (written, read) = self.traffic();
+        let profile = self.profile();
+        let mut lines = vec![
+            format!("profile: {end} ms {}", self.begun.elapsed().as_millis()),
+            format!("profile: {end} turns {}", profile.turns),
+            format!("profile: {end} bytes-written {written}"),
+            format!("profile: {end} bytes-read {read}"),
+            format!("profile: {end} ms-waiting-for-leave {}", profile.waited_ms[0]),
+            format!("profile: {end} ms-waiting-for-room {}", profile.waited_ms[1]),
+        ];
+        for (name, [said, said_bytes, heard, heard_bytes]) in &profile.messages {
+            if *said > 0 {
+                lines.push(format!("profile: {end} said-{name} {said} ({said_bytes} bytes)"));
+            }
+            if *heard > 0 {
+                lines.push(format!("profile: {end} heard-{name} {heard} ({heard_bytes} bytes)"));
+            }
+        }
+        lines
     }
 
     /// Counts bytes that were written and read before the line began.

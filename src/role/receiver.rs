@@ -23,7 +23,7 @@ use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
 use crate::proto::{Basis, Class, DirId, FileId, Joiner, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
-use crate::report::event::{Event, Wants};
+use crate::report::event::{Event, Problem, Wants, Weight};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
@@ -238,6 +238,8 @@ pub struct Receiver<'a> {
     pub dest: Option<Vec<u8>>,
     /// What is told.
     pub wants: Wants,
+    /// What this end's part cost is told.
+    pub profile: bool,
 }
 
 impl Receiver<'_> {
@@ -256,6 +258,11 @@ impl Receiver<'_> {
             self.receive(roots, listener, &mut counted)?;
         }
         self.heard.wait(|state| state.dirs_ended.clone())?;
+        if self.profile {
+            for line in self.line.cost("far") {
+                listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
+            }
+        }
         self.line.say(&Message::WantsEnd(Box::new(counted.clone())))?;
         tally.merge(&counted);
         let told = self.heard.wait(|state| state.dirs_ended.clone())?;

@@ -40,8 +40,8 @@ pub struct Sender<'a> {
     pub receiver_is_super: bool,
     /// What the client wants to be told.
     pub wants: Wants,
-    /// Paths as this side sees them are told (`%f`).
-    pub tells_paths: bool,
+    /// What this end's part cost is told.
+    pub profile: bool,
     /// `--bwlimit`
     pub throttle: Option<Throttle<'a>>,
     /// Where what happens here goes that the receiver does not tell.
@@ -276,6 +276,11 @@ impl<'a> Sender<'a> {
             })?;
             let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
             tally.merge(&removed);
+            if self.profile {
+                for line in self.line.cost("far") {
+                    (self.tell)(Event::Problem(Problem::said(line, Weight::Warning)))?;
+                }
+            }
             self.line.say(&Message::Bye(Box::new(removed)))
         })
     }
@@ -648,7 +653,7 @@ impl Teller<'_, '_> {
         for entry in &listed.source.entries {
             self.named.name(entry, &mut ids);
         }
-        let shown = match self.sender.tells_paths {
+        let shown = match self.sender.wants.paths {
             true => {
                 listed.places.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect()
             }

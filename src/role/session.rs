@@ -75,6 +75,9 @@ impl Near<'_> {
         let ended = self.take_role(talk, terms, Link { reader, writer }, (&ours, &theirs), reporter, tally);
         let (sent, received) = line.traffic();
         reporter.traffic(sent, received);
+        if self.setup.profile {
+            line.cost("near").iter().for_each(|line| reporter.error(line.as_bytes()));
+        }
         ended
     }
 
@@ -92,7 +95,8 @@ impl Near<'_> {
         if self.setup.server_sends {
             let heard = receiver::Heard::default();
             let ear = ReceiverEar { heard: &heard, line };
-            let receiver = Receiver { terms, line, heard: &heard, key: ours.key, dest: self.dest.clone(), wants };
+            let receiver =
+                Receiver { terms, line, heard: &heard, key: ours.key, dest: self.dest.clone(), wants, profile: false };
             let shared = Mutex::new(reporter);
             talk.hold(reader, writer, &ear, || {
                 std::thread::scope(|scope| {
@@ -125,8 +129,8 @@ impl Near<'_> {
                 key: ours.key,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants,
-                tells_paths: true,
                 throttle: throttle(&terms),
+                profile: false,
                 tell: &tell,
             };
             talk.hold(reader, writer, &ear, || {
@@ -196,8 +200,8 @@ pub fn serve(
             key: theirs.key,
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
             wants: setup.wants,
-            tells_paths: true,
             throttle: throttle(&terms),
+            profile: setup.profile,
             tell: &tell,
         };
         talk.hold(reader, writer, &heard, || sender.run(&operands, setup.listed.as_deref(), &mut tally))
@@ -205,7 +209,15 @@ pub fn serve(
         let heard = receiver::Heard::default();
         let ear = ReceiverEar { heard: &heard, line: &line };
         let dest = operands.into_iter().next_back();
-        let receiver = Receiver { terms, line: &line, heard: &heard, key: theirs.key, dest, wants: setup.wants };
+        let receiver = Receiver {
+            terms,
+            line: &line,
+            heard: &heard,
+            key: theirs.key,
+            dest,
+            wants: setup.wants,
+            profile: setup.profile,
+        };
         let mut listener = Afar { line: &line, is_lost: false };
         talk.hold(reader, writer, &ear, || receiver.run(&mut listener, &mut tally))
     };

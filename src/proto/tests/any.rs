@@ -196,13 +196,13 @@ fn parsed() -> impl Strategy<Value = Parsed> {
 
 fn setup() -> impl Strategy<Value = Setup> {
     let words = || vec(bytes(), 0..4);
-    let wants = any::<[bool; 7]>().prop_map(|wants| {
-        let [items, unchanged, after_transfer, progress, whole_list, begin, digest] = wants;
-        Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest }
+    let wants = any::<[bool; 8]>().prop_map(|wants| {
+        let [items, unchanged, after_transfer, progress, whole_list, begin, digest, paths] = wants;
+        Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths }
     });
     let texts = (option::of(bytes()), option::of(bytes()), option::of(words()));
-    (any::<bool>(), words(), words(), vec(parsed(), 0..4), texts, words(), wants).prop_map(
-        |(server_sends, words, remote_words, rules, (cvs_home, cvs_env, listed), operands, wants)| Setup {
+    (any::<[bool; 2]>(), words(), words(), vec(parsed(), 0..4), texts, words(), wants).prop_map(
+        |([server_sends, profile], words, remote_words, rules, (cvs_home, cvs_env, listed), operands, wants)| Setup {
             server_sends,
             words,
             remote_words,
@@ -212,6 +212,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             listed,
             operands,
             wants,
+            profile,
         },
     )
 }

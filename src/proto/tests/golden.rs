@@ -137,6 +137,7 @@ pub fn setup() -> Setup {
         listed: Some(vec![b"d/f".to_vec()]),
         operands: vec![b"dst".to_vec()],
         wants: Wants { items: true, progress: true, ..Wants::default() },
+        profile: false,
     }
 }
 

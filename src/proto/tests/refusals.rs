@@ -213,8 +213,7 @@ fn numbers_that_stand_for_nothing() {
     refused("sides", &frame(1, "00 00 00 00 01 00 00 04"), "sides has the unknown number 4");
     refused("merge format", &frame(1, "00 00 00 00 01 02 00 04"), "merge format has the unknown number 4");
     refused("directory", &frame(3, "01 03"), "directory has the unknown number 3");
-    refused("setup flags", &frame(1, "10"), "setup flags has unknown bits (0x10)");
-    refused("wants", &frame(1, "00 80"), "wants has unknown bits (0x80)");
+    refused("setup flags", &frame(1, "20"), "setup flags has unknown bits (0x20)");
     refused("directory flags", &frame(4, "20"), "directory flags has unknown bits (0x20)");
     refused("tally flags", &frame(21, "02"), "tally flags has unknown bits (0x02)");
     refused("subdirectory", &dir(&format!("01 6e 00 01|61 {SUB} 04")), "subdirectories has unknown bits (0x04)");
