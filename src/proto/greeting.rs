@@ -36,11 +36,6 @@ impl Greeting {
             program: concat!("sparsync ", env!("CARGO_PKG_VERSION")).into(),
         }
     }
-
-    /// What both can do beyond the version; a bit that only one of them knows is ignored.
-    pub fn shared_features(&self, other: &Greeting) -> u64 {
-        self.features & other.features
-    }
 }
 
 /// Appends magic and greeting. A program's name beyond its limit is cut off.

@@ -1,5 +1,4 @@
 //! The conversation of two peers: what is said, how it is spelled, how much of it may be under way.
-#![allow(dead_code, unused_imports, reason = "the remote roles that speak it come next")]
 
 mod bytes;
 pub mod dialect;
@@ -14,8 +13,11 @@ mod parts;
 pub mod pieces;
 
 pub use dialect::Dialect;
-pub use greeting::{MAGIC, Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff};
+#[allow(unused_imports, reason = "for whoever looks at first bytes without `sniff`")]
+pub use greeting::{MAGIC, VERSIONS};
+pub use greeting::{Sniffed, agree, decode_greeting, encode_greeting, sniff};
 pub use kinds::{class_of, name_of};
+#[allow(unused_imports, reason = "for the sender, which does not ask yet")]
 pub use list::unfit;
 pub use native::{Native, peek};
 pub use pieces::{Joiner, cut};

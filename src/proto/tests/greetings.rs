@@ -1,8 +1,9 @@
 //! The first bytes: greetings, versions that meet or do not, and what a login shell or a stock rsync says instead.
 
 use crate::exit::Exit;
+use crate::proto::greeting::{MAGIC, VERSIONS};
 use crate::proto::limits::NOISE_MAX_BYTES;
-use crate::proto::{Greeting, MAGIC, Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff};
+use crate::proto::{Greeting, Sniffed, agree, decode_greeting, encode_greeting, sniff};
 use proptest::prelude::*;
 
 fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
@@ -58,7 +59,7 @@ fn features_that_only_one_side_knows_are_ignored() {
     encode_greeting(&theirs, &mut spelled);
     let (theirs, _) = decode_greeting(&spelled).unwrap().unwrap();
     assert_eq!(agree(&ours, &theirs).unwrap(), 1);
-    assert_eq!(ours.shared_features(&theirs), 0b0100);
+    assert_eq!(ours.features & theirs.features, 0b0100);
 }
 
 #[test]

@@ -5,8 +5,9 @@ use crate::flist::entry::Stat;
 use crate::flist::{Entry, Time, Xattrs};
 use crate::path::RelPath;
 use crate::proto::bytes::{put_varint, varint_at};
+use crate::proto::kinds::name_of;
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
-use crate::proto::{Dialect, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut, name_of, peek};
+use crate::proto::{Dialect, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut, peek};
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -114,17 +115,17 @@ fn check_meaning(bytes: &[u8]) {
 
 /// Cuts a directory, says the pieces, joins them, and compares; the lengths of the frames.
 fn check_cut(told: Told) -> Vec<usize> {
-    let mut joiner = Joiner::new();
+    let mut joiner = Joiner::default();
     let (mut whole, mut lens) = (None, Vec::new());
     let mut want = told.clone();
     want.more = false;
     cut(told, &mut |message| {
         assert!(whole.is_none(), "nothing follows the last piece");
-        assert_eq!(joiner.is_open(), !lens.is_empty());
+        assert_eq!(joiner.end().is_err(), !lens.is_empty());
         let frame = encoded(&message);
         lens.push(frame.len());
         whole = joiner.push(decoded(&frame).unwrap()).unwrap();
-        assert_eq!(joiner.is_open(), whole.is_none());
+        assert_eq!(joiner.end().is_err(), whole.is_none());
     });
     let mut back = *whole.expect("the last piece makes it whole");
     // Long ones would take seconds to be printed.

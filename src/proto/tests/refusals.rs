@@ -317,7 +317,7 @@ fn pieces_that_do_not_fit() {
         last,
     };
     let fails = |messages: Vec<Message>, words: &str| {
-        let mut joiner = Joiner::new();
+        let mut joiner = Joiner::default();
         let mut results: Vec<_> = messages.into_iter().map(|message| joiner.push(message)).collect();
         let error = results.pop().expect("a message was pushed").unwrap_err();
         assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -326,7 +326,7 @@ fn pieces_that_do_not_fit() {
     };
     fails(vec![more(&[("a", FILE)], true)], "bad message More: it continues no directory");
     fails(vec![first(&[]), more(&[], true), more(&[], true)], "bad message More: it continues no directory");
-    fails(vec![first(&[]), first(&[])], "bad message Dir: it begins before \"\" is told to its end");
+    fails(vec![first(&[]), first(&[])], "bad message Dir: it comes before \"\" is told to its end");
     fails(vec![Message::Ping], "bad message Ping: it is no piece of a directory");
     fails(vec![first(&[("b", FILE)]), more(&[("a", FILE)], true)], "More: it is not behind the entries before it");
     fails(vec![first(&[("b", FILE)]), more(&[("b", FILE)], true)], "More: it is not behind the entries before it");

@@ -1,9 +1,10 @@
 //! docs/PROTOCOL.md against the program: kinds, limits, windows, numbers, magic.
 
+use crate::proto::greeting::MAGIC;
 use crate::proto::kinds::ROWS;
 use crate::proto::limits::*;
 use crate::proto::numbers::{Numbered, Role};
-use crate::proto::{Class, MAGIC, Message, class_of};
+use crate::proto::{Class, Message, class_of};
 
 const TEXT: &str = include_str!("../../../docs/PROTOCOL.md");
 
