@@ -19,5 +19,6 @@ mod links;
 mod messages;
 mod place;
 mod select;
+mod shell;
 mod signals;
 mod tidy;

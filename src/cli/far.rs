@@ -131,6 +131,9 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
     match (Operand::parse(&name), peer) {
         (Operand::Local(_), _) if name == b"-" => Ok(FilesFrom::Stdin),
         (Operand::Local(_), _) => Ok(FilesFrom::File(name)),
+        (Operand::Remote(remote), _) if remote.path == b"-" => {
+            Err(Error::usage("rsync: Invalid --files-from remote filename"))
+        }
         (Operand::Remote(_), None) => {
             Err(Error::usage("--files-from cannot be remote when the transfer is local").by("sender"))
         }

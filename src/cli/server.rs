@@ -24,7 +24,8 @@ pub fn means_us(behind_e: &[u8]) -> bool {
 }
 
 /// What the command line of the far end says about the options, not escaped: the letters first, then long options in
-/// rsync's order. `--server` and `--sender` before and the operands behind are the caller's.
+/// rsync's order. `--server` and `--sender` before, the words of `--remote-option` and the operands behind are the
+/// caller's.
 ///
 /// `push`: the far end receives. Wrappers such as rrsync read these words; the far end itself, if it is a sparsync,
 /// goes by what the session tells it.
@@ -47,7 +48,6 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
         words.receiver();
     }
     words.list_and_devices();
-    words.list.extend(args.remote_options.iter().cloned());
     words.list
 }
 

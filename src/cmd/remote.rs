@@ -109,6 +109,7 @@ impl Side {
                 program: &program,
                 server_sends: self.far.server_sends,
                 words: &self.far.server_words,
+                remote_words: &self.far.remote_words,
                 paths: self.far_paths(),
             }
             .argv();

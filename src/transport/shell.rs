@@ -34,6 +34,8 @@ pub struct Call<'a> {
     pub server_sends: bool,
     /// The words about the options, the letters first; see `cli::server::words`.
     pub words: &'a [Vec<u8>],
+    /// The words of `--remote-option`.
+    pub remote_words: &'a [Vec<u8>],
     /// The operands that are there.
     pub paths: &'a [Vec<u8>],
 }
@@ -64,15 +66,19 @@ impl Call<'_> {
             ArgStyle::OldAll => word.clone(),
             ArgStyle::Escaped | ArgStyle::OldPaths | ArgStyle::Secluded => escape_option(word),
         }));
-        if *style != ArgStyle::Secluded {
-            argv.push(b".".to_vec());
-            argv.extend(self.paths.iter().map(|path| {
-                let path = not_an_option(path);
-                match style {
-                    ArgStyle::OldPaths | ArgStyle::OldAll => path,
-                    ArgStyle::Escaped | ArgStyle::Secluded => escape_path(&path, self.server_sends),
-                }
-            }));
+        let paths = self.paths.iter().map(|path| not_an_option(path));
+        match style {
+            ArgStyle::Secluded => {}
+            ArgStyle::Escaped => {
+                argv.extend(self.remote_words.iter().map(|word| escape_option(word)));
+                argv.push(b".".to_vec());
+                argv.extend(paths.map(|path| escape_path(&path, self.server_sends)));
+            }
+            ArgStyle::OldPaths | ArgStyle::OldAll => {
+                argv.extend(self.remote_words.iter().cloned());
+                argv.push(b".".to_vec());
+                argv.extend(paths);
+            }
         }
         argv
     }

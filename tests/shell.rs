@@ -1,0 +1,226 @@
+//! The remote shell: the command line that it gets, who answers at the other end, and what becomes of trouble there.
+
+use crate::kit::oracle;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory with programs that stand in for ssh, and a small source.
+struct Scene(tempfile::TempDir);
+
+/// Writes its words to the file `words`, each ended by a zero byte, and leaves.
+const RECORDER: &str = "#!/bin/sh\nprintf '%s\\0' \"$@\" > words\n";
+
+impl Scene {
+    fn new() -> Scene {
+        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
+        scene.script("rec", RECORDER);
+        std::fs::create_dir(scene.path("src")).unwrap();
+        std::fs::create_dir(scene.path("bin")).unwrap();
+        scene.script("bin/ssh", RECORDER);
+        std::fs::write(scene.path("src/a"), "a\n").unwrap();
+        std::fs::write(scene.path("list"), "a\n").unwrap();
+        // Called by this name, sparsync calls the far end so, too.
+        std::os::unix::fs::symlink(oracle::under_test(), scene.path("rsync")).unwrap();
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn script(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Runs a program in the scene, sparsync with its own route to other machines.
+    fn run(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Output {
+        let args = args.iter().map(|arg| OsStr::from_bytes(arg));
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "20"]).arg(program).args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        for name in ["RSYNC_RSH", "RSYNC_OLD_ARGS", "RSYNC_PROTECT_ARGS", "RSYNC_PARTIAL_DIR"] {
+            command.env_remove(name);
+        }
+        command.env("LC_ALL", "C").env("SPARSYNC_NATIVE_SSH", "1").envs(vars.iter().copied());
+        command.output().expect("a program can be started")
+    }
+
+    /// The words that the remote shell gets from a program.
+    fn words(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Vec<Vec<u8>> {
+        let _ = std::fs::remove_file(self.path("words"));
+        let output = self.run(program, args, vars);
+        let Ok(words) = std::fs::read(self.path("words")) else {
+            panic!("{args:?}: the shell was not started: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        words.split(|&b| b == 0).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Lets both call the remote shell; the words must be the same but for our letter.
+    fn same_words(&self, args: &[Vec<u8>], vars: &[(&str, &str)]) {
+        let wanted = self.words(oracle::rsync(), args, vars);
+        let mut got = self.words(&self.path("rsync"), args, vars);
+        for word in got.iter_mut().filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvuZ")) {
+            word.pop();
+        }
+        let shown = |words: &[Vec<u8>]| {
+            words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join("\n    ")
+        };
+        assert!(
+            wanted == got,
+            "{}\n  rsync:\n    {}\n  sparsync:\n    {}",
+            shown(args).replace("\n    ", " "),
+            shown(&wanted),
+            shown(&got)
+        );
+    }
+
+    /// The same for words that are cut at blanks.
+    fn same_line(&self, line: &str, vars: &[(&str, &str)]) {
+        self.same_words(&words(line), vars);
+    }
+}
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Options that must come to the far end as rsync writes them, alone and against each other.
+const OPTIONS: &str = "
+    -a | -v | -vv | -vvvvvvvvvvvv | -q | -qv | -b | -u | -n | -ni | -l | -L | -k | -K | -KLk | -m | -O | -J | -y | -yy
+    -yy --link-dest=x | -W | --no-W | -H | -o | -g | -D | --devices | --specials | -D --no-specials | -a --no-devices
+    -t | -U | -UU | --open-noatime | -U --open-noatime | -p | -E | -pE | -A | -A --no-p | -A --no-A | -X | -XX | -XX --no-X
+    -r | -c | -C | -I | -R | -d | -rd | -dd | -x | -xx | -S | -8 | -h | -F | -FF | -0 | -T tmp | --temp-dir= | -B 900 | -B1k
+    -@3 | -@0 | -@-1 | --modify-window=-2 | --old-dirs | --list-only | --list-only -r | --no-r | -a --no-r
+    -z | -zz | -zzz | -z --no-z | --no-z --zc=lz4 | --zc=lz4 --no-z | --zc=zstd --zl=9 | -z --zc=none | --zc=auto
+    -z --zc=auto | --zc=zlib | --zc=zlibx | --old-compress | --new-compress --old-compress | -z --old-compress --zc=lz4
+    --zc=zlib -zz | -z --compress-level=0 | --compress-level=-1 | -z --skip-compress=gz/jpg | --skip-compress=
+    --compress-threads=2 -z | --msgs2stderr | --no-msgs2stderr | --stderr=all | --stderr=client -v | --stderr=errors
+    -i | -ii | -vi | -vvi | -vvii | --out-format=%n | --out-format=%i | --out-format=%o | --out-format=%C | -v --out-format=%n
+    --out-format= | -i --out-format=%n | -ii --out-format=%i | -qi | --log-file=log --log-file-format=%i
+    -P | -vP | -qP | -P --info=name0 | --progress | --partial | --timeout=7 | --timeout=0 | --bwlimit=100 | --bwlimit=1m
+    --bwlimit=0 | -b --backup-dir=x | --backup-dir=x --no-backup | -b --suffix=.o | -b --suffix=~ | --suffix=.o
+    --suffix=~ --backup-dir=x | --suffix= --backup-dir=x | --cc=md5 | --cc=auto | --cc=xxh3,md5 | --cc=none | --checksum-seed=5
+    -r --delete | -r --del | -r --delete-before | -r --delete-delay | -r --delete-after | -r --delete-excluded
+    -r --delete-excluded --delete-after | -r --delete --delete-excluded --del | -r --del --delete-delay | -d --delete
+    --max-delete=5 | --max-delete=0 | --max-delete=-9 | --max-delete=-2147483648 | --min-size=1k | --max-size=1.5mb-1
+    --max-size=1m --min-size=2 | --force | --super | --no-super | --fake-super | --size-only | --stats | -vv --stats
+    --max-alloc=2g | --delete-missing-args | --ignore-missing-args | --ignore-missing-args --delete-missing-args
+    --partial-dir=.p | --partial --partial-dir=.p | --partial-dir=/x/ | --partial-dir=a//b/ | --delay-updates
+    --delay-updates --partial-dir=.p | --partial --delay-updates | --inplace --partial | --ignore-errors
+    -r --delete --ignore-errors | --copy-unsafe-links | --safe-links | --numeric-ids | --usermap=a:b | --groupmap=a:b
+    --chown=a:b | --chown=a --numeric-ids | --usermap=0:1 --groupmap=0:1 --no-o | --ignore-existing | --existing
+    --existing --ignore-existing | --ignore-non-existing | --fsync | --link-dest=../x --link-dest=/y | --compare-dest=x
+    --copy-dest=x | --compare-dest=x -T z --mkpath --fsync | --append | --append-verify | --append --append | --inplace
+    --append --inplace | --files-from=list | --files-from=- -0 | --files-from=list -0 --no-R | -a --files-from=list
+    -ar --files-from=list | -R --no-implied-dirs | --no-implied-dirs | --write-devices | --remove-source-files
+    --remove-sent-files | --copy-devices | --preallocate | --mkpath | -M--fake-super | -M--foo -M-x | -M--log-file=/x -v
+    --chmod=u+x | --exclude=x | --filter=P_x | --munge-links | --no-inc-recursive -r | -a --no-i-r | -r --i-r | -rm
+    -r --delete -m | --trust-sender | --insecure-links | --drop-D -D | --stop-after=3 | --no-blocking-io | --outbuf=L
+    --sockopts=x | --port=22 | --address=1.2.3.4 | --no-motd | --protocol=31
+    -aHAXSxz --numeric-ids --delete -vP | -avz --stats -h | -D --copy-devices --write-devices --preallocate --remove-source-files
+    --info=name | --info=name2 | --info=name2 -i | --info=del,copy2,stats | --info=all | --info=all1 | --info=all4 | --info=none
+    --info=all0,progress2 | --info=all,name0 | --info=all2,del0 | --info=all2,flist0 | --info=none,name | --info=progress2
+    --info=backup,remove,skip,symsafe,mount,nonreg,misc,flist,copy | --info=stats0 | --stats --info=stats3 | -v --info=name0
+    -v --info=copy | -vv --info=flist0,misc0 | --info=none --info=all | -M-v --info=del
+    -s | -avs --delete -M--fake-super | -s --files-from=list
+    --rsync-path=/opt/rsync | -6 | -4 -e./bin/ssh
+";
+
+#[test]
+fn the_far_end_is_called_with_rsyncs_words() {
+    let scene = Scene::new();
+    let lines = OPTIONS.lines().flat_map(|line| line.split(" | ")).map(str::trim).filter(|line| !line.is_empty());
+    for line in lines.chain([""]) {
+        for operands in ["src/ host:d", "u@host:s :t d"] {
+            scene.same_line(
+                &format!("-e ./rec {line} {operands}")
+                    .replace(":s :t d", if line.contains("files-from") { ":s d" } else { ":s :t d" }),
+                &[],
+            );
+        }
+    }
+    scene.same_line("-e ./rec --files-from=:far host:s d", &[]);
+    scene.same_line("-e ./rec --files-from=host:far -0 host:s d", &[]);
+    scene.same_line("-e ./rec host:s", &[]);
+    scene.same_line("-e ./rec -rvn host:s", &[]);
+    for operands in ["a [host]:x", "a u@[::1]:x", "a u@x@host:x", "a @host:x", ":x a", "HOST: a", "host:a/./b//c d"] {
+        scene.same_line(&format!("-e ./rec {operands}"), &[]);
+    }
+}
+
+#[test]
+fn the_remote_shell_is_cut_into_words_as_rsync_does_it() {
+    let scene = Scene::new();
+    let shells = [
+        "./rec -p 22",
+        "  ./rec   x ",
+        "./rec 'a b' \"c'd\" 'e''f' g'h i'j \"k\"\"l\" m\\ n '' \"\"",
+        "./bin/ssh -x",
+        "./rec a\tb",
+        "env -u X ./bin/ssh",
+    ];
+    for shell in shells {
+        let args = |option: &str| words(&format!("{option} -6 src/ u@host:d"));
+        let mut with_option = args("-e x");
+        with_option[1] = shell.as_bytes().to_vec();
+        scene.same_words(&with_option, &[]);
+        scene.same_words(&args("-v"), &[("RSYNC_RSH", shell)]);
+    }
+    // Whoever names none gets ssh, from the PATH.
+    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    scene.same_line("-a4 src/ u@host:d", &[("PATH", &path)]);
+    scene.same_line("-a --blocking-io host:d .", &[("PATH", &path)]);
+}
+
+#[test]
+fn what_a_shell_would_act_on_is_escaped_as_rsync_does_it() {
+    let scene = Scene::new();
+    let names = [
+        "a b", "a\\b", "a\\*b", "\\\\", "\\", "a\\[b", "[a\\]b]", "{a,b}", "-b", "-", "./-b", "/-b", "~", "~/",
+        "~/x y", "~u", "~u/x", "~*", "a~", "a/~b", "./~b", "a:b", "a*?[x]", "$(x)", "`x`", "a\nb", "a\rb", "ä ö", "",
+    ];
+    let mut all: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    // Every byte that a name may hold, a few names at a time.
+    for bytes in (1..=u8::MAX).collect::<Vec<_>>().chunks(64) {
+        all.push(bytes.iter().flat_map(|&byte| [b'x', byte, b'y']).collect());
+    }
+    let styles: [(&str, &[(&str, &str)]); 5] = [
+        ("-a", &[]),
+        ("--old-args", &[]),
+        ("--old-args --old-args", &[]),
+        ("-a", &[("RSYNC_OLD_ARGS", "1")]),
+        ("-a", &[("RSYNC_PROTECT_ARGS", "1")]),
+    ];
+    for name in &all {
+        let far = [b"host:", &name[..]].concat();
+        for (style, vars) in styles {
+            let with = |words_of: &str, more: &[&[u8]]| {
+                let mut args = words(&format!("-e ./rec {style} {words_of}"));
+                args.extend(more.iter().map(|word| word.to_vec()));
+                args
+            };
+            scene.same_words(&with("", &[b"src/", &far]), vars);
+            scene.same_words(&with("", &[&far, b"d"]), vars);
+            if !name.contains(&b':') {
+                let option = |start: &str| [start.as_bytes(), name].concat();
+                scene.same_words(&with("", &[&option("--temp-dir="), &option("-M--x="), b"src/", b"host:d"]), vars);
+            }
+        }
+        // Standard input of the other machine is nothing to read from.
+        if name != b"-" {
+            let list = [b"--files-from=:", &name[..]].concat();
+            scene.same_words(&[words("-e ./rec -a"), vec![list], words("host:s d")].concat(), &[]);
+        }
+    }
+}
+
+#[test]
+fn called_by_its_own_name_it_calls_the_far_end_so() {
+    let scene = Scene::new();
+    let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
+    let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
+    assert_eq!(got[..5], ["host", "sparsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
+}
