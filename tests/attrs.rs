@@ -399,6 +399,7 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
 });
 
 synctest!(a_corrupt_note_of_fake_super_ends_the_run, |w: World| {
+    w.only_local("--fake-super is for the near end alone");
     w.needs_xattrs().build("src", |t| drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops")));
     // Leaves out what the processes of rsync say of each other's end.
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));

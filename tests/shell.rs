@@ -1,6 +1,6 @@
 //! The remote shell: the command line that it gets, who answers at the other end, and what becomes of trouble there.
 
-use crate::kit::oracle;
+use crate::kit::{World, oracle, synctest};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -224,3 +224,25 @@ fn called_by_its_own_name_it_calls_the_far_end_so() {
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
     assert_eq!(got[..5], ["host", "sparsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
 }
+
+// ── through a real ssh ──────────────────────────────────────────────────────────────────────────
+synctest!(a_first_copy_an_update_and_a_deletion, over ssh, |w: World| {
+    w.source("a d/b*70000 l->a e/").dest("");
+    w.agree(&["-avi"]).exits(0).says("a");
+    w.source("a=new d/c").dest("extra/x");
+    w.agree(&["-ai", "--delete"]).exits(0).says("deleting");
+});
+
+synctest!(names_that_a_shell_would_act_on, over ssh, |w: World| {
+    for name in ["a b", "$x", "it's", "x;y", "a&b", "(c)", "~", "-n", "#d", "tab\there"] {
+        w.build("src", |t| drop(t.file(name, "x")));
+    }
+    w.build("a 'b' $c", |t| drop(t.file("old", "x")));
+    w.agree_paths(&["-ai"], &["src/", "a 'b' $c/"]).exits(0);
+});
+
+synctest!(wildcards_are_expanded_where_the_files_are, over ssh, |w: World| {
+    w.source("a1 a2 b1 d/x").dest("");
+    w.agree_paths(&["-ai"], &["src/a?", "src/[b-d]*", "dst/"]);
+    w.agree_paths(&["-ais"], &["src/a?", "src/[b-d]*", "dst/"]);
+});

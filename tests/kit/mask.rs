@@ -18,6 +18,8 @@ pub struct Mask<'a> {
     pub home: &'a Path,
     /// Times from here on, in seconds since the epoch, are shown as `<now>`.
     pub now_secs: i64,
+    /// A peer took part: how much data moved, and which of several processes told the end, is each program's own.
+    pub is_far: bool,
     /// A further mask of the case's own, for one line; `None` drops the line.
     pub own: Option<OwnMask>,
 }
@@ -43,6 +45,7 @@ impl Mask<'_> {
         let line = self.clocks(&line);
         let (stamp, told) = line.split_at(if line.starts_with(LOG_STAMP) { LOG_STAMP.len() } else { 0 });
         let line = stamp.to_owned() + &traffic(told);
+        let line = if self.is_far { between_machines(&line)? } else { line };
         match self.own {
             Some(own) => own(&line),
             None => Some(line),
@@ -154,6 +157,24 @@ fn traffic(line: &str) -> String {
     before.to_owned() + &parts.collect::<Vec<_>>().join("  ")
 }
 
+/// What differs besides where data goes between machines; `None` drops the line.
+fn between_machines(line: &str) -> Option<String> {
+    const BROKEN_OFF: [&str; 3] = ["connection unexpectedly closed (", "safe_write failed", "write error: Broken pipe"];
+    if line.starts_with("rsync: ") && BROKEN_OFF.iter().any(|words| line.contains(words)) {
+        return None;
+    }
+    for title in ["Literal data: ", "Matched data: ", "total: matches=", "opening connection using: "] {
+        if line.starts_with(title) {
+            return Some(format!("{title}<n>"));
+        }
+    }
+    // `(code 23) at <file>(<line>) [sender=<version>]`: both ends tell the same end by different roles.
+    match line.split_once(" at <file>(<line>) [") {
+        Some((told, _)) => Some(format!("{told} at <file>(<line>)")),
+        None => Some(line.to_owned()),
+    }
+}
+
 /// Reads `2026/11/20 09:01:10` or `2026/11/20-09:01:10`, in UTC.
 fn epoch_secs(text: &str) -> Option<i64> {
     let shape = "dddd/dd/dd dd:dd:dd";
@@ -181,7 +202,7 @@ mod tests {
     fn masked(line: &str) -> String {
         let dir = Path::new("/tmp/w/oracle");
         let home = Path::new("/tmp/w/home");
-        Mask { world: dir, home, now_secs: 1_795_000_000, own: None }.text(line.as_bytes())
+        Mask { world: dir, home, now_secs: 1_795_000_000, is_far: false, own: None }.text(line.as_bytes())
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //!
 //! A case builds a [`World`] and calls [`World::agree`]; what is compared, what is masked and on which
 //! routes the case runs is settled here, so that no case knows about it. The parts:
-//! `build` makes trees, `run` runs programs, `tree` takes snapshots, `mask` blots out what may differ,
-//! `diff` shows what must not, `oracle` knows the two programs, `world` ties them together.
+//! `build` makes trees, `run` runs programs, `route` spells operands for the ways to a peer, `tree` takes snapshots,
+//! `mask` blots out what may differ, `diff` shows what must not, `oracle` knows the two programs, `world` ties them
+//! together.
 
 mod build;
 mod diff;
 mod mask;
 pub mod oracle;
+mod route;
 mod run;
 mod tree;
 mod world;
@@ -17,29 +19,9 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::Acl;
+pub use route::Route;
 pub use run::{Output, Surroundings, run};
 pub use world::World;
-
-/// How the operands of a case reach the program.
-///
-/// Each case runs once per route. A new route says in [`Route::argv`] how it spells a local path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Both trees on this machine, given as plain paths.
-    Local,
-}
-
-impl Route {
-    /// The routes on which every case runs.
-    pub const ALL: &[Route] = &[Route::Local];
-
-    /// Spells a command line for this route: options first, then the operands.
-    pub fn argv(self, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        match self {
-            Route::Local => options.iter().chain(operands).cloned().collect(),
-        }
-    }
-}
 
 /// The user on whose behalf both programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +42,10 @@ pub fn skip(reason: &str) -> ! {
     resume_unwind(Box::new(Skipped(reason.to_owned())))
 }
 
-/// Runs one case on every route. Called by [`synctest!`].
-pub fn run_case(name: &str, who: Who, case: impl Fn(World)) {
+/// Runs one case on those of the routes that were chosen. Called by [`synctest!`].
+pub fn run_case(name: &str, who: Who, routes: &[Route], case: impl Fn(World)) {
     oracle::announce();
-    for &route in Route::ALL {
+    for &route in routes.iter().filter(|route| route.is_chosen()) {
         let attempt = catch_unwind(AssertUnwindSafe(|| case(World::new(name, route, who))));
         match attempt.map_err(|panic| panic.downcast::<Skipped>()) {
             Ok(()) => {}
@@ -85,10 +67,11 @@ pub fn tell_skip(name: &str, reason: &str) {
     }
 }
 
-/// Declares a test that gets a fresh [`World`] on every route.
+/// Declares a test that gets a fresh [`World`] on every route; see [`Route`].
 ///
 /// `synctest!(name, |w: World| { … })` runs as whoever runs the tests. With `as root`, `as user` or
-/// `as both` before the closure it runs as the super-user, as an ordinary user, or as each in turn.
+/// `as both` before the closure it runs as the super-user, as an ordinary user, or as each in turn. With `over ssh` it
+/// runs through a real ssh instead.
 macro_rules! synctest {
     ($name:ident, as both, $case:expr) => {
         mod $name {
@@ -98,19 +81,22 @@ macro_rules! synctest {
         }
     };
     ($name:ident, as root, $case:expr) => {
-        crate::kit::synctest!(@ $name, $crate::kit::Who::Root, $case);
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Root, $crate::kit::Route::ALL, $case);
     };
     ($name:ident, as user, $case:expr) => {
-        crate::kit::synctest!(@ $name, $crate::kit::Who::User, $case);
+        crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::ALL, $case);
+    };
+    ($name:ident, over ssh, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::SSH, $case);
     };
     ($name:ident, $case:expr) => {
-        crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $case);
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::ALL, $case);
     };
-    (@ $name:ident, $who:expr, $case:expr) => {
+    (@ $name:ident, $who:expr, $routes:expr, $case:expr) => {
         #[test]
         fn $name() {
             let name = concat!(module_path!(), "::", stringify!($name));
-            $crate::kit::run_case(name, $who, $case);
+            $crate::kit::run_case(name, $who, $routes, $case);
         }
     };
 }

@@ -12,6 +12,7 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid};
 
 use super::build::Tree;
 use super::mask::{Mask, OwnMask};
+use super::route::Place;
 use super::run::{Output, Surroundings, USER, interrupt, run};
 use super::tree::{Lens, Snapshot, snapshot};
 use super::{Route, Who, diff, oracle, skip};
@@ -39,6 +40,7 @@ pub struct World {
 
 /// What both programs did in the real run, masked; lets a case show that it tests what it says.
 pub struct Agreed {
+    route: Route,
     stdout: String,
     stderr: String,
     exit: i32,
@@ -198,6 +200,22 @@ impl World {
 
     // ── when it cannot run ──────────────────────────────────────────────────────────────────────
 
+    /// Leaves the case out on routes with a peer, for this reason.
+    pub fn only_local(&self, reason: &str) -> &Self {
+        if self.route.is_far() {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
+    /// Leaves the case out where the sources are on another machine, for this reason.
+    pub fn not_pulled(&self, reason: &str) -> &Self {
+        if matches!(self.route, Route::Pull(_)) {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Skips the case where the oracle is older than `version`.
     pub fn needs_rsync(&self, version: &str) -> &Self {
         let found = oracle::version();
@@ -243,13 +261,11 @@ impl World {
         let operands = owned(&operands.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let dry = options.iter().any(|option| is_dry(option));
         if self.dry_run.get() && !dry {
-            let options = [&[b"-n".to_vec()], &options[..]].concat();
-            self.compare("the dry run", &self.route.argv(&options, &operands));
+            self.compare("the dry run", &[&[b"-n".to_vec()], &options[..]].concat(), &operands);
         }
-        let argv = self.route.argv(&options, &operands);
-        let agreed = self.compare("the run", &argv);
+        let agreed = self.compare("the run", &options, &operands);
         if self.again.get() {
-            self.compare("the second run", &argv);
+            self.compare("the second run", &options, &operands);
         }
         agreed
     }
@@ -258,9 +274,9 @@ impl World {
     /// without a word, and afterwards all of `src` is in `dst`.
     pub fn copies_all<A: AsRef<[u8]>>(&self, options: &[A]) {
         let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
-        let argv = self.route.argv(&options, &[b"src/".to_vec(), b"dst/".to_vec()]);
-        log_argv(&argv);
-        let got = self.see(oracle::under_test(), &argv, 1);
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        log_argv(&options, &operands);
+        let got = self.see(oracle::under_test(), &options, &operands, 1);
         assert_eq!((got.exit, got.stdout + &got.stderr), (0, String::new()), "{}", self.name);
         let below = |top: &str| {
             let lines = got.tree.values().filter(|line| line.contains(&format!("\"{top}/")));
@@ -278,11 +294,12 @@ impl World {
         ready: impl Fn(&Path) -> bool,
     ) -> [Vec<String>; 2] {
         let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
-        let argv = self.route.argv(&options, &[b"src/".to_vec(), b"dst/".to_vec()]);
-        log_argv(&argv);
-        let surroundings = self.surroundings.borrow();
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        log_argv(&options, &operands);
         [(oracle::rsync(), 0), (oracle::under_test(), 1)].map(|(program, i)| {
             let twin = &self.twins[i];
+            let argv = self.argv(program, &options, &operands, i);
+            let surroundings = self.surroundings.borrow();
             let output = interrupt(program, &argv, twin, &surroundings, (signal, &|| ready(twin)));
             let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
             let stderr = String::from_utf8_lossy(&output.stderr);
@@ -296,13 +313,21 @@ impl World {
         &self.twins[1]
     }
 
-    fn compare(&self, phase: &str, argv: &[Vec<u8>]) -> Agreed {
+    /// The command line on the world's route, for a program in one of the twins.
+    fn argv(&self, program: &Path, options: &[Vec<u8>], operands: &[Vec<u8>], twin: usize) -> Vec<Vec<u8>> {
+        let umask = self.surroundings.borrow().umask;
+        let place = Place { world: &self.twins[twin], scratch: self.scratch_dir(), umask };
+        let argv = self.route.argv(program, &place, options, operands);
+        argv.iter().map(|arg| put_world(arg, &self.twins[twin])).collect()
+    }
+
+    fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Agreed {
         if self.surroundings.borrow().who == Who::User && rustix::process::geteuid().is_root() {
             self.twins.iter().for_each(|twin| give_away(twin));
         }
-        log_argv(argv);
-        let [wanted, got] =
-            [(oracle::rsync(), 0), (oracle::under_test(), 1)].map(|(program, i)| self.see(program, argv, i));
+        log_argv(options, operands);
+        let [wanted, got] = [(oracle::rsync(), 0), (oracle::under_test(), 1)]
+            .map(|(program, i)| self.see(program, options, operands, i));
         let mut differences = String::new();
         if wanted.exit != got.exit {
             differences += &format!("  exit\n    - {}\n    + {}\n", wanted.exit, got.exit);
@@ -311,35 +336,40 @@ impl World {
             differences += &difference.map(|d| format!("  {title}\n{d}")).unwrap_or_default();
         };
         section("stderr", diff::lines(&wanted.stderr, &got.stderr));
-        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, floats(argv)));
+        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, floats(options)));
         section(
             "tree (kind, mode, owner, mtime, path, content, attributes, links)",
             diff::trees(&wanted.tree, &got.tree),
         );
         section("logs", diff::lines(&wanted.logs, &got.logs));
         if !differences.is_empty() {
-            self.fail(phase, argv, &differences);
+            self.fail(phase, options, operands, &differences);
         }
-        Agreed { stdout: wanted.stdout, stderr: wanted.stderr, exit: wanted.exit }
+        Agreed { route: self.route, stdout: wanted.stdout, stderr: wanted.stderr, exit: wanted.exit }
     }
 
-    fn see(&self, program: &Path, argv: &[Vec<u8>], twin: usize) -> Seen {
-        let twin = &self.twins[twin];
+    fn see(&self, program: &Path, options: &[Vec<u8>], operands: &[Vec<u8>], i: usize) -> Seen {
+        let twin = &self.twins[i];
+        let argv = self.argv(program, options, operands, i);
         let surroundings = self.surroundings.borrow();
-        let argv: Vec<_> = argv.iter().map(|arg| put_world(arg, twin)).collect();
-        let before = Surroundings { stdin: put_world(&surroundings.stdin, twin), ..surroundings.clone() };
+        let mut before = Surroundings { stdin: put_world(&surroundings.stdin, twin), ..surroundings.clone() };
+        if self.route.is_far() {
+            before.env.push(("SPARSYNC_NATIVE_SSH".to_owned(), "1".to_owned()));
+        }
         let Output { stdout, stderr, exit } = run(program, &argv, twin, &before);
         let mask = Mask {
             world: twin,
             home: &surroundings.home,
             now_secs: self.lens.get().now_secs,
+            is_far: self.route.is_far(),
             own: self.own_mask.get(),
         };
         let mut stderr = mask.text(&stderr);
-        if !self.stderr_ordered.get() {
-            let mut lines: Vec<_> = stderr.split('\n').collect();
-            lines.sort_unstable();
-            stderr = lines.join("\n");
+        let mut exit = exit;
+        if self.route.is_far() {
+            (stderr, exit) = one_end(&stderr, exit);
+        } else if !self.stderr_ordered.get() {
+            stderr = sorted(stderr.split('\n').collect()).join("\n");
         }
         Seen {
             stdout: mask.text(&stdout),
@@ -350,7 +380,8 @@ impl World {
         }
     }
 
-    fn fail(&self, phase: &str, argv: &[Vec<u8>], differences: &str) -> ! {
+    fn fail(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>], differences: &str) -> ! {
+        let argv = self.argv(oracle::rsync(), options, operands, 0);
         let Surroundings { who, umask, .. } = &*self.surroundings.borrow();
         let words: Vec<_> = argv.iter().map(|arg| quote(arg)).collect();
         let kept = match std::env::var_os("SPARSYNC_KEEP") {
@@ -393,6 +424,15 @@ impl Drop for World {
 }
 
 impl Agreed {
+    /// What a case expects to be told, as its route tells it: data goes `<` out or comes `>` in, and so do lists.
+    fn told(&self, text: &str) -> String {
+        match self.route {
+            Route::Push(_) if text.starts_with('>') => text.replacen('>', "<", 1),
+            Route::Pull(_) => text.replace("sending incremental", "receiving incremental"),
+            Route::Push(_) | Route::Local => text.to_owned(),
+        }
+    }
+
     /// Checks the exit code on which both agreed.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
@@ -403,6 +443,7 @@ impl Agreed {
     /// Checks that stdout has `text` somewhere.
     #[track_caller]
     pub fn says(self, text: &str) -> Self {
+        let text = &self.told(text);
         assert!(self.stdout.contains(text), "the case does not show {text:?}; stdout was:\n{}", self.stdout);
         self
     }
@@ -410,6 +451,7 @@ impl Agreed {
     /// Checks that stdout does not have `text`.
     #[track_caller]
     pub fn never_says(self, text: &str) -> Self {
+        let text = &self.told(text);
         assert!(!self.stdout.contains(text), "the case shows {text:?}; stdout was:\n{}", self.stdout);
         self
     }
@@ -420,6 +462,29 @@ impl Agreed {
         assert!(self.stderr.contains(text), "the case does not show {text:?}; stderr was:\n{}", self.stderr);
         self
     }
+}
+
+fn sorted(mut lines: Vec<&str>) -> Vec<&str> {
+    lines.sort_unstable();
+    lines
+}
+
+/// What two machines said on stderr, which meets by chance, and how the run ended.
+///
+/// Both tell the end. Where rsync's far end dies with a code of its own, its near end tells that the stream broke off,
+/// or that it could not write (12, 10), and by chance ends with that or with the other's code.
+fn one_end(stderr: &str, exit: i32) -> (String, i32) {
+    const BROKEN_OFF: [&str; 2] = ["(code 12) at", "(code 10) at"];
+    let mut lines = sorted(stderr.split('\n').collect());
+    lines.dedup();
+    let is_end = |line: &&str| line.starts_with("rsync error: ");
+    let is_cause = |line: &&str| is_end(line) && !BROKEN_OFF.iter().any(|code| line.contains(code));
+    let code = |line: &str| line.split_once("(code ")?.1.split(')').next()?.parse().ok();
+    let Some(cause) = lines.iter().copied().find(is_cause).and_then(code) else {
+        return (lines.join("\n"), exit);
+    };
+    lines.retain(|line| !is_end(line) || is_cause(line));
+    (lines.join("\n"), if matches!(exit, 10 | 12) { cause } else { exit })
 }
 
 /// Tells whether an argument asks for a dry run already.
@@ -484,10 +549,10 @@ fn logs(twin: &Path, mask: &Mask) -> String {
 }
 
 /// Notes which options were tried, for docs/OPTIONS.md.
-fn log_argv(argv: &[Vec<u8>]) {
+fn log_argv(options: &[Vec<u8>], operands: &[Vec<u8>]) {
     use std::io::Write as _;
     if let Some(list) = std::env::var_os("SPARSYNC_ARGV_LOG") {
-        let words: Vec<_> = argv.iter().map(|arg| quote(arg)).collect();
+        let words: Vec<_> = options.iter().chain(operands).map(|arg| quote(arg)).collect();
         let file = std::fs::File::options().create(true).append(true).open(list);
         let written = file.and_then(|mut file| file.write_all(format!("{}\n", words.join(" ")).as_bytes()));
         written.expect("SPARSYNC_ARGV_LOG can be written");

@@ -1,0 +1,194 @@
+//! The routes on which cases run: how the operands of a case reach the program, and who sits at the other end.
+
+use super::skip;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// How the operands of a case reach the program.
+///
+/// Each case runs once per route. `SPARSYNC_TEST_ROUTES` chooses among them, separated by commas: `local`, `push`,
+/// `pull`, and `sshd` for the few cases that use a real one; it is `local` where nobody says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Both trees on this machine, given as plain paths.
+    Local,
+    /// The destination is reached by a remote shell.
+    Push(Shell),
+    /// The sources are reached by a remote shell.
+    Pull(Shell),
+}
+
+/// What plays the remote shell. rsync runs over the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// A script that drops what ssh would take and gives the rest to a shell, as sshd does; it stays in the directory
+    /// in which it was started.
+    Fake,
+    /// ssh and sshd.
+    Real,
+}
+
+impl Route {
+    /// The routes on which every case runs, as far as they were chosen.
+    pub const ALL: &[Route] = &[Route::Local, Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
+    /// The routes of the few cases about ssh itself.
+    pub const SSH: &[Route] = &[Route::Push(Shell::Real), Route::Pull(Shell::Real)];
+
+    /// Tells whether `SPARSYNC_TEST_ROUTES` chose the route.
+    pub fn is_chosen(self) -> bool {
+        static CHOICE: OnceLock<String> = OnceLock::new();
+        let choice = CHOICE.get_or_init(|| std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local".into()));
+        let word = match self {
+            Route::Local => "local",
+            Route::Push(Shell::Fake) => "push",
+            Route::Pull(Shell::Fake) => "pull",
+            Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
+        };
+        choice.split(',').any(|chosen| chosen == word)
+    }
+
+    /// Tells whether a peer takes part.
+    pub fn is_far(self) -> bool {
+        self != Route::Local
+    }
+
+    /// Spells a command line for this route: options, then the operands. `program` runs it, at both ends.
+    pub fn argv(self, program: &Path, place: &Place, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let shell = match self {
+            Route::Local => return options.iter().chain(operands).cloned().collect(),
+            Route::Push(shell) | Route::Pull(shell) => shell,
+        };
+        let mut operands = operands.to_vec();
+        let mut paths = paths_among(&mut operands);
+        let dest = if paths.len() > 1 { paths.pop() } else { None };
+        let far = match (self, dest) {
+            (Route::Pull(_), _) => paths,
+            (_, Some(dest)) => vec![dest],
+            (_, None) => skip("a listing pushes nothing"),
+        };
+        far.into_iter().for_each(|path| *path = [b"far:", &path[..]].concat());
+        let (command, before) = match shell {
+            Shell::Fake => (place.fake_shell(), String::new()),
+            Shell::Real => {
+                let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
+                (sshd().command(), before)
+            }
+        };
+        let route = [format!("--rsh={command}"), format!("--rsync-path={before}{}", program.display())];
+        route.into_iter().map(String::into_bytes).chain(options.iter().cloned()).chain(operands).collect()
+    }
+}
+
+/// Those of the words that are paths: behind `--`, or without a dash.
+fn paths_among(words: &mut [Vec<u8>]) -> Vec<&mut Vec<u8>> {
+    let end = words.iter().position(|word| word == b"--");
+    let is_path = |(at, word): &(usize, &mut Vec<u8>)| match end {
+        Some(end) if *at == end => false,
+        Some(end) if *at > end => true,
+        _ => !word.starts_with(b"-") || word.len() == 1,
+    };
+    words.iter_mut().enumerate().filter(is_path).map(|(_, word)| word).collect()
+}
+
+/// Where a program runs.
+pub struct Place<'a> {
+    /// The twin, its working directory.
+    pub world: &'a Path,
+    /// The directory of both twins.
+    pub scratch: &'a Path,
+    /// The umask, which a real sshd would not hand on.
+    pub umask: u32,
+}
+
+impl Place<'_> {
+    /// The fake remote shell, written on first use.
+    fn fake_shell(&self) -> String {
+        const SCRIPT: &str = "#!/bin/sh\n\
+            while :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\n\
+            shift\nexec sh -c \"$*\"\n";
+        let path = self.scratch.join("fake-ssh");
+        if !path.exists() {
+            std::fs::write(&path, SCRIPT).expect("scratch can be written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod of our own file");
+        }
+        path.display().to_string()
+    }
+}
+
+/// An sshd that every test of this process reaches by one connection.
+struct Sshd {
+    dir: PathBuf,
+    /// Holds the connection: it ends with the standard input of this child, which is this process's.
+    _master: Child,
+}
+
+/// Starts it once; skips the case where that cannot be.
+fn sshd() -> &'static Sshd {
+    static SSHD: OnceLock<Result<Sshd, String>> = OnceLock::new();
+    match SSHD.get_or_init(Sshd::start) {
+        Ok(sshd) => sshd,
+        Err(why) => skip(why),
+    }
+}
+
+impl Sshd {
+    /// The remote shell's command.
+    fn command(&self) -> String {
+        format!("ssh -F {}", self.dir.join("ssh_config").display())
+    }
+
+    fn start() -> Result<Sshd, String> {
+        let server = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let server = server.ok_or("there is no sshd")?;
+        if rustix::process::geteuid().is_root() {
+            // As root it insists on this directory, which a system without a running one lacks.
+            let _ = std::fs::create_dir_all("/run/sshd");
+        }
+        // A socket's path must be short.
+        let dir = tempfile::Builder::new().prefix("sparsync-sshd-").tempdir_in("/tmp").map_err(|e| e.to_string())?;
+        let dir = dir.keep();
+        let shown = dir.display();
+        for key in ["host", "user"] {
+            let mut make = Command::new("ssh-keygen");
+            let made = make.args(["-q", "-t", "ed25519", "-N", "", "-f", key]).current_dir(&dir).status();
+            made.ok().filter(|status| status.success()).ok_or("ssh-keygen makes no keys")?;
+        }
+        let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("our own directory");
+        let public = |key: &str| std::fs::read_to_string(dir.join(key)).expect("ssh-keygen wrote it");
+        write("known", format!("far {}", public("host.pub")));
+        write("authorized", public("user.pub"));
+        write(
+            "sshd_config",
+            format!(
+                "HostKey {shown}/host\nAuthorizedKeysFile {shown}/authorized\nStrictModes no\nUsePAM no\nPidFile none\n\
+                 PermitRootLogin yes\nLogLevel ERROR\nPrintMotd no\nMaxSessions 100\nAcceptEnv *\n"
+            ),
+        );
+        // No port: a server of its own serves each connection, on the pipe that ssh would have a proxy use.
+        write(
+            "ssh_config",
+            format!(
+                "Host *\nHostKeyAlias far\nUserKnownHostsFile {shown}/known\nGlobalKnownHostsFile /dev/null\n\
+                 IdentityFile {shown}/user\nIdentitiesOnly yes\nIdentityAgent none\nBatchMode yes\nLogLevel ERROR\n\
+                 ControlPath {shown}/socket\nSendEnv LC_* TZ SPARSYNC_* RSYNC_*\n\
+                 ProxyCommand {server} -i -e -f {shown}/sshd_config\n"
+            ),
+        );
+        // When this process is gone, so are the connection and the directory.
+        let mut master = Command::new("ssh");
+        master.arg("-F").arg(dir.join("ssh_config")).args(["-M", "far", &format!("echo; cat; rm -r {shown}")]);
+        let mut master = master.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let child = master.as_mut().map_err(|e| format!("ssh cannot be started: {e}"))?;
+        let mut first = [0];
+        let ready = child.stdout.as_mut().map(|out| std::io::Read::read(out, &mut first));
+        match ready {
+            Some(Ok(1)) => Ok(Sshd { dir, _master: master.map_err(|e| e.to_string())? }),
+            _ => {
+                let _ = std::fs::remove_dir_all(&dir);
+                Err("sshd does not let us in".to_owned())
+            }
+        }
+    }
+}
