@@ -41,7 +41,11 @@ lists!(separated_by_nul, "a\0d/x\0#h\0", ["-ai", "--from0"]);
 lists!(without_relative_names_are_flat, "d/x\nd/y/z\na\n", ["-ai", "--no-R"]);
 lists!(without_implied_directories, "d/x\ne/f\n", ["-ai", "--no-implied-dirs"]);
 lists!(with_rules, "a\nb\nd/x\nd/y/z\n", ["-ai", "--exclude=b", "--exclude=z"]);
-lists!(with_an_excluded_parent, "d/x\nd/y/z\n", ["-ai", "--exclude=d"]);
+synctest!(with_an_excluded_parent, |w: World| {
+    w.not_pulled("rsync refuses what its own far end sends");
+    w.source(TREE).dest("old d/old").file("list", "d/x\nd/y/z\n");
+    w.agree(&["--files-from=list", "-ai", "--exclude=d"]);
+});
 lists!(with_deletion_and_recursion, "d\n", ["-air", "--delete"]);
 lists!(with_deletion_of_a_slash_directory, "d/\n", ["-ai", "--delete"]);
 lists!(symlinks_in_a_list, "l\n", ["-ai"]);
@@ -92,4 +96,15 @@ synctest!(a_long_list, |w: World| {
     let names: Vec<_> = (0..200).map(|n| format!("d{}/f{n}", n % 13)).collect();
     w.source(&names.join(" ")).dest("").file("list", names.join("\n"));
     w.once().agree(&["-ai", "--files-from=list"]).exits(0);
+});
+
+// ── a list on the other machine ─────────────────────────────────────────────────────────────────
+synctest!(a_list_beside_the_sources, between machines, |w: World| {
+    w.source(TREE).dest("old d/old").file("list", "a\n# a comment\nd/x\nnowhere\n");
+    w.agree(&["-ai", "--files-from=:list"]).exits(23).says(">f+++++++++ d/x");
+});
+
+synctest!(a_list_beside_the_sources_ended_by_zero_bytes, between machines, |w: World| {
+    w.source(TREE).dest("old d/old").file("list", "a\0#h\0d/y/z");
+    w.agree(&["-ai0", "--files-from=far:list"]).exits(0).says(">f+++++++++ d/y/z");
 });

@@ -23,7 +23,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let cli::Copy { options, sources, dest, far: _ } = wanted;
     // A signal while a list is read from standard input ends the process at once.
-    let prepared = prepare(env, &options).and_then(|prepared| {
+    let prepared = prepare(env, &options, false).and_then(|prepared| {
         let deaf = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
         env.hear_signals().map_err(deaf).map(|()| prepared)
     });
@@ -43,11 +43,11 @@ pub struct Prepared {
     pub log: Option<Box<dyn Write + Send>>,
 }
 
-/// Reads and opens the files that options name.
-pub fn prepare(env: &Env, options: &Options) -> Result<Prepared, Error> {
+/// Reads and opens the files that options name. `far_sends`: the names of a list are for a peer.
+pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared, Error> {
     let listed = match &options.select.files_from {
         None | Some(FilesFrom::Far(_)) => None,
-        Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0)),
+        Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0, !far_sends)),
     };
     let rules = rules::rules(env, options)?;
     let log: Option<Box<dyn Write + Send>> = match &options.output.log_file {
@@ -180,7 +180,7 @@ fn banner(options: &Options) -> Banner {
 }
 
 /// Whether the locale's characters are UTF-8, as the C library reads the variables.
-fn utf8_locale(env: &Env) -> bool {
+pub fn utf8_locale(env: &Env) -> bool {
     let said =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env.var(name)).find(|value| !value.is_empty());
     said.is_some_and(|value| {

@@ -9,17 +9,18 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Parsed;
-use crate::options::{ArgStyle, Options};
+use crate::options::{ArgStyle, Options, StderrMode};
 use crate::path;
 use crate::proto::Setup;
 use crate::report::Tally;
+use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::role::session::Near;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
-use crate::transport::shell::{Answer, Call, Ended, Shell};
+use crate::transport::shell::{self, Answer, Call, Ended, Shell};
 use crate::work::clock::Since;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -117,8 +118,13 @@ impl Side {
                 let start = format!("rsync: [{}] Failed to exec ", self.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(self.role())
             })?;
-            match shell.answer(&self.patience(env), &mut env.stderr) {
+            let answer = shell.answer(&self.patience(env), &mut env.stderr);
+            if !matches!(answer, Ok(Answer::Rsync)) {
+                self.tell_command(env, &argv);
+            }
+            match answer {
                 Ok(Answer::Native(link)) => return Ok(Peer::Native(shell, link)),
+                // The installed rsync tells of its own command.
                 Ok(Answer::Rsync) => return Ok(Peer::Rsync),
                 Ok(Answer::Nobody) => {
                     let ended = shell.wait(Some(FAREWELL), &env.stop).unwrap_or(Ended::Killed);
@@ -135,6 +141,19 @@ impl Side {
             }
         }
         Err(self.nobody(env, Ended::Code(Exit::CmdNotFound.code())))
+    }
+
+    fn tell_command(&self, env: &mut Env, argv: &[Vec<u8>]) {
+        let output = &self.options.output;
+        if output.debug.cmd == 0 || output.quiet {
+            return;
+        }
+        let charset = Charset::of(copy::utf8_locale(env), output.eight_bit);
+        let mut line = Vec::new();
+        escape::put(&mut line, &shell::shown(argv), charset);
+        line.push(b'\n');
+        let to = if output.stderr == StderrMode::All { &mut env.stderr } else { &mut env.stdout };
+        let _ = to.write_all(&line).and_then(|()| to.flush());
     }
 
     /// The shell ended without a word from the far end.
@@ -173,7 +192,7 @@ impl Side {
 
     /// Runs the session, and sees the far end off.
     fn converse(self, env: &mut Env, mut shell: Shell, link: Link, since: Since) -> Exit {
-        let prepared = match copy::prepare(env, &self.options) {
+        let prepared = match copy::prepare(env, &self.options, self.far.server_sends) {
             Ok(prepared) => prepared,
             Err(error) => return fail(env, &error),
         };

@@ -5,11 +5,11 @@ use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::Rules;
-use crate::fs::sys;
-use crate::options::Options;
+use crate::fs::{glob, sys};
+use crate::options::FilesFrom;
 use crate::proto::Setup;
-use crate::role::session;
+use crate::role::session::{self, Settled};
+use crate::role::source::listed_names;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::work::clock;
@@ -26,24 +26,41 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     };
     sys::share_memory_pools();
     sys::lift_open_files();
-    let settle = |setup: &Setup| settle(setup, asked.sends, env.umask);
-    session::serve(link, &env.cwd, env.umask, &env.stop, copy::threads(), asked.operands.clone(), &settle)
+    let settle = |setup: &Setup| settle(setup, &asked, env);
+    session::serve(link, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
 }
 
 fn cannot_serve(error: &io::Error) -> Error {
     Error::new(Exit::Ipc, format!("sparsync: cannot speak to the client: {error}"))
 }
 
-/// Makes options and rules of what a client asks for, if its command line asked for the same.
-fn settle(setup: &Setup, sends: bool, umask: u32) -> Result<(Options, Rules), Error> {
-    if setup.server_sends != sends {
-        // The command line may have been approved by somebody (a forced command); the session was not.
-        let words = "sparsync: the session asks for the other direction than the command line of this server";
-        return Err(Error::new(Exit::Protocol, words));
+/// Makes of a client's words what they mean here, if its command line asked for the same: somebody may have approved
+/// that (a forced command), and nobody the session.
+fn settle(setup: &Setup, asked: &cli::Serve, env: &Env) -> Result<Settled, Error> {
+    let refuse = |words: &str| Err(Error::new(Exit::Protocol, format!("sparsync: the session asks for {words}")));
+    if setup.server_sends != asked.sends {
+        return refuse("the other direction than the command line of this server");
     }
-    let options = cli::settle(&setup.words, &setup.remote_words, umask, clock::now_unix().0)?;
+    if !setup.operands.is_empty() && !asked.operands.is_empty() {
+        return refuse("other paths than the command line of this server");
+    }
+    let options = cli::settle(&setup.words, &setup.remote_words, env.umask, clock::now_unix().0)?;
     let read =
         rules::Read { parsed: setup.rules.clone(), cvs_home: setup.cvs_home.clone(), cvs_env: setup.cvs_env.clone() };
     let rules = read.rules(&options);
-    Ok((options, rules))
+    let operands = match setup.operands.as_slice() {
+        // A listing has a destination on the command line alone.
+        _ if options.select.list_only && !asked.sends => Vec::new(),
+        [] => asked.operands.clone(),
+        // No shell has seen these.
+        operands => operands.iter().flat_map(|path| glob::expand(path)).collect(),
+    };
+    let listed = match (&setup.listed, &options.select.files_from) {
+        (Some(listed), _) => Some(listed.clone()),
+        (None, Some(from @ FilesFrom::File(_))) => {
+            Some(listed_names(&rules::files_from(env, from)?, options.select.from0, true))
+        }
+        (None, _) => None,
+    };
+    Ok(Settled { options, rules, operands, listed })
 }

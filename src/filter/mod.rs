@@ -18,6 +18,7 @@ mod set;
 // The whole interface; a name without a user yet is no mistake.
 #[allow(unused_imports)]
 pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
+pub use pattern::{has_wildcard, name_matches};
 #[allow(unused_imports)]
 pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Verdict};
 #[allow(unused_imports)]

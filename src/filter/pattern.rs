@@ -211,8 +211,13 @@ impl Test {
     }
 }
 
+/// Tells whether a name matches a pattern with wildcards, neither having a slash.
+pub fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
+    Pattern::compile_global(pattern, b"", false).matches(&Subject::new(name, false, b""))
+}
+
 /// Only then is a backslash an escape, and only then is the pattern more than its bytes.
-pub(super) fn has_wildcard(text: &[u8]) -> bool {
+pub fn has_wildcard(text: &[u8]) -> bool {
     text.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 

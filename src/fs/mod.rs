@@ -7,6 +7,7 @@ pub mod compare;
 pub mod copy;
 pub mod errno;
 pub mod fake;
+pub mod glob;
 pub mod ids;
 pub mod read;
 pub mod root;

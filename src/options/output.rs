@@ -51,10 +51,11 @@ pub struct Info {
     pub symsafe: u8,
 }
 
-/// Levels of `--debug` that have lines on the local route; the other words are accepted and are silent.
+/// Levels of `--debug` that have lines; the other words are accepted and are silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Debug {
+    pub cmd: u8,
     pub del: u8,
     pub deltasum: u8,
     pub dup: u8,

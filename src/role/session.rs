@@ -145,19 +145,23 @@ impl Near<'_> {
     }
 }
 
-/// Makes options and rules of what a client asks for, or refuses it.
-pub type Settle<'s> = dyn Fn(&Setup) -> Result<(Options, Rules), Error> + 's;
+/// What a far end was asked for, checked and read.
+pub struct Settled {
+    /// The options.
+    pub options: Options,
+    /// The rules.
+    pub rules: Rules,
+    /// The paths that are here.
+    pub operands: Vec<Vec<u8>>,
+    /// What `--files-from` lists.
+    pub listed: Option<Vec<Vec<u8>>>,
+}
 
-/// The far end. `settle` makes options and rules of what the client asks for, or refuses it.
-pub fn serve(
-    link: Link,
-    cwd: &[u8],
-    umask: u32,
-    stop: &AtomicBool,
-    threads: usize,
-    operands: Vec<Vec<u8>>,
-    settle: &Settle<'_>,
-) -> Exit {
+/// Makes of a client's words what they mean here, or refuses them.
+pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Error> + 's;
+
+/// The far end. `settle` makes of the client's words what they mean here, or refuses them.
+pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
     let Link { mut reader, mut writer } = link;
     // What this end may do, it says before it knows what it is asked for.
     let mut ours = Greeting::ours(sys::random());
@@ -178,7 +182,7 @@ pub fn serve(
     let Ok((theirs, version, setup, rest)) = begun else { return Exit::Protocol };
     let line = Arc::new(Line::new(Box::new(Native::new(version))));
     let talk = Talk { line: &line, version, rest };
-    let (options, rules) = match settle(&setup) {
+    let Settled { options, rules, operands, listed } = match settle(&setup) {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
@@ -188,7 +192,6 @@ pub fn serve(
         }
     };
     let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs: None };
-    let operands = if setup.operands.is_empty() { operands } else { setup.operands.clone() };
     let mut tally = Tally::default();
     let ended = if setup.server_sends {
         let heard = sender::Heard::default();
@@ -204,11 +207,12 @@ pub fn serve(
             profile: setup.profile,
             tell: &tell,
         };
-        talk.hold(reader, writer, &heard, || sender.run(&operands, setup.listed.as_deref(), &mut tally))
+        talk.hold(reader, writer, &heard, || sender.run(&operands, listed.as_deref(), &mut tally))
     } else {
         let heard = receiver::Heard::default();
         let ear = ReceiverEar { heard: &heard, line: &line };
-        let dest = operands.into_iter().next_back();
+        // Wildcards may have made several of one; rsync takes the first.
+        let dest = operands.into_iter().next();
         let receiver = Receiver {
             terms,
             line: &line,

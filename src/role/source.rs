@@ -549,13 +549,12 @@ fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
     (parts.map(<[u8]>::to_vec).collect(), false)
 }
 
-/// The names in the text of a `--files-from` list.
-pub fn listed_names(text: &[u8], from0: bool) -> Vec<Vec<u8>> {
+/// The names in the text of a `--files-from` list. A list that is read for a peer has no comments: rsync hands it on
+/// line by line, and its far end takes all of them for names.
+pub fn listed_names(text: &[u8], from0: bool, has_comments: bool) -> Vec<Vec<u8>> {
     let separator = |&b: &u8| if from0 { b == 0 } else { matches!(b, b'\n' | b'\r' | 0) };
-    text.split(separator)
-        .filter(|name| !name.is_empty() && !matches!(name[0], b'#' | b';'))
-        .map(<[u8]>::to_vec)
-        .collect()
+    let is_comment = |name: &[u8]| has_comments && matches!(name[0], b'#' | b';');
+    text.split(separator).filter(|name| !name.is_empty() && !is_comment(name)).map(<[u8]>::to_vec).collect()
 }
 
 #[cfg(test)]
@@ -582,7 +581,8 @@ mod tests {
 
     #[test]
     fn lists_have_comments_also_where_they_are_nul_separated() {
-        assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false), [b"a".to_vec(), b"d".to_vec()]);
-        assert_eq!(listed_names(b"a\0#b\0c\nd", true), [b"a".to_vec(), b"c\nd".to_vec()]);
+        assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false, true), [b"a".to_vec(), b"d".to_vec()]);
+        assert_eq!(listed_names(b"a\0#b\0c\nd", true, true), [b"a".to_vec(), b"c\nd".to_vec()]);
+        assert_eq!(listed_names(b"a\n#b\n\n", false, false), [b"a".to_vec(), b"#b".to_vec()]);
     }
 }

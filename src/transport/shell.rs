@@ -84,6 +84,19 @@ impl Call<'_> {
     }
 }
 
+/// A command line as rsync tells it under `-vv`. A word of other than the plainest letters is in quotes; what is in them
+/// is not escaped.
+pub fn shown(argv: &[Vec<u8>]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"+,-./=@_".contains(byte);
+    let mut line = b"opening connection using:".to_vec();
+    for word in argv {
+        let quote: &[u8] = if word.iter().all(is_plain) { b"" } else { b"\"" };
+        line.extend([b" ", quote, word, quote].concat());
+    }
+    line.extend(format!("  ({} args)", argv.len()).into_bytes());
+    line
+}
+
 /// A path that begins with a dash would be read as an option.
 fn not_an_option(path: &[u8]) -> Vec<u8> {
     if path.starts_with(b"-") { [b"./", path].concat() } else { path.to_vec() }

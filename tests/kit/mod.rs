@@ -70,8 +70,8 @@ pub fn tell_skip(name: &str, reason: &str) {
 /// Declares a test that gets a fresh [`World`] on every route; see [`Route`].
 ///
 /// `synctest!(name, |w: World| { … })` runs as whoever runs the tests. With `as root`, `as user` or
-/// `as both` before the closure it runs as the super-user, as an ordinary user, or as each in turn. With `over ssh` it
-/// runs through a real ssh instead.
+/// `as both` before the closure it runs as the super-user, as an ordinary user, or as each in turn. With
+/// `between machines` it runs where a peer takes part alone, and with `over ssh` through a real ssh instead.
 macro_rules! synctest {
     ($name:ident, as both, $case:expr) => {
         mod $name {
@@ -85,6 +85,9 @@ macro_rules! synctest {
     };
     ($name:ident, as user, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::ALL, $case);
+    };
+    ($name:ident, between machines, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::FAR, $case);
     };
     ($name:ident, over ssh, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::SSH, $case);

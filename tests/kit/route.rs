@@ -33,6 +33,8 @@ pub enum Shell {
 impl Route {
     /// The routes on which every case runs, as far as they were chosen.
     pub const ALL: &[Route] = &[Route::Local, Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
+    /// The routes of cases about a peer.
+    pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
     /// The routes of the few cases about ssh itself.
     pub const SSH: &[Route] = &[Route::Push(Shell::Real), Route::Pull(Shell::Real)];
 

@@ -1,0 +1,84 @@
+//! Wildcards in a path, for a far end whose client did not let a shell expand them (`--secluded-args`).
+
+use super::sys;
+use crate::filter;
+
+/// The paths that a pattern stands for, sorted; the pattern itself where there is none, or no wildcard in it.
+///
+/// As rsync does it: `*` stands for names that begin with a dot, too, and never for a slash; an element without
+/// wildcards is not looked for.
+pub fn expand(pattern: &[u8]) -> Vec<Vec<u8>> {
+    if !filter::has_wildcard(pattern) {
+        return vec![pattern.to_vec()];
+    }
+    let mut found: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut elements = pattern.split_inclusive(|&b| b == b'/').peekable();
+    while let Some(element) = elements.next() {
+        let name = element.strip_suffix(b"/").unwrap_or(element);
+        let slash = &element[name.len()..];
+        let is_last = elements.peek().is_none() && slash.is_empty();
+        found = if filter::has_wildcard(name) {
+            found.iter().flat_map(|dir| matches_in(dir, name, !is_last)).collect()
+        } else {
+            found.iter().map(|dir| [dir, name].concat()).collect()
+        };
+        found.iter_mut().for_each(|path| path.extend_from_slice(slash));
+    }
+    if found.is_empty() { vec![pattern.to_vec()] } else { found }
+}
+
+/// The entries of a directory whose names match, with the directory's path in front.
+fn matches_in(dir: &[u8], pattern: &[u8], dirs_only: bool) -> Vec<Vec<u8>> {
+    use std::os::fd::AsFd;
+    let Ok(fd) = sys::open_dir_path(if dir.is_empty() { b"." } else { dir }) else { return Vec::new() };
+    let mut paths = Vec::new();
+    // What could not be read to its end is told when it is walked.
+    let _ = sys::list(fd.as_fd(), |entry| {
+        if filter::name_matches(pattern, entry.name) {
+            paths.push([dir, entry.name].concat());
+        }
+    });
+    if dirs_only {
+        paths.retain(|path| sys::open_dir_path(path).is_ok());
+    }
+    paths.sort();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_stand_for_what_rsync_makes_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().to_str().unwrap();
+        for name in ["d1/x", "d2/x", ".h/x"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        for name in ["a1", "a2", "a*", "[z]", ".hid", "sp ace", "b\\c"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        for (pattern, wanted) in [
+            ("a?", "a* a1 a2"),
+            ("a\\*", "a*"),
+            ("[z]", "[z]"),
+            ("\\[z\\]", "[z]"),
+            ("a[1-2]", "a1 a2"),
+            ("[!a]*", ".h .hid [z] b\\c d1 d2 sp ace"),
+            (".*", ".h .hid"),
+            ("*/x", ".h/x d1/x d2/x"),
+            ("**/nothing", ".h/nothing d1/nothing d2/nothing"),
+            ("d[12]/", "d1/ d2/"),
+            ("d*/./x", "d1/./x d2/./x"),
+            ("nope*", "nope*"),
+            ("{a1,a2}", "{a1,a2}"),
+            ("b\\c", "b\\c"),
+            ("a[", "a["),
+        ] {
+            let paths = expand(format!("{top}/{pattern}").as_bytes());
+            let shown: Vec<_> = paths.iter().map(|path| String::from_utf8_lossy(&path[top.len() + 1..])).collect();
+            assert_eq!(shown.join(" "), wanted, "{pattern}");
+        }
+    }
+}
