@@ -15,6 +15,8 @@ pub mod flist;
 
 mod digest;
 mod filter;
+
+mod delta;
 mod plan;
 
 pub mod report;

@@ -1,0 +1,75 @@
+//! Puts together what lies together, cuts what is too long, counts, and digests the source on its way.
+
+use std::io;
+
+use super::search::Found;
+use super::{DATA_MAX_BYTES, Op};
+use crate::digest::ContentHasher;
+
+/// The way of a search's results to whoever wants them.
+pub struct Emitter<'a> {
+    emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>,
+    hasher: ContentHasher,
+    /// A range of the basis that may go on: where it begins and how long it is.
+    pending: Option<(u64, u64)>,
+    literal_bytes: u64,
+    matched_bytes: u64,
+}
+
+impl<'a> Emitter<'a> {
+    /// With nothing told yet.
+    pub fn new(emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>) -> Emitter<'a> {
+        Emitter { emit, hasher: ContentHasher::new(), pending: None, literal_bytes: 0, matched_bytes: 0 }
+    }
+
+    /// The next bytes of the source, whatever they are told as. The more at once, the faster.
+    pub fn digest(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+    }
+
+    /// The next bytes are told as they are.
+    pub fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.copy_now()?;
+        self.literal_bytes += bytes.len() as u64;
+        bytes.chunks(DATA_MAX_BYTES).try_for_each(|piece| (self.emit)(Op::Data(piece)))
+    }
+
+    /// The next bytes are told as a range of the basis.
+    pub fn copy(&mut self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        self.matched_bytes += len_bytes;
+        match &mut self.pending {
+            Some((begin, len)) if *begin + *len == offset_bytes => *len += len_bytes,
+            _ => {
+                self.copy_now()?;
+                self.pending = Some((offset_bytes, len_bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes of the source were told.
+    pub fn told_bytes(&self) -> u64 {
+        self.literal_bytes + self.matched_bytes
+    }
+
+    /// The source is complete.
+    pub fn finish(mut self) -> io::Result<Found> {
+        self.copy_now()?;
+        Ok(Found {
+            literal_bytes: self.literal_bytes,
+            matched_bytes: self.matched_bytes,
+            len_bytes: self.told_bytes(),
+            digest: self.hasher.finish(),
+        })
+    }
+
+    fn copy_now(&mut self) -> io::Result<()> {
+        match self.pending.take() {
+            Some((offset_bytes, len_bytes)) => (self.emit)(Op::Copy { offset_bytes, len_bytes }),
+            None => Ok(()),
+        }
+    }
+}

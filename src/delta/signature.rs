@@ -1,0 +1,253 @@
+//! What the receiver says of a basis: how long it is, and a tag of each block.
+
+use std::io;
+
+use super::block::{HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len};
+use super::rolling::Sum;
+use crate::digest;
+
+/// Reads at an offset of a file: fills the buffer from its start, says how much; 0 is the end.
+pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<usize> + Sync + 'a;
+
+/// How much of a basis is read at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What is known of a block: first the upper bits of the sum that can be rolled, then some of its digest. What does not
+/// travel is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tag(u64);
+
+impl Tag {
+    /// Of these bytes, whose sum is known, in so many bytes.
+    pub fn of(bytes: &[u8], sum: Sum, tag_len: usize) -> Tag {
+        let of_digest = digest::block(bytes) >> sum_bits(tag_len);
+        let kept = u64::MAX << (64 - 8 * tag_len);
+        Tag(Tag::of_sum(sum, tag_len).0 | of_digest & kept)
+    }
+
+    /// The least tag of all with this sum.
+    pub fn of_sum(sum: Sum, tag_len: usize) -> Tag {
+        Tag(sum.bits() & !(u64::MAX >> sum_bits(tag_len)))
+    }
+
+    /// The greatest tag of all with this sum.
+    pub fn last_of_sum(sum: Sum, tag_len: usize) -> Tag {
+        Tag(sum.bits() | u64::MAX >> sum_bits(tag_len))
+    }
+
+    /// Its first 32 bits, all of them of the sum.
+    pub fn first_bits(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// How many bits of a tag are of the sum: all but a byte, so that chance seldom makes it necessary to take a digest, but
+/// not more than are good.
+pub fn sum_bits(tag_len: usize) -> u32 {
+    (tag_len as u32 - 1).min(5) * 8
+}
+
+/// The blocks of a basis. All are of one length but the last, which is the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    block_len: u32,
+    covered_len: u64,
+    tag_len: usize,
+    tags: Vec<Tag>,
+}
+
+/// A peer's signature that cannot be: what is wrong with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadSignature(pub &'static str);
+
+impl std::fmt::Display for BadSignature {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the blocks of a basis {}", self.0)
+    }
+}
+
+impl std::error::Error for BadSignature {}
+
+impl Signature {
+    /// Reads a basis of `basis_len` bytes once, on up to `threads` threads, and takes the tags of its blocks.
+    ///
+    /// `block_len` is in bytes, best from [`super::block_len`]; beyond its limits the nearest is taken. What does not fit
+    /// into [`super::SIGNATURE_MAX_BYTES`] is left out. Errs as `read_at` does, and with `UnexpectedEof` if the basis is
+    /// shorter than said: then do without a basis.
+    pub fn of(basis_len: u64, block_len: u32, threads: usize, read_at: &ReadAt<'_>) -> io::Result<Signature> {
+        let block_len = nearest(block_len);
+        let tag_len = tag_len(basis_len, block_len);
+        let covered_len = covered_len(basis_len, block_len, tag_len);
+        let mut tags = vec![Tag(0); covered_len.div_ceil(block_len.into()) as usize];
+
+        // Threads take turns, so that a file is read about from its beginning to its end.
+        let blocks_at_once = (PIECE_BYTES / block_len as usize).max(1);
+        let piece_len = (blocks_at_once * block_len as usize) as u64;
+        let pieces = tags.chunks_mut(blocks_at_once);
+        let threads = threads.clamp(1, pieces.len().max(1));
+        let mut shares: Vec<Vec<(u64, &mut [Tag])>> = (0..threads).map(|_| Vec::new()).collect();
+        for (at, piece) in pieces.enumerate() {
+            shares[at % threads].push((at as u64 * piece_len, piece));
+        }
+        let take = |share: Vec<(u64, &mut [Tag])>| -> io::Result<()> {
+            let mut buffer = vec![0; piece_len.min(covered_len) as usize];
+            for (offset, tags) in share {
+                let bytes = &mut buffer[..piece_len.min(covered_len - offset) as usize];
+                if fill_at(read_at, offset, bytes)? < bytes.len() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                for (tag, block) in tags.iter_mut().zip(bytes.chunks(block_len as usize)) {
+                    *tag = Tag::of(block, Sum::of(block), tag_len);
+                }
+            }
+            Ok(())
+        };
+        let mine = shares.pop().unwrap_or_default();
+        std::thread::scope(|scope| {
+            let others: Vec<_> = shares.into_iter().map(|share| scope.spawn(|| take(share))).collect();
+            let mut result = take(mine);
+            for other in others {
+                result = result.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            result
+        })?;
+        Ok(Signature { block_len, covered_len, tag_len, tags })
+    }
+
+    /// The bytes that say it: the length of a block (4 bytes), of what is covered (8), of a tag (1), then the tags,
+    /// their first bytes first. Numbers begin with their lowest byte. Never more than [`super::SIGNATURE_MAX_BYTES`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.tags.len() * self.tag_len);
+        bytes.extend_from_slice(&self.block_len.to_le_bytes());
+        bytes.extend_from_slice(&self.covered_len.to_le_bytes());
+        bytes.push(self.tag_len as u8);
+        for tag in &self.tags {
+            bytes.extend_from_slice(&tag.0.to_be_bytes()[..self.tag_len]);
+        }
+        bytes
+    }
+
+    /// Reads what [`encode`](Signature::encode) wrote. The only door for what a peer says; memory is taken only for what
+    /// is there.
+    pub fn decode(bytes: &[u8]) -> Result<Signature, BadSignature> {
+        let (block_len, rest) = bytes.split_first_chunk().ok_or(BadSignature("end early"))?;
+        let (covered_len, rest) = rest.split_first_chunk().ok_or(BadSignature("end early"))?;
+        let (tag_len, tags) = rest.split_first().ok_or(BadSignature("end early"))?;
+        let (block_len, covered_len) = (u32::from_le_bytes(*block_len), u64::from_le_bytes(*covered_len));
+        let tag_len = usize::from(*tag_len);
+        if block_len != nearest(block_len) {
+            return Err(BadSignature("have a length that no block has"));
+        }
+        if !(TAG_MIN_BYTES..=TAG_MAX_BYTES).contains(&tag_len) {
+            return Err(BadSignature("have tags of a length that no tag has"));
+        }
+        let blocks = covered_len.div_ceil(block_len.into());
+        if blocks > blocks_max(tag_len) {
+            return Err(BadSignature("are too many"));
+        }
+        if tags.len() as u64 != blocks * tag_len as u64 {
+            return Err(BadSignature("are not as many as its length says"));
+        }
+        let tags = tags.chunks_exact(tag_len).map(|bytes| {
+            let mut tag = [0; 8];
+            tag[..tag_len].copy_from_slice(bytes);
+            Tag(u64::from_be_bytes(tag))
+        });
+        Ok(Signature { block_len, covered_len, tag_len, tags: tags.collect() })
+    }
+
+    /// The length of every block but the last, in bytes.
+    pub fn block_len(&self) -> u32 {
+        self.block_len
+    }
+
+    /// How much of the basis the blocks cover, from its beginning, in bytes: all of it but for absurd lengths.
+    pub fn covered_len(&self) -> u64 {
+        self.covered_len
+    }
+
+    /// The length of a tag that travels, in bytes.
+    pub fn tag_len(&self) -> usize {
+        self.tag_len
+    }
+
+    /// The tags of all blocks.
+    pub fn tags(&self) -> &[Tag] {
+        &self.tags
+    }
+}
+
+/// Reads at `offset` until `buffer` is full or the file ends; says how much it was.
+pub fn fill_at(read_at: &ReadAt<'_>, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match read_at(offset + filled as u64, &mut buffer[filled..])? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(bytes: &[u8]) -> impl Fn(u64, &mut [u8]) -> io::Result<usize> + Sync {
+        // At most 1,000 bytes at a time, so that everyone must ask again.
+        |offset, buffer| {
+            let rest = bytes.get(offset as usize..).unwrap_or_default();
+            let len = rest.len().min(buffer.len()).min(1000);
+            buffer[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_it() {
+        let basis: Vec<u8> = (0..3_000_001u32).map(|n| (n ^ (n >> 7)) as u8).collect();
+        let alone = Signature::of(basis.len() as u64, 700, 1, &reader(&basis)).unwrap();
+        for threads in [0, 2, 3, 100] {
+            assert_eq!(Signature::of(basis.len() as u64, 700, threads, &reader(&basis)).unwrap(), alone);
+        }
+        assert_eq!(alone.tags().len(), basis.len().div_ceil(700));
+    }
+
+    #[test]
+    fn a_basis_that_shrank_is_an_error() {
+        let error = Signature::of(5000, 512, 2, &reader(&[1; 4999])).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_empty_basis_has_no_blocks() {
+        let signature = Signature::of(0, 512, 2, &reader(b"")).unwrap();
+        assert_eq!(signature.tags(), []);
+        assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
+    }
+
+    #[test]
+    fn what_lies_is_refused() {
+        let basis: Vec<u8> = (0..3000u32).map(|n| ((n * n) >> 3) as u8).collect();
+        let good = Signature::of(3000, 512, 1, &reader(&basis)).unwrap().encode();
+        assert!(Signature::decode(&good).is_ok());
+        for len in 0..good.len() {
+            assert!(Signature::decode(&good[..len]).is_err(), "cut to {len}");
+        }
+        assert!(Signature::decode(&[&good[..], &[0]].concat()).is_err(), "one byte too many");
+        let with = |at: usize, bytes: &[u8]| {
+            let mut bad = good.clone();
+            bad[at..at + bytes.len()].copy_from_slice(bytes);
+            Signature::decode(&bad)
+        };
+        for block_len in [0, 1, 63, 511, 1024, (16 << 20) + 1, u32::MAX] {
+            assert!(with(0, &block_len.to_le_bytes()).is_err(), "blocks of {block_len}");
+        }
+        for covered_len in [0u64, 2560, 3073, 1 << 40, u64::MAX] {
+            assert!(with(4, &covered_len.to_le_bytes()).is_err(), "{covered_len} bytes");
+        }
+        for tag_len in [0, 1, 4, 6, 8, 9, 255] {
+            assert!(with(12, &[tag_len]).is_err(), "tags of {tag_len}");
+        }
+    }
+}
