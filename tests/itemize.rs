@@ -110,7 +110,11 @@ tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
 tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
 tells!(format_bytes_moves_the_line, ["-a", "--out-format=%b %n"]);
-tells!(format_digest, ["-a", "--out-format=%C %c %n"]);
+synctest!(format_digest, |w: World| {
+    partly(&w);
+    w.only_local("with a basis rsync counts the sums of its blocks in %c");
+    w.agree(&["-a", "--out-format=%C %c %n"]).exits(0);
+});
 tells!(format_checksum_of_nothing_but_width, ["-a", "--no-p", "--out-format=%n"]);
 tells!(format_old_name, ["-a", "--log-format=%n"]);
 tells!(format_empty, ["-a", "--out-format="]);

@@ -153,6 +153,8 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
 /// environment by the option.
 pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = said.iter().filter(|said| said.flag.reach == Reach::Both).map(Said::word).collect();
+    // rsync's server acts for itself unless it is told that it may do more.
+    words.retain(|word| word != b"--no-super");
     let mut add = |word: &[u8], value: &[u8]| words.push([word, value].concat());
     match &options.select.files_from {
         Some(FilesFrom::Far(path)) => add(b"--files-from=", path),
@@ -245,7 +247,7 @@ mod tests {
             "-rb --backup-dir=x --suffix=.o --partial-dir=a//b/ --delay-updates --fsync --mkpath s h:d",
             "--append-verify --copy-dest=x --copy-dest=/y --usermap=0:1 --chown=:2 -B700 -zz --zl=3 s h:d",
             "-nqI --existing --ignore-existing --max-delete=0 --force --ignore-errors -OJK --safe-links s h:d",
-            "-rlptgoDmLk --copy-unsafe-links --no-implied-dirs -R --remove-sent-files --no-super h:s d",
+            "-rlptgoDmLk --copy-unsafe-links --no-implied-dirs -R --remove-sent-files h:s d",
         ] {
             let mut copy = copy(line);
             let far = copy.far.unwrap();

@@ -63,6 +63,18 @@ struct Side {
     far: Far,
 }
 
+/// The line that tells which command is started.
+fn opening(argv: &[Vec<u8>]) -> Vec<u8> {
+    let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@~".contains(&byte);
+    let mut line = b"opening connection using:".to_vec();
+    for word in argv {
+        let quote: &[u8] = if word.iter().all(is_plain) { b"" } else { b"\"" };
+        line.extend([b" ", quote, word.as_slice(), quote].concat());
+    }
+    line.extend_from_slice(format!("  ({} args)\n", argv.len()).as_bytes());
+    line
+}
+
 /// Who was found at the far end.
 enum Peer {
     Native(Shell, Link),
@@ -114,6 +126,9 @@ impl Side {
                 paths: self.far_paths(),
             }
             .argv();
+            if self.options.output.verbose >= 2 && !self.options.output.quiet {
+                let _ = env.stdout.write_all(&opening(&argv)).and_then(|()| env.stdout.flush());
+            }
             let mut shell = Shell::start(&argv, env.umask).map_err(|error| {
                 let start = format!("rsync: [{}] Failed to exec ", self.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(self.role())
@@ -238,6 +253,8 @@ impl Side {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
         let is_secluded = self.options.connect.args == ArgStyle::Secluded;
+        // A receiver that tells for itself does not know how the sender sees a path.
+        let wants = crate::report::event::Wants { paths: wants.paths && !self.far.server_sends, ..wants };
         Setup {
             server_sends: self.far.server_sends,
             words: self.far.words.clone(),

@@ -192,11 +192,19 @@ impl TextReporter {
             (Banner::Whole, false) if self.output.info.flist >= 2 => b"receiving file list ... ",
             (Banner::Whole, false) => b"receiving file list ... done",
         };
-        self.print(words);
-        if self.counts_list() {
-            self.owes_count = true;
-            self.stdout.put_raw(b" 0 files...\r");
-            self.stdout.flush();
+        self.owes_count = self.counts_list();
+        match (self.owes_count, sends) {
+            (false, _) => self.print(words),
+            (true, true) => {
+                self.print(words);
+                self.stdout.put_raw(b" 0 files...\r");
+                self.stdout.flush();
+            }
+            // Who receives a list sees no part of it before it has all.
+            (true, false) => {
+                self.stdout.put_raw(words);
+                self.stdout.flush();
+            }
         }
     }
 
@@ -213,7 +221,8 @@ impl TextReporter {
         }
         if complete && self.owes_count {
             self.owes_count = false;
-            for hundreds in 1..=entries.saturating_sub(1) / 100 {
+            let hundreds = if self.constants.sends { entries.saturating_sub(1) / 100 } else { 0 };
+            for hundreds in 1..=hundreds {
                 self.stdout.put_raw(format!(" {} files...\r", hundreds * 100).as_bytes());
             }
             let mut line = std::mem::take(&mut self.line);
@@ -263,7 +272,7 @@ impl TextReporter {
             }
             text.push(b'\n');
             self.print_and_log(&text);
-        } else {
+        } else if self.constants.sends || tally.exit() == Exit::Ok {
             self.log_totals();
         }
         self.flush();
@@ -285,7 +294,9 @@ impl TextReporter {
     pub fn final_error(&mut self, exit: Exit, role: &str) {
         let line = error_line(exit, role);
         if !line.is_empty() {
-            self.log_totals();
+            if self.constants.sends {
+                self.log_totals();
+            }
             self.error(&line);
         }
         self.flush();
@@ -293,6 +304,11 @@ impl TextReporter {
 
     /// A line for stderr and the log file; its control bytes are escaped.
     pub fn error(&mut self, line: &[u8]) {
+        self.put_error(line);
+        self.log_text(line);
+    }
+
+    fn put_error(&mut self, line: &[u8]) {
         self.end_progress_line();
         match &mut self.stderr {
             Some(stderr) => {
@@ -305,7 +321,6 @@ impl TextReporter {
             }
             None => self.stdout.put_line(line, self.charset),
         }
-        self.log_text(line);
     }
 
     /// Writes what is buffered.
@@ -505,6 +520,10 @@ impl Reporter for TextReporter {
                 if !self.output.quiet {
                     self.log_text(line);
                 }
+            }
+            // What a sender elsewhere meets goes into no log here.
+            Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
+                self.put_error(line);
             }
             Event::Problem(Problem { line, .. }) => self.error(line),
             Event::Missing(name) => self.missing(name),

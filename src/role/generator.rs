@@ -397,8 +397,8 @@ impl<'a> Generator<'a> {
                 }
             }
             order.push(ticket);
-            self.listed.0 += plan.tally.listed.total();
-            self.listed.1 += plan.tally.total_bytes;
+            let (entries, bytes) = plan.listed();
+            self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
             self.held.insert(ticket, plan);
         }
         if self.context.wants.progress || self.context.wants.whole_list {

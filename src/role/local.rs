@@ -87,6 +87,7 @@ impl Local<'_> {
             names: &accounts,
             compare: &compare,
             wire: None,
+            tells_when_open: false,
         };
         let mut preserve = self.terms.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();

@@ -75,6 +75,17 @@ impl Heard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nothing more will be heard, and why.
+    fn silence(&self, error: Error) {
+        let mut state = self.lock();
+        if state.bye.is_none() {
+            state.failed.get_or_insert(error);
+        }
+        drop(state);
+        self.told.notify_all();
+        self.arrived.notify_all();
+    }
+
     fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
         let mut state = self.lock();
         loop {
@@ -86,6 +97,16 @@ impl Heard {
             }
             state = self.told.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl State {
+    /// Entries of the directories that were told and not taken, and the lengths of the files and symlinks among them.
+    fn waiting(&self) -> (u64, u64) {
+        let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
+        let bytes = |told: &Told| told.list.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum::<u64>();
+        let each = self.dirs.iter().map(|(told, _)| (told.list.len() as u64, bytes(told)));
+        each.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
     }
 }
 
@@ -163,6 +184,7 @@ impl Ear for ReceiverEar<'_> {
                 }
             }
             Message::DirsEnd(tally) if state.dirs_ended.is_none() => {
+                state.joiner.end()?;
                 self.line.consumed(Class::Dirs, cost);
                 state.dirs_ended = Some(*tally);
             }
@@ -214,13 +236,7 @@ impl Ear for ReceiverEar<'_> {
     }
 
     fn silence(&self, error: Error) {
-        let mut state = self.heard.lock();
-        if state.bye.is_none() {
-            state.failed.get_or_insert(error);
-        }
-        drop(state);
-        self.heard.told.notify_all();
-        self.heard.arrived.notify_all();
+        self.heard.silence(error);
     }
 }
 
@@ -238,6 +254,8 @@ pub struct Receiver<'a> {
     pub dest: Option<Vec<u8>>,
     /// What is told.
     pub wants: Wants,
+    /// It is the client, who reports for itself.
+    pub is_client: bool,
     /// What this end's part cost is told.
     pub profile: bool,
 }
@@ -287,6 +305,7 @@ impl Receiver<'_> {
             names: &accounts,
             compare: &compare,
             wire: Some(self),
+            tells_when_open: self.is_client,
         };
         let start = Start {
             top: roots.top.and_then(|mut list| list.entries.pop()),
@@ -393,6 +412,9 @@ struct ToldPlans<'w> {
     course: Mutex<Course>,
 }
 
+/// Before progress is shown so many entries shall be known, if there are: how many are left to check says nothing else.
+const ENTRIES_AHEAD: u64 = 1000;
+
 /// Where in the tree the telling is.
 #[derive(Default)]
 struct Course {
@@ -403,6 +425,8 @@ struct Course {
     /// A directory at the top was met before, see [`Chain::for_further_source`].
     has_top: bool,
     root_is_named: bool,
+    /// What was told so far: entries, and the lengths of the files and symlinks among them.
+    listed: (u64, u64),
 }
 
 /// Keeps the sender's copy of a directory until nothing more is asked of it.
@@ -423,13 +447,18 @@ impl<'w> ToldPlans<'w> {
         self.there.receiver.heard
     }
 
-    /// Looks at the path of the next told directory, waiting for it; `None`: there is none.
-    fn peek(&self) -> Result<Option<RelPath>, Error> {
+    /// Looks at the next told directory, waiting for it; `None`: there is none.
+    fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
+        let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
         self.heard().wait(|state| match state.dirs.front() {
-            Some((told, _)) => Some(Some(told.path.clone())),
+            Some((told, _)) if state.dirs_ended.is_some() || state.waiting().0 >= ahead => Some(Some(look(told))),
             None if state.dirs_ended.is_some() => Some(None),
-            None => None,
+            _ => None,
         })
+    }
+
+    fn peek(&self) -> Result<Option<RelPath>, Error> {
+        self.peek_at(|told| told.path.clone())
     }
 
     /// Takes the next told directory.
@@ -511,6 +540,8 @@ impl<'w> ToldPlans<'w> {
             Some(Teller { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
         let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
         course.root_is_named |= path.is_root() && is_named;
+        let (entries, bytes) = plan.listed();
+        course.listed = (course.listed.0 + entries, course.listed.1 + bytes);
         if self.walk.receiver_chain.has_per_dir() {
             let chain = plan.receiver_chain.clone().expect("decided above");
             course.chains.push((path, chain));
@@ -532,11 +563,7 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
-        let next = self.heard().wait(|state| match state.dirs.front() {
-            Some((told, _)) => Some(Some((told.path.clone(), told.itself.entries.first().cloned()))),
-            None if state.dirs_ended.is_some() => Some(None),
-            None => None,
-        })?;
+        let next = self.peek_at(|told| (told.path.clone(), told.itself.entries.first().cloned()))?;
         let Some((path, itself)) = next.filter(|(path, _)| is_below(path, below)) else { return Ok(None) };
         let Some((itself, parent)) = itself.zip(path.parent()) else {
             return Err(unexpected("a directory without its own attributes"));
@@ -571,7 +598,10 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn listed(&self) -> (u64, u64, bool) {
-        (0, 0, false)
+        let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.heard().lock();
+        let (entries, bytes) = state.waiting();
+        (course.listed.0 + entries, course.listed.1 + bytes, state.dirs_ended.is_some())
     }
 
     fn is_unbounded(&self) -> bool {
@@ -686,6 +716,10 @@ impl Wire for Receiver<'_> {
         self.let_go(Lane::Early, file);
     }
 
+    fn give_up(&self, error: &Error) {
+        self.heard.silence(error.clone());
+    }
+
     fn placed(&self, file: FileId) -> Result<(), Error> {
         self.line.say(&Message::Placed(file))
     }
@@ -742,6 +776,14 @@ impl Incoming for Arriving<'_> {
             self.next()?;
         }
         Ok(otherwise)
+    }
+
+    fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+        let refusal = |piece: &Piece| match piece {
+            Piece::Unsent(problem) => problem.clone(),
+            Piece::Data(_) | Piece::Copy { .. } | Piece::End(_) => None,
+        };
+        self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
     }
 
     fn next(&mut self) -> Result<Piece, Error> {

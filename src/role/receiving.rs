@@ -68,6 +68,8 @@ pub struct Receiving<'a> {
     pub compare: &'a Compare<'a>,
     /// The peer who has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
+    /// See [`Context::tells_when_open`].
+    pub tells_when_open: bool,
 }
 
 /// What the sources came to, as far as the receiver must know before it begins.
@@ -92,10 +94,9 @@ impl<'a> Receiving<'a> {
         let options = self.terms.options;
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0);
         let mut preserve = options.preserve.clone();
-        if self.wire.is_none() {
-            // The sender is the one that was told; the receiver of a local copy does not munge.
-            preserve.munge_links = false;
-        }
+        // The client is the one that was told; the receiver of a local copy does not munge.
+        let munges = self.wire.is_some() && preserve.munge_links;
+        preserve.munge_links = false;
         // A listing has each name where it belongs.
         preserve.hard_links &= !self.list_only;
         let own_groups = ids::own_groups();
@@ -116,6 +117,9 @@ impl<'a> Receiving<'a> {
         let policy = &policy;
         let maps = policy.preserve.owner || policy.preserve.group;
         let map = |entry: &mut Entry| {
+            if munges && entry.kind() == Kind::Symlink {
+                entry.extra_mut().target = Some(crate::plan::safelink::munge(entry.target()).into());
+            }
             if !maps {
                 return;
             }
@@ -213,6 +217,7 @@ impl<'a> Receiving<'a> {
             compare: self.compare,
             delayed: &delayed,
             wire: self.wire,
+            tells_when_open: self.tells_when_open,
         };
         let queue: Queue<Batch> = Queue::new(BATCHES_WAITING);
         let total = Mutex::new(std::mem::take(tally));
@@ -232,6 +237,9 @@ impl<'a> Receiving<'a> {
             total.lock().unwrap_or_else(PoisonError::into_inner).merge(&out.tally);
             if let Some(error) = out.fatal {
                 stop.store(true, Ordering::Relaxed);
+                if let Some(wire) = self.wire {
+                    wire.give_up(&error);
+                }
                 fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
             order.put(number, out.events);
@@ -276,8 +284,12 @@ impl<'a> Receiving<'a> {
                 {
                     generator.stay_on(stat.dev);
                 }
-                generator.run(top, whole_list_first, &start.missing, opening)?;
-                generator.finish()
+                let ran = generator.run(top, whole_list_first, &start.missing, opening);
+                let ended = ran.and_then(|()| generator.finish());
+                if let (Err(error), Some(wire)) = (&ended, self.wire) {
+                    wire.give_up(error);
+                }
+                ended
             }
         });
         drop(order);
@@ -306,6 +318,7 @@ impl<'a> Receiving<'a> {
         let made = to.made.iter().filter(|_| output.created_dir).cloned();
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
+            None if self.wire.is_some() => b"delta-transmission enabled",
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
         };
         let backup_dir = options.place.backup.as_ref().and_then(|backup| backup.dir.as_deref());

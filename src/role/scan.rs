@@ -14,7 +14,7 @@ use self::source::SourceWalk;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
-use crate::flist::{DirList, Entry};
+use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::{self, Incomplete};
 use crate::fs::root::{Dir, Root};
 use crate::path::{self, RelPath};
@@ -216,7 +216,6 @@ pub struct Teller {
     /// For each origin its directory as the sender sees it (`%f`); empty if nobody asked.
     pub shown: Vec<Vec<u8>>,
     /// Says that nothing more is needed of it once everybody let go.
-    #[allow(dead_code, reason = "it is held, not read")]
     pub hold: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
@@ -263,7 +262,7 @@ pub struct DirPlan {
     pub fatal: Option<Error>,
     /// Lines for stdout that belong to the listing.
     pub notes: Vec<Vec<u8>>,
-    /// Entries of the source, counted.
+    /// Entries of the source, counted, unless its peer counts them.
     pub tally: Tally,
     /// What alternate trees have for steps, by their index in `source`.
     pub hits: HashMap<u32, Hit>,
@@ -321,15 +320,20 @@ impl DirPlan {
     }
 
     /// The path of an entry as the sender sees it (`%f`).
-    pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Vec<u8> {
+    /// `None`: nobody asked, or the receiver tells, who does not know.
+    pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
         match (self.place_of(entry), &self.teller) {
-            (Some(place), _) => place.shown(source_name),
-            (None, Some(teller)) => {
-                let dir = teller.shown.get(entry.origin as usize).map_or(&b""[..], Vec::as_slice);
-                path::join(dir, source_name)
-            }
-            (None, None) => Vec::new(),
+            (Some(place), _) => Some(place.shown(source_name)),
+            (None, Some(teller)) => Some(path::join(teller.shown.get(entry.origin as usize)?, source_name)),
+            (None, None) => None,
         }
+    }
+
+    /// How many entries the source has in it, and the lengths of its files and symlinks.
+    pub fn listed(&self) -> (u64, u64) {
+        let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
+        let bytes = self.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
+        (self.source.len() as u64, bytes)
     }
 
     /// What the destination has where a directory of this plan is.

@@ -25,6 +25,7 @@ pub fn can_compare(options: &Options, wants: Wants, whole_list_first: bool) -> b
         && options.select.remove_source == RemoveSource::No
         && options.delta.alt_dest.is_none()
         && !preserve.acls
+        && !preserve.atimes
         && preserve.usermap.is_empty()
         && preserve.groupmap.is_empty()
         && !preserve.keep_dirlinks
@@ -106,16 +107,10 @@ impl Digester<'_> {
         if kind == Kind::Symlink {
             put_bytes(text, entry.target());
         }
-        let Some(extra) = &entry.extra else { return Some(()) };
         if kind == Kind::Device {
-            put_number(text, extra.rdev);
+            put_number(text, entry.extra.as_ref().map_or(0, |extra| extra.rdev));
         }
-        if preserve.atimes
-            && let Some(atime) = extra.atime
-        {
-            put_number(text, atime.secs as u64);
-            put_number(text, u64::from(atime.nanos));
-        }
+        put_number(text, entry.xattrs().len() as u64);
         for (name, value) in entry.xattrs() {
             put_bytes(text, name);
             put_bytes(text, value);
@@ -133,8 +128,14 @@ impl Digester<'_> {
     ) {
         let known = || name(id).filter(|name| named(name.as_ref()) == Some(id));
         match if id == 0 || self.options.preserve.numeric_ids { None } else { known() } {
-            Some(name) => put_bytes(text, name.as_ref()),
-            None => put_number(text, u64::from(id)),
+            Some(name) => {
+                text.push(b'n');
+                put_bytes(text, name.as_ref());
+            }
+            None => {
+                text.push(b'#');
+                put_number(text, u64::from(id));
+            }
         }
     }
 }

@@ -237,8 +237,8 @@ impl<'a> Sender<'a> {
             std::thread::scope(|scope| {
                 let _end = OnEnd(|| {
                     scanner.close();
-                    // Whoever waits for orders that will not come.
-                    self.heard.changed.notify_all();
+                    // Whoever still waits for orders would wait for ever; after a good end nobody does.
+                    self.heard.silence(Error::new(Exit::Stream, ""));
                 });
                 for _ in 0..self.terms.threads {
                     spawn(scope, "scan", || scanner.work())?;

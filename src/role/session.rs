@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::Options;
-use crate::proto::limits::FRAME_MAX_BYTES;
+use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
 use crate::proto::{Class, Dialect, Greeting, Message, Native, Setup, agree, decode_greeting, encode_greeting, peek};
 use crate::report::event::{Event, Update};
@@ -95,8 +95,16 @@ impl Near<'_> {
         if self.setup.server_sends {
             let heard = receiver::Heard::default();
             let ear = ReceiverEar { heard: &heard, line };
-            let receiver =
-                Receiver { terms, line, heard: &heard, key: ours.key, dest: self.dest.clone(), wants, profile: false };
+            let receiver = Receiver {
+                terms,
+                line,
+                heard: &heard,
+                key: ours.key,
+                dest: self.dest.clone(),
+                wants,
+                is_client: true,
+                profile: false,
+            };
             let shared = Mutex::new(reporter);
             talk.hold(reader, writer, &ear, || {
                 std::thread::scope(|scope| {
@@ -212,7 +220,7 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
         let heard = receiver::Heard::default();
         let ear = ReceiverEar { heard: &heard, line: &line };
         // Wildcards may have made several of one; rsync takes the first.
-        let dest = operands.into_iter().next();
+        let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
             terms,
             line: &line,
@@ -220,6 +228,7 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
             key: theirs.key,
             dest,
             wants: setup.wants,
+            is_client: false,
             profile: setup.profile,
         };
         let mut listener = Afar { line: &line, is_lost: false };
@@ -254,7 +263,7 @@ fn hear<T>(reader: &mut dyn Read, mut heard: Vec<u8>, take: &mut Take<'_, T>) ->
         if let Some((found, len)) = take(&heard)? {
             return Ok((found, heard.split_off(len)));
         }
-        if heard.len() > 2 * FRAME_MAX_BYTES {
+        if heard.len() > 2 * OPENING_MAX_BYTES {
             return Err(Error::new(Exit::Protocol, "sparsync: the peer begins with too much"));
         }
         match reader.read(&mut piece) {

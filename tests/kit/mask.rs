@@ -163,6 +163,10 @@ fn between_machines(line: &str) -> Option<String> {
     if line.starts_with("rsync: ") && BROKEN_OFF.iter().any(|words| line.contains(words)) {
         return None;
     }
+    // The line of a process that another one ended.
+    if line.contains("received SIGUSR1 (code 19)") {
+        return None;
+    }
     for title in ["Literal data: ", "Matched data: ", "total: matches=", "opening connection using: "] {
         if line.starts_with(title) {
             return Some(format!("{title}<n>"));

@@ -110,7 +110,7 @@ pub fn item_of(
     let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
-        sender_path: plan.shown(source, source_name),
+        sender_path: plan.shown(source, source_name).unwrap_or_else(|| path.to_vec()),
         kind: source.kind(),
         update,
         changes,
@@ -351,9 +351,6 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
             return Ok(());
         }
         match source.kind() {
-            Kind::Symlink if context.policy.preserve.munge_links => {
-                sys::symlink(&crate::plan::safelink::munge(source.target()), dir.fd(), name)
-            }
             Kind::Symlink => sys::symlink(source.target(), dir.fd(), name),
             _ => sys::mknod(dir.fd(), name, source.mode, source.extra.as_ref().map_or(0, |extra| extra.rdev)),
         }

@@ -20,8 +20,10 @@ use crate::plan::{Action, Changes, chmod};
 use crate::proto::FileId;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::role::scan::Place;
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// A file of this length is told of before its data moves, if it is its turn.
 const LIVE_BYTES: u64 = 1 << 20;
@@ -83,14 +85,22 @@ pub fn transfer(
         Ok(content) => content,
         Err(failure) => return failed(failure, out),
     };
+    if let Content::Stream { incoming, .. } = &mut content {
+        match incoming.refusal() {
+            Ok(None) => {}
+            Ok(Some(problem)) => return failed(problem.into(), out),
+            Err(error) => return failed(Failure::Fatal(error), out),
+        }
+    }
+    out.begun.clear();
     if context.wants.items && !context.wants.after_transfer {
-        out.events.push(Event::Item(item.clone()));
+        out.begun.push(Event::Item(item.clone()));
     }
     if context.wants.begin {
-        out.events.push(Event::Begin(item.name.clone()));
+        out.begun.push(Event::Begin(item.name.clone()));
     }
-    if let Some(live) = out.live.filter(|_| item.len_bytes >= LIVE_BYTES) {
-        live(&mut out.events);
+    if !context.tells_when_open {
+        tell_begun(job, out);
     }
     match place_content(context, hands, job, &mut content, out) {
         Ok(poured) => {
@@ -104,7 +114,7 @@ pub fn transfer(
                 out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
             }
             if context.wants.items && context.wants.after_transfer {
-                item.moved_bytes = moved_bytes(poured.literal_bytes);
+                item.moved_bytes = moved_bytes(poured.literal_bytes, context.tells_when_open);
                 if context.wants.digest {
                     item.digest = digest_of(&content, job);
                 }
@@ -113,6 +123,15 @@ pub fn transfer(
             true
         }
         Err(failure) => failed(failure, out),
+    }
+}
+
+/// Tells that a file is under work.
+fn tell_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
+    let begun = std::mem::take(&mut out.begun);
+    out.events.extend(begun);
+    if let Some(live) = out.live.filter(|_| job.source().len_bytes >= LIVE_BYTES) {
+        live(&mut out.events);
     }
 }
 
@@ -155,8 +174,9 @@ pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
 
 /// What rsync's sender would have sent for a file of so many literal bytes: a header of 20 bytes, the
 /// data in tokens of up to 32 KiB with four bytes of length each, an empty token, and a digest of 16.
-fn moved_bytes(literal_bytes: u64) -> u64 {
-    literal_bytes + 4 * literal_bytes.div_ceil(32 * 1024) + 39
+fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
+    // Its receiver does not count what the header says of the entry.
+    literal_bytes + 4 * literal_bytes.div_ceil(32 * 1024) + if is_received { 36 } else { 39 }
 }
 
 /// The digest that `%C` shows; `None` if the file cannot be read again.
@@ -177,8 +197,8 @@ fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
 pub enum Leaving {
     /// It lies on this machine.
     Here(Original),
-    /// A peer has it and is told.
-    There(FileId),
+    /// A peer has it and is told. The peer's copy of its directory is held until then.
+    There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
 }
 
 impl Leaving {
@@ -186,7 +206,7 @@ impl Leaving {
     fn parked(self) -> Leaving {
         match self {
             Leaving::Here(entry) => Leaving::Here(Original { place: entry.place.parked(), is_parked: true, ..entry }),
-            Leaving::There(file) => Leaving::There(file),
+            there @ Leaving::There(..) => there,
         }
     }
 
@@ -194,11 +214,11 @@ impl Leaving {
     pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
         match (self, context.wire) {
             (Leaving::Here(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
-            (Leaving::There(file), Some(wire)) => {
+            (Leaving::There(file, _), Some(wire)) => {
                 // A lost connection is met by whoever uses it next.
                 let _ = wire.placed(*file);
             }
-            (Leaving::There(_), None) => unreachable!("what a peer has came over a wire"),
+            (Leaving::There(..), None) => unreachable!("what a peer has came over a wire"),
         }
     }
 }
@@ -274,7 +294,8 @@ fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
         return None;
     }
     if let Some(file) = job.file_id() {
-        return Some(Leaving::There(file));
+        let hold = job.plan.teller.as_ref().and_then(|teller| teller.hold.clone());
+        return Some(Leaving::There(file, hold));
     }
     let place = job.place()?;
     Some(Leaving::Here(Original {
@@ -364,6 +385,7 @@ fn place_content(
         let shown = context.full(job.spot.path.join(&name).as_bytes());
         Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error))
     })?;
+    tell_begun(job, out);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
         let _ = sys::allocate(pending.fd(), job.source().len_bytes);
@@ -551,6 +573,7 @@ fn overwrite(
     }
     let (to, opened_up) = open_for_writing(dir, job.name(), there.mode)
         .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "open", &full(), &error)))?;
+    tell_begun(job, out);
     let mut start = 0;
     if let Some(append) = context.options.place.append {
         start = there.len_bytes;

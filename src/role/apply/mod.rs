@@ -58,6 +58,8 @@ pub struct Context<'a> {
     pub late: &'a late::LateNotes,
     /// The peer who has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
+    /// A file is told of once it is open for writing, as rsync's client does when it receives.
+    pub tells_when_open: bool,
     /// Files whose names wait for the end (`--delay-updates`).
     pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
 }
@@ -106,6 +108,8 @@ pub trait Wire: Sync {
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error>;
     /// The content of a file that comes unasked is not needed.
     fn decline(&self, file: FileId);
+    /// The run ends with an error: nobody need wait for what comes any more.
+    fn give_up(&self, error: &Error);
     /// A file has its name: `--remove-source-files`.
     fn placed(&self, file: FileId) -> Result<(), Error>;
 }
@@ -115,6 +119,8 @@ pub trait Incoming {
     /// Waits for the first piece: whether the sender's file does not begin as the receiver said ([`Piece::Unsent`] without
     /// a problem).
     fn begins_otherwise(&mut self) -> Result<bool, Error>;
+    /// Waits for the first piece: why the file does not come, if it does not.
+    fn refusal(&mut self) -> Result<Option<Problem>, Error>;
     /// The next piece; an error: the connection is lost.
     fn next(&mut self) -> Result<Piece, Error>;
 }
@@ -193,4 +199,6 @@ pub struct Outcome<'a> {
     pub fatal: Option<crate::error::Error>,
     /// For what must be seen while it happens.
     pub live: Option<Live<'a>>,
+    /// Told once the file under work is open for writing; not at all if it never is.
+    pub begun: Vec<Event>,
 }
