@@ -1,6 +1,5 @@
 //! Digests: of the content of a file, of what a comparison would look at in a directory, and the one that rsync
 //! shows as `%C`. Reading is the caller's.
-#![allow(dead_code, reason = "the remote roles that use them come next")]
 
 use std::io;
 

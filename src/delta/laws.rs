@@ -4,6 +4,7 @@ use std::io;
 
 use proptest::prelude::*;
 
+use super::search::Found;
 use super::search::{search_at_by, search_by};
 use super::*;
 use crate::digest;

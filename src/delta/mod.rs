@@ -6,7 +6,6 @@
 //!    content, which the search hands over at its end, has the last word: if it differs, the file is sent whole.
 //!
 //! Nothing here reads a file or knows one; whoever calls hands in a way to read.
-#![allow(dead_code, unused_imports, reason = "the remote roles that use it come next")]
 
 mod block;
 mod emit;
@@ -19,9 +18,9 @@ mod signature;
 #[cfg(test)]
 mod laws;
 
-pub use block::{SIGNATURE_MAX_BYTES, block_len};
-pub use search::{Found, search, search_at};
-pub use signature::{BadSignature, Signature};
+pub use block::block_len;
+pub use search::{search, search_at};
+pub use signature::Signature;
 
 /// What the next bytes of the source are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -208,6 +208,7 @@ impl<'a> Receiving<'a> {
             dest_path: &to.path,
             backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
+            threads: self.terms.threads,
             umask: self.terms.umask,
             is_super,
             abilities: &abilities,

@@ -7,6 +7,7 @@ use super::scan::{Listed, Look, Place, Scanner, SourceTask, Ticket};
 use super::seen::{Digester, can_compare, may_send_unasked};
 use super::source::{Gathered, Gatherer, is_bare};
 use super::terms::Terms;
+use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, ContentHasher};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -23,8 +24,12 @@ use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Files of this length are searched by several threads for what the receiver has of them.
+const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
 /// A sender at work.
 pub struct Sender<'a> {
@@ -401,7 +406,7 @@ impl<'a> Sender<'a> {
             Ok(fd) => fd,
             Err(error) => return unsent(Some(cannot_open(&place.full(name), &error))),
         };
-        let read_error = |error: &std::io::Error| {
+        let read_error = |error: &io::Error| {
             let start = b"rsync: [sender] read errors mapping \"".as_slice();
             let line = [start, &place.full(name), b"\": ", &errno_words(error)].concat();
             Problem::said(line, Weight::Failed)
@@ -427,7 +432,7 @@ impl<'a> Sender<'a> {
                 at = *len_bytes;
             }
             Basis::Blocks(blocks) => {
-                return self.send_difference(file, lane, from, stat.len_bytes, blocks, &read_error);
+                return self.send_difference((file, lane), from, stat.len_bytes, blocks, &read_error);
             }
             Basis::None if stat.len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
@@ -469,15 +474,47 @@ impl<'a> Sender<'a> {
     /// Sends what of a file is not among the receiver's blocks.
     fn send_difference(
         &self,
-        file: FileId,
-        lane: Lane,
-        _from: BorrowedFd<'_>,
-        _len_bytes: u64,
-        _blocks: &[u8],
-        _read_error: &dyn Fn(&std::io::Error) -> Problem,
+        (file, lane): (FileId, Lane),
+        from: BorrowedFd<'_>,
+        len_bytes: u64,
+        blocks: &[u8],
+        read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
-        let _ = (file, lane);
-        Err(unexpected("blocks of a basis"))
+        let signature = Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
+        let in_place = self.terms.options.place.inplace;
+        self.line.say(&Message::Begin { file, lane })?;
+        // What stops the search besides the file that is read.
+        let mut stopped = None;
+        let mut emit = |op: Op<'_>| {
+            let said = match op {
+                Op::Data(data) => {
+                    self.throttle(data.len() as u64);
+                    self.line.say(&Message::Data { lane, data: data.to_vec() })
+                }
+                Op::Copy { offset_bytes, len_bytes } => self.line.say(&Message::Copy { lane, offset_bytes, len_bytes }),
+            };
+            said.and_then(|()| self.go_on()).map_err(|error| {
+                stopped = Some(error);
+                io::Error::other("stopped")
+            })
+        };
+        let read_at = |offset: u64, into: &mut [u8]| sys::pread(from, into, offset);
+        let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
+            search_at(&signature, len_bytes, in_place, self.terms.threads, &read_at, &mut emit)
+        } else {
+            let mut at = 0;
+            let mut read = |into: &mut [u8]| {
+                let got = sys::pread(from, into, at)?;
+                at += got as u64;
+                Ok(got)
+            };
+            search(&signature, len_bytes, in_place, &mut read, &mut emit)
+        };
+        match (found, stopped) {
+            (_, Some(error)) => Err(error),
+            (Ok(found), None) => self.line.say(&Message::End { lane, digest: found.digest }),
+            (Err(error), None) => self.line.say(&Message::Unsent { file, lane, problem: Some(read_error(&error)) }),
+        }
     }
 
     fn throttle(&self, bytes: u64) {

@@ -2,6 +2,7 @@
 
 use super::entry::Job;
 use super::{Context, Incoming, Piece, Wire};
+use crate::delta::{Signature, block_len};
 use crate::digest::ContentHasher;
 use crate::error::Error;
 use crate::flist::Kind;
@@ -140,6 +141,9 @@ pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(Ow
     if context.options.delta.whole_file == Some(true) {
         return None;
     }
+    if context.options.place.inplace {
+        return job.dest().and_then(|_| open_basis(dir, job.name()));
+    }
     let partial = context.options.place.partial_dir.as_deref();
     let kept = partial.and_then(|name| {
         let dir = super::file::open_partial(dir, name).ok()?;
@@ -171,5 +175,12 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>) -> Basis {
             Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
         };
     }
-    Basis::None
+    let Some((fd, len_bytes)) = basis_file(context, job, dir) else { return Basis::None };
+    let wished = u32::try_from(context.options.delta.block_size_bytes).ok().filter(|&len| len > 0);
+    let read_at = |offset: u64, into: &mut [u8]| sys::pread(fd.as_fd(), into, offset);
+    match Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at) {
+        Ok(signature) => Basis::Blocks(signature.encode()),
+        // It cannot be read, or has become shorter: then the whole file is asked for.
+        Err(_) => Basis::None,
+    }
 }

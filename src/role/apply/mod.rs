@@ -38,6 +38,8 @@ pub struct Context<'a> {
     pub backup: Option<&'a remove::BackupDir>,
     /// Where `--temp-dir` leads.
     pub temp_dir: Option<&'a Dir>,
+    /// How many threads may work on one file.
+    pub threads: usize,
     /// The umask the process had when it started.
     pub umask: u32,
     /// It may do what only a super-user may.
