@@ -225,6 +225,267 @@ fn called_by_its_own_name_it_calls_the_far_end_so() {
     assert_eq!(got[..5], ["host", "sparsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
 }
 
+// ── who answers ─────────────────────────────────────────────────────────────────────────────────
+/// Drops what ssh would take, and runs the rest.
+const FAKE: &str = "#!/bin/sh\nwhile case $1 in -l) shift;; -*) ;; *) false;; esac; do shift; done\nshift\n";
+
+impl Scene {
+    /// Runs sparsync with a remote shell that begins as ssh would and goes on with `script`, in which `$*` is the
+    /// command; operands and further options come from `line`.
+    fn shell(&self, script: &str, line: &str, vars: &[(&str, &str)]) -> Output {
+        self.script("shell", &[FAKE, script, "\n"].concat());
+        self.run(oracle::under_test(), &words(&format!("-e ./shell {line}")), vars)
+    }
+
+    /// The option that names sparsync as the program at the other end.
+    fn ours(&self) -> String {
+        format!("--rsync-path={}", oracle::under_test().display())
+    }
+}
+
+/// Exit code and standard error, as text.
+fn ended(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[track_caller]
+fn assert_ended(output: &Output, exit: i32, stderr: &[&str]) {
+    let (code, text) = ended(output);
+    assert_eq!(code, Some(exit), "{text}");
+    for words in stderr {
+        assert!(text.contains(words), "{words:?} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn a_sparsync_answers() {
+    let scene = Scene::new();
+    let output = scene.shell("exec sh -c \"$*\"", &format!("{} -a src/ far:dst", scene.ours()), &[]);
+    assert_eq!(ended(&output), (Some(0), String::new()));
+    assert_eq!(std::fs::read(scene.path("dst/a")).unwrap(), b"a\n");
+    let output = scene.shell("exec sh -c \"$*\"", &format!("{} -a far:src/ got", scene.ours()), &[]);
+    assert_eq!(ended(&output), (Some(0), String::new()));
+    assert_eq!(std::fs::read(scene.path("got/a")).unwrap(), b"a\n");
+}
+
+#[test]
+fn what_a_login_shell_says_is_shown_and_does_no_harm() {
+    let scene = Scene::new();
+    let line = format!("{} -a src/ far:dst", scene.ours());
+    let output = scene.shell("echo 'Welcome!'; printf 'no newline'; exec sh -c \"$*\"", &line, &[]);
+    assert_eq!(ended(&output), (Some(0), "Welcome!\nno newline".to_owned()));
+    assert!(scene.path("dst/a").exists());
+}
+
+#[test]
+fn noise_without_end_is_an_error() {
+    let scene = Scene::new();
+    let output = scene.shell("exec yes 'a very talkative shell'", "-a src/ far:dst", &[]);
+    assert_ended(&output, 2, &["a very talkative shell", "is your shell clean?", "protocol incompatibility (code 2)"]);
+    assert!(output.stderr.len() < 70_000, "{} bytes", output.stderr.len());
+    assert!(!scene.path("dst").exists());
+}
+
+#[test]
+fn noise_before_the_end_is_shown() {
+    let scene = Scene::new();
+    let output = scene.shell("echo 'This account is closed.'; exit 1", "-a far:src/ dst", &[]);
+    assert_ended(&output, 12, &["This account is closed.\n", "connection unexpectedly closed", "[Receiver=3.5.0]"]);
+}
+
+#[test]
+fn a_far_end_without_sparsync_is_asked_for_rsync() {
+    let scene = Scene::new();
+    let script = format!(
+        "echo \"$1\" >> asked\n[ \"$1\" = rsync ] || exit 127\nshift\nexec {} \"$@\"",
+        oracle::under_test().display()
+    );
+    let output = scene.shell(&script, "-a src/ far:dst", &[]);
+    assert_eq!(ended(&output), (Some(0), String::new()));
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "sparsync\nrsync\n");
+    assert!(scene.path("dst/a").exists());
+}
+
+#[test]
+fn a_program_that_was_named_is_the_only_one_that_is_asked_for() {
+    let scene = Scene::new();
+    let script = "echo \"$1\" >> asked\nexit 127";
+    assert_ended(&scene.shell(script, "--rsync-path=other -a src/ far:dst", &[]), 127, &[]);
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\n");
+    let called = scene.run(&scene.path("rsync"), &words("-e ./shell -a src/ far:dst"), &[]);
+    assert_ended(&called, 127, &["remote command not found (code 127)"]);
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\nrsync\n");
+    let output = scene.shell(script, "-a src/ far:dst", &[]);
+    assert_ended(&output, 127, &["remote command not found (code 127)"]);
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\nrsync\nsparsync\nrsync\n");
+}
+
+#[test]
+fn a_stock_rsync_is_left_to_the_installed_one() {
+    let scene = Scene::new();
+    std::fs::write(scene.path("names"), "a\n").unwrap();
+    // With what was said, to the letter: `-ii` and a list on standard input are rsync's from here on.
+    let output = scene.shell("exec sh -c \"$*\"", "--rsync-path=rsync -aii src/ far:dst", &[]);
+    assert_ended(&output, 0, &[]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.ends_with("<f+++++++++ a\n"), "{told}");
+    assert!(scene.path("dst/a").exists());
+    let output = scene.shell("echo Hello; exec sh -c \"$*\"", "--rsync-path=rsync -a src/ far:noisy", &[]);
+    assert!(!output.status.success() && !scene.path("noisy").exists(), "rsync bears no noise");
+}
+
+#[test]
+fn without_an_installed_rsync_somebody_must_install_one() {
+    let scene = Scene::new();
+    let rsync = Command::new("sh").args(["-c", "command -v rsync"]).output().unwrap();
+    let rsync = String::from_utf8(rsync.stdout).unwrap();
+    let line = format!("--rsync-path={} -a src/ far:dst", rsync.trim());
+    // `PATH` has a shell and nothing else.
+    for name in ["sh", "timeout", "shell"] {
+        let target = Path::new("/bin").join(name);
+        let _ = std::os::unix::fs::symlink(target, scene.path("bin").join(name));
+    }
+    let path = scene.path("bin");
+    let output = scene.shell("exec sh -c \"$*\"", &line, &[("PATH", path.to_str().unwrap())]);
+    assert_ended(&output, 5, &["far has rsync but no sparsync", "install", "(code 5)"]);
+    assert!(!scene.path("dst").exists());
+}
+
+#[test]
+fn a_stock_rsync_is_served_by_the_installed_one() {
+    let scene = Scene::new();
+    scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    for operands in ["src/ far:dst", "far:src/ got"] {
+        let line = format!("-e ./shell {} -a {operands}", scene.ours());
+        let output = scene.run(oracle::rsync(), &words(&line), &[]);
+        assert_eq!(ended(&output), (Some(0), String::new()));
+    }
+    assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
+}
+
+// ── trouble ─────────────────────────────────────────────────────────────────────────────────────
+#[test]
+fn the_end_of_the_shell_is_the_end_of_the_run() {
+    let scene = Scene::new();
+    // What rsync ends with when it is not too busy to see the shell's code: the larger of 12 and that one.
+    for (code, exit, words) in [
+        (0, 12, "error in rsync protocol data stream"),
+        (1, 12, "error in rsync protocol data stream"),
+        (12, 12, "error in rsync protocol data stream"),
+        (23, 23, "some files/attrs were not transferred (see previous errors)"),
+        (100, 100, "unexplained error"),
+        (124, 124, "remote shell failed"),
+        (125, 125, "remote shell killed"),
+        (126, 126, "remote command could not be run"),
+        (127, 127, "remote command not found"),
+        (255, 255, "unexplained error"),
+    ] {
+        for (operands, role) in [("src/ far:dst", "sender"), ("far:src/ dst", "Receiver")] {
+            let output = scene.shell(&format!("exit {code}"), &format!("-a {operands}"), &[]);
+            let stderr = format!(
+                "rsync: connection unexpectedly closed (0 bytes received so far) [{role}]\n\
+                 rsync error: {words} (code {exit}) at "
+            );
+            let (got, text) = ended(&output);
+            assert!(got == Some(exit) && text.starts_with(&stderr), "exit {code}: {got:?}\n{text}");
+            assert!(text.ends_with(&format!(" [{role}=3.5.0]\n")), "{text}");
+        }
+    }
+    let output = scene.shell("kill -KILL $$", "-a src/ far:dst", &[]);
+    assert_ended(&output, 12, &["connection unexpectedly closed"]);
+}
+
+#[test]
+fn a_shell_that_cannot_be_started() {
+    let scene = Scene::new();
+    std::fs::write(scene.path("text"), "no program").unwrap();
+    for (shell, words) in [
+        ("./nowhere", "rsync: [sender] Failed to exec ./nowhere: No such file or directory (2)\n"),
+        ("./text", "rsync: [sender] Failed to exec ./text: Permission denied (13)\n"),
+    ] {
+        let output = scene.run(oracle::under_test(), &words_of(&["-a", "-e", shell, "src/", "far:dst"]), &[]);
+        let last = "rsync error: error in IPC code (code 14) at pipe.c(85) [sender=3.5.0]\n";
+        assert_eq!(ended(&output), (Some(14), [words, last].concat()));
+    }
+}
+
+fn words_of(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn a_silent_far_end_is_given_up() {
+    let scene = Scene::new();
+    let line = "--timeout=1 -a src/ far:dst";
+    let got = scene.shell("exec sleep 60", line, &[]);
+    let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}")), &[]);
+    let first = |output: &Output| ended(output).1.lines().next().unwrap_or_default().to_owned();
+    assert_eq!((got.status.code(), first(&got)), (wanted.status.code(), first(&wanted)));
+    assert_eq!(got.status.code(), Some(30));
+}
+
+#[test]
+fn a_conversation_that_breaks_off_ends_the_run() {
+    let scene = Scene::new();
+    let big = vec![b'x'; 3_000_000];
+    std::fs::write(scene.path("src/big"), &big).unwrap();
+    for bytes in [1, 9, 40, 200, 5000, 100_000] {
+        // Byte by byte: head would wait for all of them before it passes any on.
+        let cut = format!("dd bs=1 count={bytes} status=none");
+        let to_far = format!("{cut} | sh -c \"$*\"");
+        // The script itself must not hold the pipes open.
+        let from_far = format!("exec 3<&0; sh -c \"$*\" <&3 | {cut} & exec <&- >&- 3<&-; wait");
+        for (cut, operands) in [
+            (&to_far, "src/ far:dst"),
+            (&from_far, "src/ far:dst"),
+            (&to_far, "far:src/ dst"),
+            (&from_far, "far:src/ dst"),
+        ] {
+            let _ = std::fs::remove_dir_all(scene.path("dst"));
+            let output = scene.shell(cut, &format!("{} -a {operands}", scene.ours()), &[]);
+            let (exit, stderr) = ended(&output);
+            // Whatever came through whole is there, and nothing half.
+            for entry in std::fs::read_dir(scene.path("dst")).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                assert!(name == "a" || name == "big", "{cut}: {name:?} is left");
+                let wanted = std::fs::read(scene.path("src").join(&name)).unwrap();
+                assert!(std::fs::read(entry.path()).unwrap() == wanted, "{cut}: {name:?} is not whole");
+            }
+            let is_done = scene.path("dst/big").exists() && exit == Some(0);
+            assert!(is_done || exit == Some(12) && !stderr.is_empty(), "{cut}, {operands}: {exit:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_the_run_and_the_shell() {
+    let scene = Scene::new();
+    scene.script("shell", "#!/bin/sh\necho $$ > pid.new\nmv pid.new pid\nexec sleep 60\n");
+    let mut command = Command::new(oracle::under_test());
+    command.args(["-a", "-e", "./shell", "src/", "far:dst"]).env("SPARSYNC_NATIVE_SSH", "1");
+    let child = command.current_dir(scene.0.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let shell = loop {
+        if let Ok(pid) = std::fs::read_to_string(scene.path("pid")) {
+            break pid.trim().to_owned();
+        }
+        std::thread::yield_now();
+    };
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_ended(&output, 20, &["received SIGINT, SIGTERM, or SIGHUP (code 20)"]);
+    assert!(!Path::new("/proc").join(shell).exists(), "the shell is still there");
+}
+
+#[test]
+fn ssh_that_cannot_connect() {
+    let scene = Scene::new();
+    let none = "ssh -F none -o BatchMode=yes -o ProxyCommand=false";
+    std::fs::write(scene.path("none"), "").unwrap();
+    let output = scene.run(oracle::under_test(), &words_of(&["-a", "-e", none, "src/", "far:dst"]), &[]);
+    assert_ended(&output, 255, &["rsync error: unexplained error (code 255)"]);
+}
+
 // ── through a real ssh ──────────────────────────────────────────────────────────────────────────
 synctest!(a_first_copy_an_update_and_a_deletion, over ssh, |w: World| {
     w.source("a d/b*70000 l->a e/").dest("");

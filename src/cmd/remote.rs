@@ -104,7 +104,7 @@ impl Side {
 
     fn patience(&self, env: &Env) -> Patience {
         let secs = u64::from(self.options.connect.timeout_secs);
-        Patience { idle: (secs > 0).then(|| Duration::from_secs(secs)), stop: env.stop.clone() }
+        Patience { idle: (secs > 0).then(|| Duration::from_secs(secs)), stop: env.stop.clone(), farewell: FAREWELL }
     }
 
     /// Starts the far end and hears who it is.

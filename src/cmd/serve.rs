@@ -10,7 +10,7 @@ use crate::options::FilesFrom;
 use crate::proto::Setup;
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
-use crate::transport::link::Patience;
+use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::stdio;
 use crate::work::clock;
 use std::io;
@@ -19,7 +19,8 @@ use std::time::Duration;
 /// Serves one client to its end.
 pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     let secs = u64::from(asked.timeout_secs);
-    let patience = Patience { idle: (secs > 0).then(|| Duration::from_secs(secs)), stop: env.stop.clone() };
+    let idle = (secs > 0).then(|| Duration::from_secs(secs));
+    let patience = Patience { idle, stop: env.stop.clone(), farewell: FAREWELL };
     let link = match env.hear_signals().and_then(|()| stdio::link(patience)) {
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),

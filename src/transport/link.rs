@@ -23,9 +23,11 @@ pub struct Link {
 pub struct Patience {
     /// A peer that is silent for so long is given up: the read fails with [`io::ErrorKind::TimedOut`]. `None`: never.
     pub idle: Option<Duration>,
-    /// When this is set, the run shall stop: a read that still waits a while later fails with
+    /// When this is set, the run shall stop: a read that still waits `farewell` later fails with
     /// [`io::ErrorKind::ConnectionAborted`].
     pub stop: Arc<AtomicBool>,
+    /// What a peer may take to answer then; [`FAREWELL`] in the middle of a conversation.
+    pub farewell: Duration,
 }
 
 /// How often a read that waits looks whether it still shall.
@@ -36,7 +38,8 @@ pub const FAREWELL: Duration = Duration::from_secs(2);
 /// A reader that does not wait longer than it shall.
 pub struct PatientReader<R> {
     reader: R,
-    patience: Patience,
+    /// How long the next read may wait.
+    pub patience: Patience,
 }
 
 impl<R: Read + AsFd> PatientReader<R> {
@@ -55,7 +58,7 @@ impl<R: Read + AsFd> Read for PatientReader<R> {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if self.patience.stop.load(Ordering::Relaxed)
-                && stopped.get_or_insert_with(Since::now).elapsed() >= FAREWELL
+                && stopped.get_or_insert_with(Since::now).elapsed() >= self.patience.farewell
             {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }

@@ -206,7 +206,9 @@ impl Shell {
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, patience.clone());
+        // Nobody is owed a farewell who has not greeted.
+        let now = Patience { farewell: Duration::ZERO, ..patience.clone() };
+        let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, now);
         let mut heard = Vec::new();
         let mut piece = [0; 4096];
         loop {
@@ -218,6 +220,7 @@ impl Shell {
             match sniff(&heard, count == 0) {
                 Sniffed::Native { noise_len } => {
                     noise.write_all(&heard[..noise_len])?;
+                    reader.patience = patience.clone();
                     let rest = Cursor::new(heard.split_off(noise_len));
                     return Ok(Answer::Native(Link { reader: Box::new(rest.chain(reader)), writer: Box::new(stdin) }));
                 }
