@@ -1,6 +1,6 @@
 //! The remote shell: the command line that it gets, who answers at the other end, and what becomes of trouble there.
 
-use crate::kit::{World, oracle, synctest};
+use crate::kit::{self, World, oracle, synctest};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -507,3 +507,39 @@ synctest!(wildcards_are_expanded_where_the_files_are, over ssh, |w: World| {
     w.agree_paths(&["-ai"], &["src/a?", "src/[b-d]*", "dst/"]);
     w.agree_paths(&["-ais"], &["src/a?", "src/[b-d]*", "dst/"]);
 });
+
+synctest!(a_host_that_is_another_and_a_login_that_is_refused, over ssh, |_: World| {
+    let scene = Scene::new();
+    // Not through the connection that stands already.
+    let ssh = format!("{} -o ControlPath=none", kit::ssh());
+    for (options, said) in [
+        ("-o HostKeyAlias=stranger -o StrictHostKeyChecking=yes", "Host key verification failed."),
+        ("-o IdentityFile=/dev/null -o IdentitiesOnly=yes -l nobody-at-all", "Permission denied"),
+    ] {
+        let shell = format!("{ssh} {options}");
+        let output = scene.run(oracle::under_test(), &words_of(&["-a", "-e", &shell, "src/", "far:dst"]), &[]);
+        assert_ended(&output, 255, &[said, "connection unexpectedly closed", "unexplained error (code 255)"]);
+    }
+});
+
+synctest!(a_program_that_ssh_does_not_find, over ssh, |_: World| {
+    let scene = Scene::new();
+    let line = words_of(&["-a", "-e", &kit::ssh(), "--rsync-path=no-such-program", "src/", "far:dst"]);
+    assert_ended(&scene.run(oracle::under_test(), &line, &[]), 127, &["no-such-program", "(code 127)"]);
+});
+
+// ── the letter by which one sparsync knows another ──────────────────────────────────────────────
+#[test]
+fn a_stock_rsync_passes_over_our_letter() {
+    let scene = Scene::new();
+    let letters = "command=$(echo \"$*\" | sed 's/ \\(-[a-zA-Z]*e[.][a-zA-Z]*\\)/ \\1Z/')";
+    let script = format!("{FAKE}{letters}\necho \"$command\" >> asked\nexec sh -c \"$command\"\n");
+    scene.script("shell", &script);
+    for operands in ["src/ far:dst", "far:src/ got"] {
+        let output = scene.run(oracle::rsync(), &words(&format!("-e ./shell -az {operands}")), &[]);
+        assert_eq!(ended(&output), (Some(0), String::new()));
+    }
+    let asked = std::fs::read_to_string(scene.path("asked")).unwrap();
+    assert!(asked.lines().count() == 2 && asked.lines().all(|line| line.contains("CIvuZ . ")), "{asked}");
+    assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
+}

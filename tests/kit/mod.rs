@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::Acl;
-pub use route::Route;
+pub use route::{Route, ssh};
 pub use run::{Output, Surroundings, run};
 pub use world::World;
 

@@ -119,6 +119,11 @@ impl Place<'_> {
     }
 }
 
+/// The command of an ssh that is let in by a server of its own for each connection; skips the case where there is none.
+pub fn ssh() -> String {
+    sshd().command()
+}
+
 /// An sshd that every test of this process reaches by one connection.
 struct Sshd {
     dir: PathBuf,
