@@ -29,7 +29,7 @@ pub struct Line {
     to_write: Condvar,
     /// There is room, or a window has opened, or the line is shut.
     room: Condvar,
-    /// Bytes written and read, with the greetings.
+    /// Bytes of messages written and read.
     traffic: [AtomicU64; 2],
     profile: Mutex<Profile>,
     begun: Since,
@@ -235,9 +235,9 @@ impl Line {
         }
     }
 
-    /// Reads until the peer's last word or the end of the stream, and tells `ear`. `rest`: what was read already.
-    pub fn read(&self, mut reader: Box<dyn Read + Send>, rest: Vec<u8>, mut dialect: Box<dyn Dialect>, ear: &dyn Ear) {
-        let ended = self.read_all(&mut *reader, rest, &mut *dialect, ear);
+    /// Reads until the peer's last word or the end of the stream, and tells `ear`.
+    pub fn read(&self, mut reader: Box<dyn Read + Send>, mut dialect: Box<dyn Dialect>, ear: &dyn Ear) {
+        let ended = self.read_all(&mut *reader, &mut *dialect, ear);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
             Err(error) => error,
@@ -246,15 +246,8 @@ impl Line {
         ear.silence(error);
     }
 
-    fn read_all(
-        &self,
-        reader: &mut dyn Read,
-        rest: Vec<u8>,
-        dialect: &mut dyn Dialect,
-        ear: &dyn Ear,
-    ) -> Result<(), Error> {
-        self.traffic[1].fetch_add(rest.len() as u64, Ordering::Relaxed);
-        let mut buffer = rest;
+    fn read_all(&self, reader: &mut dyn Read, dialect: &mut dyn Dialect, ear: &dyn Ear) -> Result<(), Error> {
+        let mut buffer = Vec::new();
         let mut start = 0;
         loop {
             loop {
@@ -334,14 +327,7 @@ impl Line {
         lines
     }
 
-    /// Counts bytes that were written and read before the line began.
-    pub fn count(&self, written: u64, read: u64) {
-        self.traffic[0].fetch_add(written, Ordering::Relaxed);
-        self.traffic[1].fetch_add(read, Ordering::Relaxed);
-    }
-
-    /// Bytes written and read so far.
-    pub fn traffic(&self) -> (u64, u64) {
+    fn traffic(&self) -> (u64, u64) {
         (self.traffic[0].load(Ordering::Relaxed), self.traffic[1].load(Ordering::Relaxed))
     }
 }

@@ -9,17 +9,18 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
-use crate::options::Options;
+use crate::options::{Compression, Options};
 use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
 use crate::proto::{Class, Dialect, Greeting, Message, Native, Setup, agree, decode_greeting, encode_greeting, peek};
 use crate::report::event::{Event, Update};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
+use crate::transport::squeeze::{Expander, Squeeze, Squeezer};
 use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
-use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The near end: the process that the user started.
@@ -60,6 +61,7 @@ impl Near<'_> {
             threads: self.threads,
             stop_at_unix_secs: self.stop_at_unix_secs,
         };
+        let (link, traffic) = counted(link);
         let Link { mut reader, mut writer } = link;
         let ours = greeting(self.options);
         let mut flight = Vec::new();
@@ -69,11 +71,12 @@ impl Near<'_> {
         let (theirs, rest) = hear_greeting(&mut *reader)?;
         let version = agree(&ours, &theirs)?;
         let line = Arc::new(Line::new(Box::new(Native::new(version))));
-        line.count(flight.len() as u64, 0);
         reporter.banner();
-        let talk = Talk { line: &line, version, rest };
+        let sends = !self.setup.server_sends;
+        let (reader, writer) = dress(Link { reader, writer }, rest, sends, squeeze(self.options));
+        let talk = Talk { line: &line, version };
         let ended = self.take_role(talk, terms, Link { reader, writer }, (&ours, &theirs), reporter, tally);
-        let (sent, received) = line.traffic();
+        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
             line.cost("near").iter().for_each(|line| reporter.error(line.as_bytes()));
@@ -189,8 +192,11 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
     // Where there is no common tongue there is nothing to say an error in.
     let Ok((theirs, version, setup, rest)) = begun else { return Exit::Protocol };
     let line = Arc::new(Line::new(Box::new(Native::new(version))));
-    let talk = Talk { line: &line, version, rest };
-    let Settled { options, rules, operands, listed } = match settle(&setup) {
+    let talk = Talk { line: &line, version };
+    let settled = settle(&setup);
+    let when = settled.as_ref().map_or(Squeeze::Never, |settled| squeeze(&settled.options));
+    let (reader, writer) = dress(Link { reader, writer }, rest, setup.server_sends, when);
+    let Settled { options, rules, operands, listed } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
@@ -237,6 +243,63 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
     ended.map_or_else(|error| error.exit, |()| tally.exit())
 }
 
+/// Counts what goes over a link: bytes written, and bytes read.
+fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
+    let traffic: Arc<[AtomicU64; 2]> = Arc::default();
+    let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
+    let writer = Box::new(Counted { inner: link.writer, traffic: traffic.clone() });
+    (Link { reader, writer }, traffic)
+}
+
+struct Counted<T> {
+    inner: T,
+    traffic: Arc<[AtomicU64; 2]>,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(into)?;
+        self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
+    }
+}
+
+/// Puts chunks around what the sender says; `rest` was read already.
+fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze) -> (Box<dyn Read + Send>, Box<dyn Write + Send>) {
+    let reader = io::Cursor::new(rest).chain(link.reader);
+    match sends {
+        true => (Box::new(reader), Box::new(Squeezer::new(link.writer, when))),
+        false => (Box::new(Expander::new(reader)), link.writer),
+    }
+}
+
+/// When the sender squeezes. Whatever method was chosen, a peer of ours understands one: zstd.
+fn squeeze(options: &Options) -> Squeeze {
+    const LEVEL: i32 = 3;
+    const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
+    let compress = &options.delta.compress;
+    match compress.choice {
+        None => Squeeze::IfSlow,
+        Some(Compression::No) => Squeeze::Never,
+        Some(Compression::Auto | Compression::Zstd | Compression::Lz4 | Compression::Zlibx | Compression::Zlib) => {
+            let level = compress.level.unwrap_or(LEVEL);
+            Squeeze::Always(level.clamp(*LEVELS.start(), *LEVELS.end()))
+        }
+    }
+}
+
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
     terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
 }
@@ -249,7 +312,7 @@ fn greeting(options: &Options) -> Greeting {
     ours
 }
 
-fn lost(what: &str, error: &std::io::Error) -> Error {
+fn lost(what: &str, error: &io::Error) -> Error {
     Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
 }
 
@@ -269,7 +332,7 @@ fn hear<T>(reader: &mut dyn Read, mut heard: Vec<u8>, take: &mut Take<'_, T>) ->
         match reader.read(&mut piece) {
             Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
             Ok(got) => heard.extend_from_slice(&piece[..got]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(lost("reading", &error)),
         }
     }
@@ -298,7 +361,6 @@ fn hear_setup(reader: &mut dyn Read, rest: Vec<u8>, version: u16) -> Result<(Set
 struct Talk<'a> {
     line: &'a Arc<Line>,
     version: u16,
-    rest: Vec<u8>,
 }
 
 impl Talk<'_> {
@@ -306,14 +368,14 @@ impl Talk<'_> {
     fn hold(
         self,
         reader: Box<dyn Read + Send>,
-        writer: Box<dyn std::io::Write + Send>,
+        writer: Box<dyn Write + Send>,
         ear: &dyn Ear,
         role: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Talk { line, version, rest } = self;
+        let Talk { line, version } = self;
         std::thread::scope(|scope| {
             spawn(scope, "write", || line.write(writer, None))?;
-            spawn(scope, "read", || line.read(reader, rest, Box::new(Native::new(version)), ear))?;
+            spawn(scope, "read", || line.read(reader, Box::new(Native::new(version)), ear))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             if let Err(error) = &ended {

@@ -4,6 +4,7 @@ pub mod link;
 #[allow(dead_code, reason = "the tests of conversations use it")]
 pub mod pipe;
 pub mod shell;
+pub mod squeeze;
 pub mod stdio;
 
 pub use link::Link;
