@@ -109,7 +109,11 @@ tells!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
 tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
 tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
-tells!(format_bytes_moves_the_line, ["-a", "--out-format=%b %n"]);
+synctest!(format_bytes_moves_the_line, |w: World| {
+    partly(&w);
+    w.only_local("%b counts what went over the wire, and ours is another one");
+    w.agree(&["-a", "--out-format=%b %n"]).exits(0);
+});
 synctest!(format_digest, |w: World| {
     partly(&w);
     w.only_local("with a basis rsync counts the sums of its blocks in %c");

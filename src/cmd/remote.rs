@@ -63,18 +63,6 @@ struct Side {
     far: Far,
 }
 
-/// The line that tells which command is started.
-fn opening(argv: &[Vec<u8>]) -> Vec<u8> {
-    let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@~".contains(&byte);
-    let mut line = b"opening connection using:".to_vec();
-    for word in argv {
-        let quote: &[u8] = if word.iter().all(is_plain) { b"" } else { b"\"" };
-        line.extend([b" ", quote, word.as_slice(), quote].concat());
-    }
-    line.extend_from_slice(format!("  ({} args)\n", argv.len()).as_bytes());
-    line
-}
-
 /// Who was found at the far end.
 enum Peer {
     Native(Shell, Link),
@@ -126,9 +114,6 @@ impl Side {
                 paths: self.far_paths(),
             }
             .argv();
-            if self.options.output.verbose >= 2 && !self.options.output.quiet {
-                let _ = env.stdout.write_all(&opening(&argv)).and_then(|()| env.stdout.flush());
-            }
             let mut shell = Shell::start(&argv, env.umask).map_err(|error| {
                 let start = format!("rsync: [{}] Failed to exec ", self.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(self.role())

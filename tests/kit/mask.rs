@@ -168,8 +168,11 @@ fn between_machines(line: &str) -> Option<String> {
         return None;
     }
     for title in ["Literal data: ", "Matched data: ", "total: matches=", "opening connection using: "] {
-        if line.starts_with(title) {
-            return Some(format!("{title}<n>"));
+        // In a log the time comes first.
+        if let Some((before, _)) =
+            line.split_once(title).filter(|(before, _)| before.is_empty() || before.starts_with("<now>"))
+        {
+            return Some(format!("{before}{title}<n>"));
         }
     }
     // `(code 23) at <file>(<line>) [sender=<version>]`: both ends tell the same end by different roles.
