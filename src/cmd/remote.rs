@@ -24,8 +24,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Whether such a copy is ours unless SPARSYNC_NATIVE_SSH says otherwise; until the session is complete, rsync's.
-const IS_NATIVE: bool = false;
+/// Whether such a copy is ours unless SPARSYNC_NATIVE_SSH=0 says that it is the installed rsync's.
+const IS_NATIVE: bool = true;
 
 /// Whether a copy by a remote shell is ours to carry out.
 pub fn is_native(env: &Env) -> bool {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// How the operands of a case reach the program.
 ///
 /// Each case runs once per route. `SPARSYNC_TEST_ROUTES` chooses among them, separated by commas: `local`, `push`,
-/// `pull`, and `sshd` for the few cases that use a real one; it is `local` where nobody says otherwise.
+/// `pull`, and `sshd` for the few cases that use a real one; all of them where nobody says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Both trees on this machine, given as plain paths.
@@ -41,7 +41,8 @@ impl Route {
     /// Tells whether `SPARSYNC_TEST_ROUTES` chose the route.
     pub fn is_chosen(self) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
-        let choice = CHOICE.get_or_init(|| std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local".into()));
+        let choice =
+            CHOICE.get_or_init(|| std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,sshd".into()));
         let word = match self {
             Route::Local => "local",
             Route::Push(Shell::Fake) => "push",
