@@ -22,3 +22,4 @@ mod select;
 mod shell;
 mod signals;
 mod tidy;
+mod traffic;

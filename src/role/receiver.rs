@@ -13,7 +13,7 @@ use super::terms::Terms;
 use crate::digest;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::Chain;
+use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
@@ -395,6 +395,7 @@ impl Origin for AtPeer<'_> {
             whole_list_first,
             next_ticket: AtomicU64::new(0),
             course: Mutex::default(),
+            seen: Mutex::default(),
         }))
     }
 }
@@ -410,7 +411,19 @@ struct ToldPlans<'w> {
     whole_list_first: bool,
     next_ticket: AtomicU64,
     course: Mutex<Course>,
+    seen: Mutex<SeenLists>,
 }
+
+/// What was seen of directories for their digests, kept in the order of the walk in case the sender tells them: then
+/// they need not be looked at again.
+#[derive(Default)]
+struct SeenLists {
+    lists: VecDeque<(RelPath, DirList)>,
+    entries: usize,
+}
+
+/// So many entries are kept, at about 80 bytes each; directories beyond are looked at again.
+const SEEN_ENTRIES_MAX: usize = 200_000;
 
 /// Before progress is shown so many entries shall be known, if there are: how many are left to check says nothing else.
 const ENTRIES_AHEAD: u64 = 1000;
@@ -509,6 +522,24 @@ impl<'w> ToldPlans<'w> {
         Ok(chain)
     }
 
+    /// What was seen of a directory of the destination for its digest, if that is kept; what was seen of those before it is
+    /// not needed any more.
+    fn known(&self, path: &RelPath) -> Option<DirList> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((first, list)) = seen.lists.front() {
+            let order = compare_walked(first, path);
+            if order.is_gt() {
+                return None;
+            }
+            seen.entries -= list.len();
+            let (_, list) = seen.lists.pop_front()?;
+            if order.is_eq() {
+                return Some(list);
+            }
+        }
+        None
+    }
+
     fn plan(&self, told: Box<Told>, there: &There) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&told.path)?;
         let told = *told;
@@ -531,7 +562,8 @@ impl<'w> ToldPlans<'w> {
         }
         let path = found.path.clone();
         let is_named = found.is_named;
-        let mut plan = self.walk.decide(found, there, chain);
+        let known = self.known(&found.path);
+        let mut plan = self.walk.decide(found, there, chain, known);
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
@@ -573,7 +605,7 @@ impl Plans for ToldPlans<'_> {
         let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
         let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
         let chain = self.chain_above(&found.path)?;
-        let mut plan = self.walk.decide(found, &There::Present, chain);
+        let mut plan = self.walk.decide(found, &There::Present, chain, None);
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
@@ -636,6 +668,13 @@ impl ToldPlans<'_> {
             while let Some(ticket) = stack.pop() {
                 let found = self.scanner.take(ticket);
                 stack.extend(found.tickets.iter().rev());
+                if let Some((path, list)) = found.list {
+                    let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    if seen.entries + list.len() <= SEEN_ENTRIES_MAX {
+                        seen.entries += list.len();
+                        seen.lists.push_back((path, list));
+                    }
+                }
                 batch.push(found.seen);
                 if batch.len() >= SEEN_IN_A_MESSAGE {
                     line.say(&Message::Digests(std::mem::take(&mut batch)))?;
@@ -657,6 +696,8 @@ struct SeenDir {
     seen: Seen,
     entries: usize,
     tickets: Vec<Ticket>,
+    /// Its entries.
+    list: Option<(RelPath, DirList)>,
 }
 
 impl Look for SeenLook<'_> {
@@ -664,16 +705,27 @@ impl Look for SeenLook<'_> {
     type Found = SeenDir;
 
     fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
-        let absent = || (SeenDir { seen: Seen::Absent, entries: 0, tickets: Vec::new() }, Vec::new());
+        let absent = || (SeenDir { seen: Seen::Absent, entries: 0, tickets: Vec::new(), list: None }, Vec::new());
         let Some((list, chain)) = self.walk.see(&path, &chain) else { return absent() };
+        let Some(list) = list else {
+            let seen = Seen::Dir { digest: None, children: Vec::new() };
+            return (SeenDir { seen, entries: 0, tickets: Vec::new(), list: None }, Vec::new());
+        };
+        let takes_part = |entry: &Entry| {
+            let full = || path.join(list.name(entry));
+            chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
+        };
         let key = &self.digester.key;
-        let digest = list.as_ref().and_then(|list| self.digester.digest(&path, list));
-        let list = list.unwrap_or_default();
-        let dirs = || list.entries.iter().filter(|entry| entry.is_dir()).map(|entry| list.name(entry));
-        let children: Vec<u32> = dirs().map(|name| digest::keyed_name(key, name)).collect();
-        let tasks: Vec<_> = dirs().map(|name| (path.join(name), chain.clone())).collect();
+        let digest = self.digester.digest(&path, &list, &takes_part);
+        let dirs = list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry));
+        let (children, tasks): (Vec<u32>, Vec<_>) = dirs
+            .map(|entry| list.name(entry))
+            .map(|name| (digest::keyed_name(key, name), (path.join(name), chain.clone())))
+            .unzip();
         let tickets = vec![Ticket::NONE; tasks.len()];
-        (SeenDir { seen: Seen::Dir { digest, children }, entries: list.len(), tickets }, tasks)
+        let entries = list.len();
+        let list = Some((path, list));
+        (SeenDir { seen: Seen::Dir { digest, children }, entries, tickets, list }, tasks)
     }
 
     fn number(&self, found: &mut SeenDir, tickets: &mut dyn Iterator<Item = Ticket>) {

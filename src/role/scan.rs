@@ -445,7 +445,7 @@ impl Walk<'_> {
     /// Lists and decides one directory. The tasks of its directories are returned in order.
     pub fn plan(&self, task: Task) -> (DirPlan, Vec<Task>) {
         let (found, below) = self.source.list(task.source);
-        let mut plan = self.dest.decide(found, &task.there, task.receiver_chain);
+        let mut plan = self.dest.decide(found, &task.there, task.receiver_chain, None);
         let mut below = below.into_iter().peekable();
         let mut tasks = Vec::new();
         let mut is_first = plan.path.is_root() && plan.is_named;

@@ -58,11 +58,16 @@ pub struct Digester<'a> {
 }
 
 impl Digester<'_> {
-    /// The digest of a sorted list; `None`: something in it is told in any case.
-    pub fn digest(&self, path: &RelPath, list: &DirList) -> Option<[u8; DIGEST_LEN_BYTES]> {
+    /// The digest of those entries of a sorted list that take part; `None`: something in it is told in any case.
+    pub fn digest(
+        &self,
+        path: &RelPath,
+        list: &DirList,
+        takes_part: &dyn Fn(&Entry) -> bool,
+    ) -> Option<[u8; DIGEST_LEN_BYTES]> {
         let mut text = Vec::with_capacity(64 * (list.len() + 1));
         put_bytes(&mut text, path.as_bytes());
-        for entry in &list.entries {
+        for entry in list.entries.iter().filter(|entry| takes_part(entry)) {
             put_bytes(&mut text, list.name(entry));
             self.put(&mut text, entry)?;
         }

@@ -169,7 +169,7 @@ impl Look for SourceLook<'_> {
             // What is to be told of it must be told.
             listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named
         });
-        let digest = digester.and_then(|digester| digester.digest(&listed.path, &listed.source));
+        let digest = digester.and_then(|digester| digester.digest(&listed.path, &listed.source, &|_| true));
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
         let tickets = at.into_iter().map(|at| (at, Ticket::NONE)).collect();
         (Found { listed, digest, tickets }, tasks)

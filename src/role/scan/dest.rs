@@ -53,22 +53,28 @@ pub struct DestWalk<'a> {
 
 impl DestWalk<'_> {
     /// Decides one directory of which the source's entries are known. Tickets of its directories are given by whoever
-    /// knows of their tasks; `chain`: the receiver's rules in force in its parent.
-    pub fn decide(&self, found: Listed, there: &There, mut chain: Chain) -> DirPlan {
+    /// knows of their tasks; `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if
+    /// they were just looked at ([`DestWalk::see`]).
+    pub fn decide(&self, found: Listed, there: &There, mut chain: Chain, known: Option<DirList>) -> DirPlan {
         let mut plan = DirPlan::of(found);
         for entry in &mut plan.source.entries {
             self.wanted.adopt(entry);
         }
         // The directory above a named argument is no part of the transfer, nor are its rules.
         let is_entered = !plan.is_named || !plan.path.is_root();
+        let is_known = known.is_some();
         if let (There::Present, Some(root)) = (there, self.dest) {
-            match root.open_dir_to_search(&plan.path) {
-                Ok(dir) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
-                Err(error) => self.cannot_reach(&mut plan, root, &error),
+            match (root.open_dir_to_search(&plan.path), known) {
+                (Ok(dir), Some(known)) => {
+                    plan.dest = known;
+                    plan.dest_dir = Some(dir);
+                }
+                (Ok(dir), None) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
+                (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
+                (Err(error), _) => self.cannot_reach(&mut plan, root, &error),
             }
         }
-        self.decide_all(&mut plan, &chain);
+        self.decide_all(&mut plan, &chain, is_known);
         if plan.is_outside {
             plan.steps.clear();
         }
@@ -76,8 +82,7 @@ impl DestWalk<'_> {
         plan
     }
 
-    /// Looks at a directory of the destination for its own sake, with what the rules let through: its entries, and the
-    /// rules in force in it. `None`: there is no such directory; an inner one: its entries cannot be told.
+    /// Looks at a directory of the destination for its own sake: its entries, and the rules in force in it. `None`: there is no such directory; an inner one: its entries cannot be told.
     pub fn see(&self, path: &RelPath, chain: &Chain) -> Option<(Option<DirList>, Chain)> {
         let root = self.dest?;
         let dir = match root.open_dir(path) {
@@ -100,11 +105,7 @@ impl DestWalk<'_> {
         let mut list = DirList::default();
         for (name, looked) in names.iter().zip(looks) {
             let Ok(stat) = looked else { return Some((None, chain)) };
-            let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
             let full = path.join(name);
-            if !chain.is_empty() && chain.verdict(Side::Receiver, full.as_bytes(), is_dir) != Verdict::Include {
-                continue;
-            }
             let entry = list.push(name, &stat);
             let (full, path) = (|| root.full(full.as_bytes()), || full.as_bytes().to_vec());
             if self.wanted.complete_dest(entry, &stat, (&dir, name), &full, &path).is_err() {
@@ -152,7 +153,7 @@ impl DestWalk<'_> {
         if let Some(dir) = dir {
             self.see_dest(plan, dir.clone(), root, &mut chain, true);
         }
-        self.decide_all(plan, &chain);
+        self.decide_all(plan, &chain, false);
         for sub in &mut plan.subdirs {
             if let Some(known) = tickets.get(&sub.step.source) {
                 (sub.ticket, sub.implied) = (known.ticket, known.implied);
@@ -230,8 +231,8 @@ impl DestWalk<'_> {
         plan.dest = dest;
     }
 
-    /// Pairs the two lists and asks the planner about each pair.
-    fn decide_all(&self, plan: &mut DirPlan, chain: &Chain) {
+    /// Pairs the two lists and asks the planner about each pair. `is_known`: the destination's entries are complete.
+    fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
         let source = std::mem::take(&mut plan.source);
         let mut dest = std::mem::take(&mut plan.dest);
         let dest_dir = plan.dest_dir.clone();
@@ -251,17 +252,22 @@ impl DestWalk<'_> {
         let mut alternates = AltDirs::default();
         let mut subs = std::mem::take(&mut plan.subs).into_iter();
         for block in pairs.chunks(parallel::BLOCK) {
-            let stats = parallel::map(block, self.threads, |&(source_at, dest_at)| {
-                let dir = dest_dir.as_ref().filter(|_| dest_at != NONE)?;
-                let name = dest.name(&dest.entries[dest_at as usize]);
-                self.look_at_dest(dir, name, source.entries[source_at as usize].is_dir())
-            });
+            let stats = match is_known {
+                true => vec![None; block.len()],
+                false => parallel::map(block, self.threads, |&(source_at, dest_at)| {
+                    let dir = dest_dir.as_ref().filter(|_| dest_at != NONE)?;
+                    let name = dest.name(&dest.entries[dest_at as usize]);
+                    self.look_at_dest(dir, name, source.entries[source_at as usize].is_dir())
+                }),
+            };
             for (&(source_at, dest_at), stat) in block.iter().zip(stats) {
-                let there = stat.map(|stat| {
-                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
-                    dest_at as usize
+                let known = (is_known && dest_at != NONE).then_some(dest_at as usize);
+                let there = known.or_else(|| {
+                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat?);
+                    Some(dest_at as usize)
                 });
                 if there.is_none()
+                    && !is_known
                     && let Some(dir) = dest_dir.as_ref().filter(|_| dest_at != NONE)
                     && sys::stat(dir.fd(), b".", false).is_err()
                 {

@@ -1,0 +1,219 @@
+//! What a conversation costs, in messages, bytes and turns: pinned numbers, so that one that says more than it needs to
+//! fails here on any machine, without a stopwatch.
+//!
+//! Both programs tell what they said and heard with `SPARSYNC_PROFILE=1`. A turn is a wait for the peer: something was
+//! said, and then something was heard.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::kit::{Surroundings, Who, oracle, run};
+
+const FILES: u64 = 1_000;
+const DIRS: u64 = 10;
+
+/// A remote shell that runs the command here.
+const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+
+/// What the near end said, heard and read, by the words of its profile.
+#[derive(Debug, Default)]
+struct Cost(BTreeMap<String, u64>);
+
+impl Cost {
+    fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    /// All bytes, both ways.
+    fn bytes(&self) -> u64 {
+        self.of("bytes-written") + self.of("bytes-read")
+    }
+
+    #[track_caller]
+    fn pinned(&self, exactly: &[(&str, u64)]) {
+        for (what, count) in exactly {
+            assert_eq!(self.of(what), *count, "{what} of {self:#?}");
+        }
+    }
+}
+
+/// A source and a place for copies of it.
+struct Trees(tempfile::TempDir);
+
+impl Trees {
+    /// Some files in some directories.
+    fn wide() -> Trees {
+        let trees = Trees::empty();
+        for n in 0..FILES {
+            trees.put(&format!("d{}/f{n}", n % DIRS), &format!("file {n}"));
+        }
+        trees
+    }
+
+    fn empty() -> Trees {
+        let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        let shell = dir.path().join("shell");
+        fs::write(&shell, SHELL).expect("scratch can be written");
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("our own file");
+        fs::create_dir(dir.path().join("src")).expect("scratch can be written");
+        Trees(dir)
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.0.path().join("src").join(path);
+        fs::create_dir_all(path.parent().expect("below the source")).expect("scratch can be written");
+        fs::write(path, text).expect("scratch can be written");
+    }
+
+    fn run(&self, options: &[&str], operands: [&str; 2]) -> Cost {
+        let program = oracle::under_test();
+        let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
+        let surroundings =
+            Surroundings { who: Who::Current, home: self.0.path().to_owned(), umask: 0o022, stdin: Vec::new(), env };
+        let far =
+            [format!("--rsh={}", self.0.path().join("shell").display()), format!("--rsync-path={}", program.display())];
+        let argv = far.iter().map(String::as_str).chain(options.iter().copied()).chain(operands);
+        let argv: Vec<_> = argv.map(|word| word.as_bytes().to_vec()).collect();
+        let output = run(program, &argv, self.0.path(), &surroundings);
+        assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("profile: near ")?.split_once(' '));
+        let count = |words: &str| words.split(' ').next().and_then(|count| count.parse().ok()).expect("a count");
+        Cost(lines.map(|(what, words)| (what.to_owned(), count(words))).collect())
+    }
+
+    fn push(&self) -> Cost {
+        self.run(&["-a", "--delete"], ["src/", "far:dst"])
+    }
+
+    fn pull(&self) -> Cost {
+        self.run(&["-a", "--delete"], ["far:src/", "dst"])
+    }
+
+    fn path(&self, path: &str) -> std::path::PathBuf {
+        self.0.path().join(path)
+    }
+}
+
+/// What an idle run may cost on the wire.
+fn idle_bytes_max(dirs: u64) -> u64 {
+    4 * 1024 + 20 * dirs
+}
+
+#[test]
+fn an_idle_push_is_one_exchange_after_the_greeting() {
+    let trees = Trees::wide();
+    trees.push();
+    let cost = trees.push();
+    // The setup and the roots are answered by digests, the end of the walk by the receiver's end.
+    cost.pinned(&[("turns", 2), ("said-Roots", 1), ("heard-Digests", 1), ("said-DirsEnd", 1), ("heard-WantsEnd", 1)]);
+    cost.pinned(&[("said-Dir", 0), ("said-Whole", 0), ("said-Data", 0), ("heard-Want", 0), ("heard-Done", 0)]);
+    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+}
+
+#[test]
+fn an_idle_pull_is_one_exchange_after_the_greeting() {
+    let trees = Trees::wide();
+    trees.pull();
+    let cost = trees.pull();
+    // The setup is answered by the roots; digests by the end of the walk, and the last word by a goodbye.
+    cost.pinned(&[("turns", 2), ("heard-Roots", 1), ("said-Digests", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
+    cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
+    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+}
+
+#[test]
+fn depth_costs_no_turns() {
+    let trees = Trees::empty();
+    let mut path = String::new();
+    for n in 0..120 {
+        path += &format!("d{n}/");
+        trees.put(&format!("{path}f"), "x");
+    }
+    trees.push();
+    let cost = trees.push();
+    cost.pinned(&[("turns", 2), ("said-Dir", 0)]);
+    assert!(cost.bytes() <= idle_bytes_max(121), "{cost:#?}");
+}
+
+#[test]
+fn what_the_receiver_lacks_goes_unasked() {
+    let trees = Trees::wide();
+    let cost = trees.push();
+    cost.pinned(&[("said-Dir", DIRS + 1), ("said-Whole", FILES), ("heard-Want", 0)]);
+    let data: u64 = (0..FILES).map(|n| format!("file {n}").len() as u64).sum();
+    // Of each file: its entry, the head of its message, its digest.
+    assert!(cost.of("bytes-written") <= data + 64 * FILES + idle_bytes_max(DIRS), "{cost:#?}");
+}
+
+#[test]
+fn one_changed_file_costs_its_directory() {
+    let trees = Trees::wide();
+    trees.push();
+    trees.put("d3/f3", "longer than it was before");
+    let cost = trees.push();
+    cost.pinned(&[("said-Dir", 1), ("heard-Want", 1), ("heard-Done", 1), ("said-Whole", 0), ("said-Begin", 1)]);
+    assert!(cost.of("turns") <= 3, "{cost:#?}");
+    // The entries of a hundred files, and one file.
+    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1) + 100 * 40, "{cost:#?}");
+}
+
+#[test]
+fn an_extra_file_is_deleted_for_one_told_directory() {
+    let trees = Trees::wide();
+    trees.push();
+    fs::write(trees.path("dst/d7/extra"), "x").expect("scratch can be written");
+    let cost = trees.push();
+    cost.pinned(&[("said-Dir", 1), ("heard-Want", 0), ("said-Whole", 0)]);
+    assert!(!trees.path("dst/d7/extra").exists());
+}
+
+#[test]
+fn a_destination_is_looked_at_and_not_remembered() {
+    let trees = Trees::wide();
+    trees.push();
+    fs::remove_file(trees.path("dst/d1/f1")).expect("it was copied");
+    trees.push();
+    assert_eq!(fs::read(trees.path("dst/d1/f1")).expect("it came back"), b"file 1");
+}
+
+/// Writes a file so that its time tells it from the one before.
+fn write_later(path: &Path, content: &[u8], secs: u64) {
+    fs::write(path, content).expect("scratch can be written");
+    let file = fs::File::options().write(true).open(path).expect("our own file");
+    file.set_modified(SystemTime::now() + Duration::from_secs(secs)).expect("our own file");
+}
+
+#[test]
+fn changes_cost_less_than_rsync_sends() {
+    let trees = Trees::empty();
+    let mut state = 7u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u8
+    };
+    let old: Vec<u8> = (0..8 << 20).map(|_| noise()).collect();
+    let path = trees.path("src/big");
+    fs::write(&path, &old).expect("scratch can be written");
+    trees.push();
+    // Forty blocks of 4 KiB, here and there.
+    let mut new = old.clone();
+    for n in 0..40 {
+        let at = n * 200_003;
+        new[at..at + 4096].iter_mut().for_each(|byte| *byte = noise());
+    }
+    write_later(&path, &new, 10);
+    let cost = trees.push();
+    assert_eq!(fs::read(trees.path("dst/big")).expect("it was copied"), new);
+    // rsync cuts this file into blocks of 2,896 bytes and sends 40 times two or three of them, some 300,000 bytes.
+    assert!(cost.of("bytes-written") < 260_000, "{cost:#?}");
+    // And a file with 100 bytes put in front costs about those.
+    let longer = [&new[..100], &new[..]].concat();
+    write_later(&path, &longer, 20);
+    let cost = trees.push();
+    assert!(cost.of("bytes-written") < 8_000, "{cost:#?}");
+    assert_eq!(fs::read(trees.path("dst/big")).expect("it was copied"), longer);
+}
