@@ -167,7 +167,9 @@ fn an_extra_file_is_deleted_for_one_told_directory() {
     trees.push();
     fs::write(trees.path("dst/d7/extra"), "x").expect("scratch can be written");
     let cost = trees.push();
-    cost.pinned(&[("said-Dir", 1), ("heard-Want", 0), ("said-Whole", 0)]);
+    cost.pinned(&[("heard-Want", 0), ("said-Whole", 0)]);
+    // The directory, and the one above if the time of the change is of another second.
+    assert!(cost.of("said-Dir") <= 2, "{cost:#?}");
     assert!(!trees.path("dst/d7/extra").exists());
 }
 

@@ -464,7 +464,9 @@ impl<'w> ToldPlans<'w> {
     fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
         let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
         self.heard().wait(|state| match state.dirs.front() {
-            Some((told, _)) if state.dirs_ended.is_some() || state.waiting().0 >= ahead => Some(Some(look(told))),
+            Some((told, _)) if ahead == 0 || state.dirs_ended.is_some() || state.waiting().0 >= ahead => {
+                Some(Some(look(told)))
+            }
             None if state.dirs_ended.is_some() => Some(None),
             _ => None,
         })
