@@ -543,3 +543,9 @@ fn a_stock_rsync_passes_over_our_letter() {
     assert!(asked.lines().count() == 2 && asked.lines().all(|line| line.contains("CIvuZ . ")), "{asked}");
     assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
 }
+
+synctest!(a_peer_that_has_nothing_to_say_for_a_while_is_not_given_up, between machines, |w: World| {
+    w.build("src", |t| drop(t.file("slow", "x".repeat(60_000)))).dest("");
+    // At this rate the file takes longer than the silence that is borne.
+    w.once().agree(&["-a", "--timeout=2", "--bwlimit=16"]).exits(0);
+});

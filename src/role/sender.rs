@@ -21,6 +21,7 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
+use crate::work::clock::now_unix;
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -524,9 +525,14 @@ impl<'a> Sender<'a> {
     }
 
     fn go_on(&self) -> Result<(), Error> {
-        match self.terms.stop.load(std::sync::atomic::Ordering::Relaxed) {
-            true => Err(Error::new(Exit::Signal, "").by("sender")),
-            false => Ok(()),
+        if self.terms.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Error::new(Exit::Signal, "").by("sender"));
+        }
+        match self.terms.stop_at_unix_secs {
+            Some(at) if now_unix().0 >= at => {
+                Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"))
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The near end: the process that the user started.
 pub struct Near<'a> {
@@ -74,7 +75,7 @@ impl Near<'_> {
         reporter.banner();
         let sends = !self.setup.server_sends;
         let (reader, writer) = dress(Link { reader, writer }, rest, sends, squeeze(self.options));
-        let talk = Talk { line: &line, version };
+        let talk = Talk { line: &line, version, timeout_secs: self.options.connect.timeout_secs };
         let ended = self.take_role(talk, terms, Link { reader, writer }, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
@@ -192,8 +193,9 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
     // Where there is no common tongue there is nothing to say an error in.
     let Ok((theirs, version, setup, rest)) = begun else { return Exit::Protocol };
     let line = Arc::new(Line::new(Box::new(Native::new(version))));
-    let talk = Talk { line: &line, version };
     let settled = settle(&setup);
+    let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
+    let talk = Talk { line: &line, version, timeout_secs };
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| squeeze(&settled.options));
     let (reader, writer) = dress(Link { reader, writer }, rest, setup.server_sends, when);
     let Settled { options, rules, operands, listed } = match settled {
@@ -361,6 +363,8 @@ fn hear_setup(reader: &mut dyn Read, rest: Vec<u8>, version: u16) -> Result<(Set
 struct Talk<'a> {
     line: &'a Arc<Line>,
     version: u16,
+    /// A peer that is silent for so long is given up; 0: never.
+    timeout_secs: u32,
 }
 
 impl Talk<'_> {
@@ -372,9 +376,11 @@ impl Talk<'_> {
         ear: &dyn Ear,
         role: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Talk { line, version } = self;
+        let Talk { line, version, timeout_secs } = self;
+        // Well before the peer gives us up.
+        let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         std::thread::scope(|scope| {
-            spawn(scope, "write", || line.write(writer, None))?;
+            spawn(scope, "write", || line.write(writer, quiet_for))?;
             spawn(scope, "read", || line.read(reader, Box::new(Native::new(version)), ear))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
