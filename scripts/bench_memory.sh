@@ -9,30 +9,17 @@
 #   SHAPES      wide (many directories) and flat (one)
 #   ARGS        options (-a --delete); SPARSYNC, RSYNC: the programs; RSYNC= leaves rsync out
 #   BENCH_DIR   where the trees go (the temporary directory); it needs 2 * FILES inodes
-set -euo pipefail
-cd "$(dirname "$0")/.."
-export LC_ALL=C
+# shellcheck source=scripts/bench_common.sh
+. "$(dirname "$0")/bench_common.sh"
 
 FILES=${FILES:-1000000}
 PER_DIR=${PER_DIR:-100}
 SHAPES=${SHAPES:-wide flat}
-read -ra ARGS <<<"${ARGS:--a --delete}"
-RSYNC=${RSYNC-rsync}
-if [ ! -x /usr/bin/time ]; then
-    echo "bench_memory.sh: needs /usr/bin/time (Debian: apt-get install time)" >&2
-    exit 1
-fi
-if [ -z "${SPARSYNC-}" ]; then
-    cargo build --release --locked --quiet
-    SPARSYNC=${CARGO_TARGET_DIR:-target}/release/sparsync
-fi
-SPARSYNC=$(realpath "$SPARSYNC")
+need /usr/bin/time time
+programs
+make_work
 
-work=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/sparsync-bench.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-
-build() { # shape
+build_empty() { # shape
     mkdir "$work/src"
     perl -e '
         my ($top, $files, $per_dir) = @ARGV;
@@ -52,7 +39,7 @@ measure() { # program
 
 printf '%s files; %s; %s\n\n| shape | phase | program | peak MiB | s |\n|---|---|---|--:|--:|\n' "$FILES" "${ARGS[*]}" "$(stat -f -c %T "$work")"
 for shape in $SHAPES; do
-    build "$shape"
+    build_empty "$shape"
     for program in "$SPARSYNC" ${RSYNC:+"$RSYNC"}; do
         for phase in first none; do
             printf '| %s | %s | %s | %s |\n' "$shape" "$phase" "$(basename "$program")" "$(measure "$program")"

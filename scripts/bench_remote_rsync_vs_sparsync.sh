@@ -1,0 +1,107 @@
+#!/bin/bash
+# Measures a push of small and large files to another machine, sparsync against rsync: initial, no change, changed.
+#
+#   scripts/bench_remote_rsync_vs_sparsync.sh                            one run of each, by ssh
+#   RSYNC_TRANSPORT=daemon scripts/bench_remote_rsync_vs_sparsync.sh     rsync by its own daemon, in plain text
+#   scripts/bench_remote_rsync_vs_sparsync_median.sh                     medians of 5 runs
+#
+# The other machine is this one: an sshd and an rsync daemon of its own are raised on free ports of loopback. Both
+# programs get the same options, metadata and deletion with them, and the trees are compared after each run. "Changed"
+# is one line appended to each of CHANGED_FILES small files.
+#
+#   RUNS             runs of each program (1); more give medians, and the order changes from run to run
+#   TRANSPORTS       how sparsync goes: ssh; others do not exist yet
+#   RSYNC_TRANSPORT  how rsync goes: ssh, or daemon, which encrypts nothing
+#   SMALL_DIRS (10) of SMALL_FILES_PER_DIR (100) files of SMALL_FILE_SIZE (4096) bytes
+#   LARGE_FILES (8) of LARGE_FILE_SIZE (2097152) bytes
+#   CHANGED_FILES    how many of the small files change (100)
+#   RSYNC_ARGS       the options of both (-a --delete)
+#   SPARSYNC         the program (default: it is built); RSYNC likewise
+#   BENCH_DIR        where the trees go (the temporary directory); COLD=1: drop the page cache each time (root only)
+RUNS=${RUNS:-1}
+ARGS=${RSYNC_ARGS:--a --delete}
+# shellcheck source=scripts/bench_common.sh
+. "$(dirname "$0")/bench_common.sh"
+
+TRANSPORTS=${TRANSPORTS:-ssh}
+RSYNC_TRANSPORT=${RSYNC_TRANSPORT:-ssh}
+SMALL_DIRS=${SMALL_DIRS:-10}
+SMALL_FILES_PER_DIR=${SMALL_FILES_PER_DIR:-100}
+SMALL_FILE_SIZE=${SMALL_FILE_SIZE:-4096}
+LARGE_FILES=${LARGE_FILES:-8}
+LARGE_FILE_SIZE=${LARGE_FILE_SIZE:-2097152}
+CHANGED_FILES=${CHANGED_FILES:-100}
+for transport in $TRANSPORTS; do
+    [ "$transport" = ssh ] || die "TRANSPORTS: sparsync has no transport called $transport yet; there is ssh"
+done
+case $RSYNC_TRANSPORT in
+ssh | daemon) ;;
+*) die "RSYNC_TRANSPORT is ssh or daemon, not $RSYNC_TRANSPORT" ;;
+esac
+# The session of our own is not the default yet: without this, sparsync hands the run over to rsync.
+export SPARSYNC_NATIVE_SSH=1
+
+programs
+make_work
+
+start_daemon() { # port
+    cat >"$work/rsyncd.conf" <<END
+[bench]
+path = $work
+read only = no
+use chroot = no
+$([ "$(id -u)" != 0 ] || printf 'uid = 0\ngid = 0\n')
+END
+    daemon=rsync://127.0.0.1:$1/bench
+    "$RSYNC" --daemon --no-detach --config="$work/rsyncd.conf" --address=127.0.0.1 --port="$1" </dev/null >"$work/log" 2>&1 &
+}
+reaches_daemon() { "$RSYNC" "$daemon/" >"$work/trouble" 2>&1; }
+
+raise_sshd
+[ "$RSYNC_TRANSPORT" = ssh ] || serve start_daemon reaches_daemon ||
+    die "the rsync daemon cannot be reached: $(cat "$work/log" "$work/trouble")"
+
+copy() { # program and transport
+    case $1 in
+    sparsync.ssh) copy_by_ssh sparsync push fresh ;;
+    rsync.ssh) copy_by_ssh rsync push fresh ;;
+    rsync.daemon) "$RSYNC" "${ARGS[@]}" --stats "$work/src/" "$daemon/dst/" >"$work/out" ;;
+    esac
+}
+
+mkdir "$work/src"
+random_files "$SMALL_DIRS" "$SMALL_FILES_PER_DIR" "$SMALL_FILE_SIZE" "$LARGE_FILES" "$LARGE_FILE_SIZE"
+change_first "$CHANGED_FILES"
+age_directories
+
+rsync=rsync.$RSYNC_TRANSPORT
+contenders=("$rsync")
+for transport in $TRANSPORTS; do contenders+=("sparsync.$transport"); done
+count=${#contenders[@]}
+for ((run = 0; run < RUNS; run++)); do
+    for contender in "${contenders[@]:run % count}" "${contenders[@]:0:run % count}"; do
+        clock "$contender.initial" copy "$contender"
+        clock "$contender.none" copy "$contender"
+        change
+        clock "$contender.changed" copy "$contender"
+        compare "$contender"
+        put_away
+    done
+done
+
+printf '%s; %s; %s, medians of %s\n' "$(versions)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
+printf '%s files of %s bytes in %s directories, %s of %s bytes; a line appended to %s\n\n' \
+    "$((SMALL_DIRS * SMALL_FILES_PER_DIR))" "$SMALL_FILE_SIZE" "$SMALL_DIRS" "$LARGE_FILES" "$LARGE_FILE_SIZE" \
+    "$(wc -l <"$work/changing")"
+printf '| sparsync by | rsync by | phase | sparsync ms | rsync ms | ratio |\n|---|---|---|--:|--:|--:|\n'
+for transport in $TRANSPORTS; do
+    for phase in initial none changed; do
+        ours=$(median "sparsync.$transport.$phase") theirs=$(median "$rsync.$phase")
+        [ $phase != none ] || phase='no change'
+        printf '| %s | %s | %s | %s | %s | %s |\n' "$transport" "$RSYNC_TRANSPORT" "$phase" "$ours" "$theirs" \
+            "$(ratio "$ours" "$theirs")"
+    done
+done
+if [ "$RSYNC_TRANSPORT" = daemon ]; then
+    printf '\nThe daemon of rsync encrypts nothing and starts no process of a shell: that is less work than the other side does.\n'
+fi

@@ -1,0 +1,220 @@
+#!/bin/bash
+# Measures copies by ssh: sparsync and rsync in turn, the same work for each, medians, ratios, bytes on the wire.
+#
+#   scripts/bench_ssh.sh                               pushes of all data sets but `million`, fresh and master
+#   BENCH_DIR=/dev/shm scripts/bench_ssh.sh            in memory (a new directory is made in it, and removed)
+#   PULL=1 RUNS=3 DATASETS="mission delta" scripts/bench_ssh.sh
+#   DATASETS=million MASTER=0 scripts/bench_ssh.sh     a million files: an idle run, and both ends' memory
+#
+# It raises an sshd of its own on a free port of loopback, with its own keys and configurations; nothing of the user's is
+# read or written. Each copy goes once by a fresh connection and once by one that is open (a ControlMaster).
+# At the far end the same program is called by its path. `ssh far true` takes its turn as the floor.
+# Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed;
+# for delta three kinds of change to one file. Afterwards the trees are compared: names, types, modes, owners, lengths,
+# times to the nanosecond, targets of symlinks, and contents; a difference ends the benchmark.
+# Bytes are those of --stats, sent and received, before ssh encrypts them.
+#
+#   RUNS        runs of each tool and phase (5); the order changes from run to run
+#   DATASETS    mission many usr delta; and million
+#   ARGS        options of both (-a --delete)
+#   PULL=1      pulls after the pushes; PULL=only: no pushes
+#   MASTER      1: only through a ControlMaster; 0: only by fresh connections; both unless said
+#   SPARSYNC    the program (default: it is built); RSYNC likewise
+#   COLD=1      drop the page cache before each measurement (root only)
+#   MANY_DIRS   (1000) of MANY_FILES (100) files in `many`; USR: the tree of `usr` (/usr/share)
+#   MILLION_DIRS  (10000) of MILLION_FILES (100) files in `million`
+#   DELTA_MIB   length of the file of `delta` (1024); DELTA_KINDS: scatter (4 KiB overwritten at 2,600 places of each GiB),
+#               front (1 MiB inserted in front), insert (100 bytes inserted at 100 places)
+# shellcheck source=scripts/bench_common.sh
+. "$(dirname "$0")/bench_common.sh"
+
+DATASETS=${DATASETS:-mission many usr delta}
+MILLION_DIRS=${MILLION_DIRS:-10000}
+MILLION_FILES=${MILLION_FILES:-100}
+DELTA_MIB=${DELTA_MIB:-1024}
+DELTA_KINDS=${DELTA_KINDS:-scatter front insert}
+case ${MASTER-} in
+1) connections=(master) ;;
+0) connections=(fresh) ;;
+'') connections=(fresh master) ;;
+*) die "MASTER is 1 or 0, or not set: both" ;;
+esac
+case ${PULL-} in
+1) ways=(push pull) ;;
+only) ways=(pull) ;;
+'' | 0) ways=(push) ;;
+*) die "PULL is 1, or only" ;;
+esac
+# The session of our own is not the default yet: without this, sparsync hands the run over to rsync.
+export SPARSYNC_NATIVE_SSH=1
+
+programs
+make_work
+raise_sshd
+case " ${connections[*]} " in *' master '*) raise_master ;; esac
+
+# Clocks a copy, or the floor, and notes what went over.
+measure() { # key, tool, way, connection, a program in front of the far end's, or nothing
+    if [ "$2" = floor ]; then
+        clock "$1.floor" floor_of_ssh "$4"
+    else
+        clock "$1.$2" copy_by_ssh "$2" "$3" "$4" "${5-}"
+        note "$1.$2.wire" "$(wire_bytes)"
+    fi
+}
+
+# The three, another one first in each run.
+in_turn() { # run
+    local tools=(sparsync rsync floor)
+    echo "${tools[@]:$1 % 3}" "${tools[@]:0:$1 % 3}"
+}
+
+row() { # data set, phase, way, connection, key
+    local ours theirs floor
+    ours=$(median "$5.sparsync") theirs=$(median "$5.rsync") floor=$(median "$5.floor")
+    printf '| %s | %s, %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$3" "$4" "$2" "$ours" "$theirs" \
+        "$(ratio "$ours" "$theirs")" "$floor" "$(calculate a-b 1 "$ours" "$floor")" \
+        "$(median "$5.sparsync.wire" 1 0)" "$(median "$5.rsync.wire" 1 0)"
+}
+
+three_phases() { # data set, way, connection
+    local key=$1.$2.$3 run tool phase
+    for ((run = 0; run < RUNS; run++)); do
+        for tool in $(in_turn "$run"); do
+            if [ "$tool" = floor ]; then
+                measure "$key.none" floor "$2" "$3"
+                continue
+            fi
+            measure "$key.first" "$tool" "$2" "$3"
+            measure "$key.none" "$tool" "$2" "$3"
+            change
+            measure "$key.changed" "$tool" "$2" "$3"
+            compare "$tool"
+            put_away
+        done
+    done
+    for phase in first none changed; do row "$1" $phase "$2" "$3" "$key.$phase"; done
+    remove_old
+}
+
+# One file of random bytes, and what became of it. Both are of the same for every run: the seed is given.
+build_delta() { # kind
+    rm -rf "$work/src" "$work/before"
+    mkdir "$work/src" "$work/before"
+    perl -e '
+        my ($kind, $mib, $before, $after) = @ARGV;
+        srand 1;
+        open(my $random, "<", "/dev/urandom") or die; binmode $random;
+        sub bytes { read($random, my $bytes, $_[0]) == $_[0] or die "/dev/urandom: $!"; $bytes }
+        open(my $old, ">", $before) or die; open(my $new, ">", $after) or die;
+        my $len = $mib << 20;
+        my %at;   # where something changes
+        if ($kind eq "scatter") { $at{int(rand($len >> 12)) << 12} = 1 for 1 .. 2600 * $mib / 1024; }
+        if ($kind eq "insert") { $at{int rand $len} = 1 while keys %at < 100; }
+        my @at = sort { $a <=> $b } keys %at;
+        print $new bytes(1 << 20) if $kind eq "front";
+        for my $n (0 .. $mib - 1) {
+            my ($begin, $chunk) = ($n << 20, bytes(1 << 20));
+            print $old $chunk;
+            my @here; push @here, shift(@at) - $begin while @at && $at[0] < $begin + (1 << 20);
+            # From the end, so that the places before stay where they are.
+            for my $place (reverse @here) { substr($chunk, $place, $kind eq "scatter" ? 4096 : 0) = bytes($kind eq "scatter" ? 4096 : 100); }
+            print $new $chunk;
+        }
+        close $old or die; close $new or die;' "$1" "$DELTA_MIB" "$work/before/data.bin" "$work/src/data.bin"
+    touch -d '2001-02-03 04:05:06.789' "$work/before/data.bin"
+    touch -d '2002-02-03 04:05:06.789' "$work/src/data.bin"
+    age_directories
+}
+
+one_delta() { # kind, way, connection
+    local key=delta.$1.$2.$3 run tool
+    for ((run = 0; run < RUNS; run++)); do
+        for tool in $(in_turn "$run"); do
+            if [ "$tool" != floor ]; then
+                rm -rf "$work/dst"
+                cp -a "$work/before" "$work/dst"
+            fi
+            measure "$key" "$tool" "$2" "$3"
+            [ "$tool" = floor ] || compare "$tool"
+        done
+    done
+    row "delta, $DELTA_MIB MiB" "$1" "$2" "$3" "$key"
+    rm -rf "$work/dst"
+}
+
+# Nothing changed, and the peak memory of the largest process at each end. At the near end that may be ssh itself,
+# which is a child; it has less than 10 MiB.
+idle_with_memory() { # way, connection
+    local key=million.$1.$2 run tool
+    for ((run = 0; run < RUNS; run++)); do
+        for tool in $(in_turn "$run"); do
+            if [ "$tool" = floor ]; then
+                measure "$key" floor "$1" "$2"
+                continue
+            fi
+            clock "$key.$tool" with_memory "$tool" "$1" "$2"
+            note "$key.$tool.wire" "$(wire_bytes)"
+            for end in near far; do
+                note "$key.$tool.$end" "$(awk -F ': ' '/Maximum resident/ { print $2 }' "$work/$end.report")"
+            done
+        done
+    done
+    compare "one of the two"
+    row million none "$1" "$2" "$key"
+    for tool in sparsync rsync; do
+        printf '| %s, %s | %s | %s | %s |\n' "$1" "$2" $tool "$(median "$key.$tool.near" 1024)" "$(median "$key.$tool.far" 1024)" \
+            >>"$work/memory"
+    done
+}
+with_memory() { # tool, way, connection
+    local program=$RSYNC
+    [ "$1" != sparsync ] || program=$SPARSYNC
+    printf '#!/bin/sh\nexec /usr/bin/time -v -o "%s" "%s" "$@"\n' "$work/far.report" "$program" >"$work/far"
+    chmod +x "$work/far"
+    # The wrapper of the near end stands in for the program.
+    printf '#!/bin/sh\nexec /usr/bin/time -v -o "%s" "%s" "$@"\n' "$work/near.report" "$program" >"$work/near"
+    chmod +x "$work/near"
+    SPARSYNC=$work/near RSYNC=$work/near copy_by_ssh "$1" "$2" "$3" "$work/far"
+}
+
+printf '%s; %s; %s; %s, %s runs\n\n' "$(versions)" "$(ssh -V 2>&1 | cut -d ' ' -f 1 | tr -d ,)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
+printf '| data set | way | phase | sparsync ms | rsync ms | by rsync | ssh true ms | over it | sparsync bytes | rsync bytes |\n'
+printf '|---|---|---|--:|--:|--:|--:|--:|--:|--:|\n'
+for set in $DATASETS; do
+    case $set in
+    delta)
+        for kind in $DELTA_KINDS; do
+            case $kind in scatter | front | insert) ;; *) die "no kind of change is called $kind" ;; esac
+            build_delta "$kind"
+            for way in "${ways[@]}"; do
+                for connection in "${connections[@]}"; do one_delta "$kind" "$way" "$connection"; done
+            done
+        done
+        rm -rf "$work/before"
+        ;;
+    million)
+        need /usr/bin/time time
+        mkdir "$work/src"
+        kib_files "$MILLION_DIRS" "$MILLION_FILES"
+        age_directories
+        cp -a "$work/src" "$work/dst"
+        for way in "${ways[@]}"; do
+            for connection in "${connections[@]}"; do idle_with_memory "$way" "$connection"; done
+        done
+        rm -rf "$work/dst"
+        ;;
+    *)
+        build "$set"
+        for way in "${ways[@]}"; do
+            for connection in "${connections[@]}"; do three_phases "$set" "$way" "$connection"; done
+        done
+        ;;
+    esac
+    rm -rf "$work/src"
+done
+if [ -e "$work/memory" ]; then
+    printf '\nPeak memory of the largest process, %s files, nothing changed:\n\n' "$((MILLION_DIRS * MILLION_FILES))"
+    printf '| way | program | near end MiB | far end MiB |\n|---|---|--:|--:|\n'
+    cat "$work/memory"
+fi
