@@ -276,14 +276,13 @@ free_port() {
     perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport'
 }
 
-# Starts a server on a free port of loopback: another one if that has been taken meanwhile.
+# Starts a server on a free port of loopback: on another one if that has been taken meanwhile. Gives up after 10 s.
 serve() { # a function that starts it in the background on a port, one that tells whether it is reached
-    local port patience
-    for _ in 1 2 3; do
+    local port limit=$((SECONDS + 10))
+    while [ $SECONDS -lt $limit ]; do
         port=$(free_port)
         "$1" "$port"
-        for ((patience = 100; patience > 0; patience--)); do
-            kill -0 "$!" 2>/dev/null || break
+        while kill -0 "$!" 2>/dev/null && [ $SECONDS -lt $limit ]; do
             if "$2"; then
                 started+=("$!")
                 return
@@ -299,10 +298,10 @@ start_sshd() { # port
     write_ssh 127.0.0.1 "$1"
     "$sshd" -D -e -f "$ssh_dir/sshd_config" 2>"$ssh_dir/log" </dev/null &
 }
-reaches_sshd() { ssh -F "$ssh_dir/fresh" far true 2>"$ssh_dir/trouble" </dev/null; }
+reaches_sshd() { ssh -F "$ssh_dir/fresh" far true >"$ssh_dir/trouble" 2>&1 </dev/null; }
 
 raise_sshd() {
-    serve start_sshd reaches_sshd || die "sshd does not let us in: $(cat "$ssh_dir/log" "$ssh_dir/trouble")"
+    serve start_sshd reaches_sshd || die "sshd does not let us in and run \`true\`: $(cat "$ssh_dir/log" "$ssh_dir/trouble")"
 }
 
 # Opens the connection that $ssh_dir/master uses.
