@@ -219,3 +219,21 @@ fn changes_cost_less_than_rsync_sends() {
     assert!(cost.of("bytes-written") < 8_000, "{cost:#?}");
     assert_eq!(fs::read(trees.path("dst/big")).expect("it was copied"), longer);
 }
+
+#[test]
+fn a_directory_may_be_longer_than_any_window() {
+    let trees = Trees::empty();
+    // Names that have little in common, together longer than what may be under way.
+    let mut state = 3u64;
+    for _ in 0..24_000 {
+        let mut name = String::new();
+        for _ in 0..13 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            name += &format!("{state:016x}");
+        }
+        fs::write(trees.path("src").join(name), "").expect("scratch can be written");
+    }
+    let cost = trees.run(&["-an"], ["src/", "far:dst"]);
+    assert!(cost.of("bytes-written") > 4 << 20, "{cost:#?}");
+    cost.pinned(&[("said-Dir", 1)]);
+}

@@ -21,6 +21,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
+use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Basis, Class, DirId, FileId, Joiner, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
@@ -44,8 +45,6 @@ pub struct Heard {
 struct State {
     roots: Option<Roots>,
     joiner: Joiner,
-    /// What the pieces of the directory that is being put together count for.
-    joining_cost: u64,
     dirs: VecDeque<(Box<Told>, u64)>,
     /// How many directories were told.
     next_dir: DirId,
@@ -101,6 +100,12 @@ impl Heard {
 }
 
 impl State {
+    /// Whether so many entries were told and not taken, or so much that the sender may have to wait.
+    fn is_ahead(&self, entries: u64) -> bool {
+        let cost: u64 = self.dirs.iter().map(|(_, cost)| cost).sum();
+        cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.waiting().0 >= entries
+    }
+
     /// Entries of the directories that were told and not taken, and the lengths of the files and symlinks among them.
     fn waiting(&self) -> (u64, u64) {
         let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
@@ -177,10 +182,10 @@ impl Ear for ReceiverEar<'_> {
                     }
                     state.next_dir += 1;
                 }
-                state.joining_cost += cost;
-                if let Some(told) = state.joiner.push(message)? {
-                    let cost = std::mem::take(&mut state.joining_cost);
-                    state.dirs.push_back((told, cost));
+                match state.joiner.push(message)? {
+                    Some(told) => state.dirs.push_back((told, cost)),
+                    // A directory may be longer than the window, so its pieces do not wait for each other.
+                    None => self.line.consumed(Class::Dirs, cost),
                 }
             }
             Message::DirsEnd(tally) if state.dirs_ended.is_none() => {
@@ -464,7 +469,7 @@ impl<'w> ToldPlans<'w> {
     fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
         let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
         self.heard().wait(|state| match state.dirs.front() {
-            Some((told, _)) if ahead == 0 || state.dirs_ended.is_some() || state.waiting().0 >= ahead => {
+            Some((told, _)) if ahead == 0 || state.dirs_ended.is_some() || state.is_ahead(ahead) => {
                 Some(Some(look(told)))
             }
             None if state.dirs_ended.is_some() => Some(None),
