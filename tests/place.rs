@@ -116,6 +116,48 @@ synctest!(inplace_writes_a_read_only_file_of_ours, as user, |w: World| {
     w.agree(&["-ai", "--inplace"]);
 });
 
+// ── what differs, on a local copy ───────────────────────────────────────────────────────────────
+places!(differences_alone, ["-ai", "--no-whole-file"]);
+places!(differences_by_the_short_name, ["-avv", "--no-W"]);
+places!(differences_counted, ["-ai", "--no-whole-file", "--stats", "--info=stats2"]);
+places!(differences_with_backups, ["-aib", "--no-whole-file", "--delete"]);
+places!(differences_delayed, ["-ai", "--no-whole-file", "--delay-updates"]);
+places!(differences_appended, ["-ai", "--no-whole-file", "--append"]);
+places!(differences_to_what_another_tree_has, ["-ai", "--no-whole-file", "--copy-dest=../src"]);
+places!(differences_in_place, ["-ai", "--no-whole-file", "--inplace"]);
+places!(differences_in_place_with_backups, ["-aib", "--no-whole-file", "--inplace", "--backup-dir=bk"]);
+places!(the_last_word_about_differences, ["-ai", "--no-whole-file", "-W", "--stats", "--info=stats2"]);
+
+synctest!(differences_of_a_large_file, |w: World| {
+    for options in [&["-ai", "--no-whole-file"][..], &["-ai", "--no-whole-file", "--inplace"]] {
+        w.source("big*1000000@1 grown*700001@1 cut*300000@1").dest("big*1000001 grown*400000 cut*900000");
+        w.agree(options).exits(0).says(">f.st...... grown");
+    }
+});
+
+synctest!(blocks_that_are_the_same_are_not_written_again, |w: World| {
+    // Zeros over a hole: writing them would fill it.
+    w.build("src", |t| drop(t.file("a", [vec![0; 600_000], vec![1; 400_000]].concat())));
+    w.build("dst", |t| drop(t.sparse("a", 1_000_000, &[(600_000, &[1; 200_000]), (900_000, b"other")])));
+    w.compare_blocks().agree(&["-I", "-ai", "--inplace", "--no-whole-file"]).exits(0).says(">f......... a");
+});
+
+synctest!(differences_in_place_with_holes, |w: World| {
+    holes(&w);
+    w.dest("all*500000 tail*10000 zeros=short");
+    w.agree(&["-aiS", "--inplace", "--no-whole-file"]).exits(0);
+});
+
+synctest!(differences_to_a_file_that_may_not_be_read, as user, |w: World| {
+    w.stderr_unordered();
+    for options in ["-ri", "-ai", "-rvvb", "-rci"] {
+        for more in [&["--no-whole-file"][..], &["--no-whole-file", "--inplace", "--info=stats2"], &["-W"]] {
+            w.source("a=newer@5%640 b").dest("a=old%000 b");
+            w.agree(&[&[options], more].concat()).exits(0);
+        }
+    }
+});
+
 // ── append ──────────────────────────────────────────────────────────────────────────────────────
 synctest!(append_adds_the_tail, |w: World| {
     w.source("a=0123456789 same longer=01 new").dest("a=01234 same longer=0123");

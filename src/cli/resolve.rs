@@ -335,8 +335,6 @@ pub fn not_yet(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
     }
     let option = if args.fuzzy > 0 {
         "--fuzzy".to_string()
-    } else if args.whole_file == Some(false) && !far {
-        "--no-whole-file".to_string()
     } else if args.read_batch {
         "--read-batch".to_string()
     } else if args.only_write_batch {
@@ -892,7 +890,6 @@ mod tests {
     fn what_is_not_carried_out_names_itself_and_exits_4() {
         for (line, name) in [
             ("-y", "--fuzzy"),
-            ("--no-W", "--no-whole-file"),
             ("--read-batch=x", "--read-batch"),
             ("--write-batch=x", "--write-batch"),
             ("--only-write-batch=x", "--only-write-batch"),

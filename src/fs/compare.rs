@@ -24,8 +24,8 @@ pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64, stop: &A
             return Err(io::ErrorKind::Interrupted.into());
         }
         let want = usize::try_from(len_bytes - at).map_or(piece, |rest| rest.min(piece));
-        if fill(a, &mut left[..want], at)? < want
-            || fill(b, &mut right[..want], at)? < want
+        if read_until(a, &mut left[..want], at)? < want
+            || read_until(b, &mut right[..want], at)? < want
             || left[..want] != right[..want]
         {
             return Ok(false);
@@ -36,7 +36,7 @@ pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64, stop: &A
 }
 
 /// Reads until the piece is full or the file ends; how much that was.
-fn fill(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::Result<usize> {
+pub(super) fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < piece.len() {
         match sys::pread(fd, &mut piece[filled..], at + filled as u64)? {

@@ -1,6 +1,7 @@
 //! The bytes of one file into another on the same machine: shared blocks where the file system has
 //! them, else copied inside the kernel, else read and written.
 
+use super::compare::read_until;
 use super::sys;
 use rustix::fd::BorrowedFd;
 use std::io;
@@ -10,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SMALL_BYTES: usize = 128 * 1024;
 /// How much is copied before somebody may interrupt or hear of progress.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
+/// What differs is written in whole blocks of this length, the shortest that file systems share.
+const BLOCK_BYTES: usize = 4096;
 /// The unit in which `--sparse` looks for zeros, as rsync does.
 const SPARSE_UNIT: usize = 1024;
 
@@ -42,6 +45,15 @@ pub struct Manner {
     pub by_hand: bool,
     /// The destination is empty and at its start; else it is written over from its start.
     pub fresh: bool,
+}
+
+/// What became of the bytes that were copied over others.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Changed {
+    /// Bytes of blocks that were written.
+    pub written_bytes: u64,
+    /// Bytes of blocks that were there already.
+    pub same_bytes: u64,
 }
 
 /// Copies whole files; one for each thread.
@@ -196,6 +208,62 @@ impl<'a> Copier<'a> {
         Ok(len_bytes)
     }
 
+    /// Copies from the start over a file that can be read, and writes only the blocks that differ from what is there:
+    /// the others stay where they are, shared with a snapshot perhaps.
+    pub fn copy_changed(
+        &mut self,
+        from: BorrowedFd<'_>,
+        over: BorrowedFd<'_>,
+        sparse: bool,
+    ) -> Result<Changed, CopyError> {
+        self.room_for(2 * SMALL_BYTES);
+        let (wanted, there) = self.buffer.split_at_mut(SMALL_BYTES);
+        let mut changed = Changed::default();
+        let mut at = 0;
+        loop {
+            let got = read_until(from, &mut wanted[..SMALL_BYTES], at).map_err(CopyError::Read)?;
+            if got == 0 {
+                break;
+            }
+            let known = read_until(over, &mut there[..got], at).map_err(CopyError::Write)?;
+            let block_end = |start: usize| got.min(start + BLOCK_BYTES);
+            let is_there = |start: usize| {
+                let end = block_end(start);
+                end <= known && wanted[start..end] == there[start..end]
+            };
+            let mut start = 0;
+            while start < got {
+                let stays = is_there(start);
+                let mut end = block_end(start);
+                while end < got && is_there(end) == stays {
+                    end = block_end(end);
+                }
+                let bytes = &wanted[start..end];
+                if stays {
+                    changed.same_bytes += bytes.len() as u64;
+                } else {
+                    let place = at + start as u64;
+                    let written = match sparse {
+                        true => write_where_not_zero(over, bytes, place, false).map(|_| ()),
+                        false => sys::pwrite_all(over, bytes, place),
+                    };
+                    written.map_err(CopyError::Write)?;
+                    changed.written_bytes += bytes.len() as u64;
+                }
+                start = end;
+            }
+            at += got as u64;
+            if !(self.step)(got as u64) {
+                return Err(CopyError::Stopped);
+            }
+        }
+        // Zeros at the end were not written, so it may be too short.
+        if sparse && sys::fstat(over).map_err(CopyError::Write)?.len_bytes < at {
+            sys::truncate(over, at).map_err(CopyError::Write)?;
+        }
+        Ok(changed)
+    }
+
     fn room_for(&mut self, len: usize) {
         if self.buffer.len() < len {
             self.buffer.resize(len, 0);
@@ -291,5 +359,43 @@ mod tests {
         content[1_000_000] = 1;
         let (got, _) = copied(&content, |n| Manner { sparse: true, ..plain(n) });
         assert_eq!(got, content);
+    }
+
+    #[test]
+    fn over_another_file_only_blocks_that_differ_are_written() {
+        let mut content: Vec<u8> = (0..3 * SMALL_BYTES as u32 + 4000).flat_map(u32::to_le_bytes).collect();
+        let zeros = content.len() - 20_000;
+        content[zeros..].fill(0);
+        let mut other = content.clone();
+        other[10] ^= 1;
+        other[5 * BLOCK_BYTES..7 * BLOCK_BYTES].fill(0);
+        let mut longer = content.clone();
+        longer.extend([1; 9000]);
+        let shorter = &content[..content.len() - 5000];
+        // The last block of the shorter one is not whole, and what is behind it is missing.
+        let len = content.len() as u64;
+        let missing = len - (len - 5000) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        for (old, written_bytes) in [
+            (&content[..], 0),
+            (&other, 3 * BLOCK_BYTES as u64),
+            (&longer, 0),
+            (shorter, missing),
+            (b"".as_slice(), len),
+        ] {
+            for sparse in [false, true] {
+                let [mut from, mut to] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+                from.write_all(&content).unwrap();
+                to.write_all(old).unwrap();
+                let abilities = Abilities::default();
+                let mut step = |_| true;
+                let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+                let changed = copier.copy_changed(from.as_fd(), to.as_fd(), sparse).unwrap();
+                assert_eq!(changed, Changed { written_bytes, same_bytes: len - written_bytes });
+                let mut got = Vec::new();
+                to.seek(SeekFrom::Start(0)).unwrap();
+                to.read_to_end(&mut got).unwrap();
+                assert!(got.starts_with(&content));
+            }
+        }
     }
 }

@@ -20,6 +20,8 @@ pub struct Mask<'a> {
     pub now_secs: i64,
     /// A peer took part: how much data moved, and which of several processes told the end, is each program's own.
     pub is_far: bool,
+    /// Files are brought up to date by what differs in them, and rsync seeks that in other blocks.
+    pub finds_differences: bool,
     /// A further mask of the case's own, for one line; `None` drops the line.
     pub own: Option<OwnMask>,
 }
@@ -45,6 +47,8 @@ impl Mask<'_> {
         let line = self.clocks(&line);
         let (stamp, told) = line.split_at(if line.starts_with(LOG_STAMP) { LOG_STAMP.len() } else { 0 });
         let line = stamp.to_owned() + &traffic(told);
+        let counts = if self.is_far || self.finds_differences { &DIFFERENCES[..] } else { &[] };
+        let line = without_number(&line, counts).unwrap_or(line);
         let line = if self.is_far { between_machines(&line)? } else { line };
         match self.own {
             Some(own) => own(&line),
@@ -157,6 +161,17 @@ fn traffic(line: &str) -> String {
     before.to_owned() + &parts.collect::<Vec<_>>().join("  ")
 }
 
+/// Counts of what was sent and what was there already.
+const DIFFERENCES: [&str; 3] = ["Literal data: ", "Matched data: ", "total: matches="];
+
+/// A line that begins with one of the titles, in a log behind the time, without what follows.
+fn without_number(line: &str, titles: &[&str]) -> Option<String> {
+    titles.iter().find_map(|title| {
+        let (before, _) = line.split_once(title)?;
+        (before.is_empty() || before.starts_with("<now>")).then(|| format!("{before}{title}<n>"))
+    })
+}
+
 /// What differs besides where data goes between machines; `None` drops the line.
 fn between_machines(line: &str) -> Option<String> {
     const BROKEN_OFF: [&str; 3] = ["connection unexpectedly closed (", "safe_write failed", "write error: Broken pipe"];
@@ -167,13 +182,8 @@ fn between_machines(line: &str) -> Option<String> {
     if line.contains("received SIGUSR1 (code 19)") {
         return None;
     }
-    for title in ["Literal data: ", "Matched data: ", "total: matches=", "opening connection using: "] {
-        // In a log the time comes first.
-        if let Some((before, _)) =
-            line.split_once(title).filter(|(before, _)| before.is_empty() || before.starts_with("<now>"))
-        {
-            return Some(format!("{before}{title}<n>"));
-        }
+    if let Some(masked) = without_number(line, &["opening connection using: "]) {
+        return Some(masked);
     }
     // `(code 23) at <file>(<line>) [sender=<version>]`: both ends tell the same end by different roles.
     match line.split_once(" at <file>(<line>) [") {
@@ -209,7 +219,8 @@ mod tests {
     fn masked(line: &str) -> String {
         let dir = Path::new("/tmp/w/oracle");
         let home = Path::new("/tmp/w/home");
-        Mask { world: dir, home, now_secs: 1_795_000_000, is_far: false, own: None }.text(line.as_bytes())
+        Mask { world: dir, home, now_secs: 1_795_000_000, is_far: false, finds_differences: false, own: None }
+            .text(line.as_bytes())
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-whole-file", "no-W"],
         help: "copy files whole (the default between local trees)",
         help_off: "copy only what changed inside of files",
-        man: "The negation is not carried out yet on a local copy.",
+        man: "Between local trees the negation matters with --inplace: then blocks that are the same are not written \
+              again, and go on sharing their place with those of a snapshot.",
         set: |args, _| {
             args.whole_file = Some(true);
             Ok(())

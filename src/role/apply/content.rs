@@ -138,7 +138,7 @@ pub fn pour(
 
 /// The basis of a file that will be asked for, if there is one and it may be used: the file that it replaces.
 pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
-    if context.options.delta.whole_file == Some(true) {
+    if !context.finds_differences() {
         return None;
     }
     if context.options.place.inplace {

@@ -38,9 +38,21 @@ pub struct Hands {
 pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
     // A file that was transferred as an update of an alternate tree's is that one's next version.
     let updated = || job.hit().filter(|_| matches!(job.step.decision.action, Action::Transfer(_))).map(|hit| hit.mode);
-    let existing = job.dest().map(|there| there.mode).or_else(updated);
+    // For rsync's receiver, a file that it cannot read is none.
+    let counts = || context.policy.preserve.perms || cannot_read_old(context, job).is_none();
+    let existing = job.dest().filter(|_| counts()).map(|there| there.mode).or_else(updated);
     let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
     chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
+}
+
+/// Why the file that is about to be replaced cannot be read, if that is so.
+fn cannot_read_old(context: &Context<'_>, job: &Job<'_>) -> Option<io::Error> {
+    const READABLE: u32 = 0o444;
+    let is_transfer = matches!(job.step.decision.action, Action::Transfer(_));
+    // What all may read need not be tried.
+    job.dest().filter(|there| is_transfer && !context.is_super && there.mode & READABLE != READABLE)?;
+    let opened = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false);
+    opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// How a transfer of a file ended, short of the run's end.
@@ -66,9 +78,21 @@ pub fn transfer(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,
-    changes: Changes,
+    mut changes: Changes,
     out: &mut Outcome<'_>,
 ) -> bool {
+    if !context.is_dry()
+        && context.finds_differences()
+        && let Some(error) = cannot_read_old(context, job)
+    {
+        // Without what it differs from it is as good as new.
+        let full = context.full(job.path.as_bytes());
+        let words = crate::report::event::errno_words(&error);
+        let start = b"rsync: [generator] failed to open \"";
+        let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
+        out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+        changes = Changes::NEW;
+    }
     let mut item = job.item(Update::Received, changes);
     item.transfer = true;
     if context.is_dry() {
@@ -567,10 +591,13 @@ fn overwrite(
 ) -> Result<Poured, Failure> {
     let there = job.dest().expect("asked before");
     let full = || context.full(job.path.as_bytes());
-    if context.options.place.backup.is_some() {
+    // What rsync takes for missing it does not keep either.
+    let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
+    if context.options.place.backup.is_some() && counts {
         // The file itself must stay, so its content is copied away.
         remove::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
+    let mode = wanted_mode(context, job);
     let (to, opened_up) = open_for_writing(dir, job.name(), there.mode)
         .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "open", &full(), &error)))?;
     tell_begun(job, out);
@@ -625,7 +652,7 @@ fn overwrite(
     let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
-    attrs::finish(context, subject, job.source(), has, wanted_mode(context, job), &mut problems);
+    attrs::finish(context, subject, job.source(), has, mode, &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
     if context.options.place.fsync {
         let _ = sys::fsync(to.as_fd());
@@ -730,10 +757,15 @@ fn fill_from_here(
     let manner = Manner { len_bytes, sparse, by_hand, fresh: vessel.fresh };
     let mut step = stepper(context, job, out);
     let mut copier = Copier::new(std::mem::take(&mut hands.buffer), context.abilities, &mut step);
-    let copied = copier.copy(from, vessel.to, manner);
+    let copied = match vessel.basis {
+        Some(basis) if vessel.in_place && context.finds_differences() => copier
+            .copy_changed(from, basis, sparse)
+            .map(|changed| Poured { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
+        _ => copier.copy(from, vessel.to, manner).map(|bytes| Poured { literal_bytes: bytes, matched_bytes: 0 }),
+    };
     hands.buffer = copier.into_buffer();
-    if let Ok(bytes) = copied
-        && bytes != len_bytes
+    if let Ok(poured) = copied
+        && poured.literal_bytes + poured.matched_bytes != len_bytes
         && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
     {
         // Something else took the file's name since it was listed; an empty fifo would pass for an empty file.
@@ -741,9 +773,7 @@ fn fill_from_here(
         let line = [b"rsync: [sender] no longer a regular file: \"", full.as_slice(), b"\""].concat();
         return Err(Problem::said(line, Weight::Failed).into());
     }
-    copied
-        .map(|literal_bytes| Poured { literal_bytes, matched_bytes: 0 })
-        .map_err(|error| copy_failed(context, job, error))
+    copied.map_err(|error| copy_failed(context, job, error))
 }
 
 /// What came is not what the source has: tried once more, or given up.

@@ -94,6 +94,11 @@ impl Context<'_> {
         if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
     }
 
+    /// Whether files are brought up to date by what differs in them.
+    pub fn finds_differences(&self) -> bool {
+        self.options.delta.whole_file.map_or(self.wire.is_some(), |whole| !whole)
+    }
+
     /// Whether the run is being stopped.
     pub fn stopped(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
