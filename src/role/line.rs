@@ -17,6 +17,10 @@ use std::time::Duration;
 
 /// How much may wait for the writer; whoever says more waits.
 const BUFFER_MAX_BYTES: usize = 1 << 20;
+/// So much is written at once, without waiting for more.
+const GATHERED_BYTES: usize = 16 << 10;
+/// So long after a write the next one waits for more to come.
+const GATHERING: Duration = Duration::from_micros(300);
 /// How much is read at a time.
 const READ_BYTES: usize = 256 << 10;
 /// A class is granted more once this part of its window is consumed.
@@ -125,8 +129,12 @@ impl Line {
         let [said, bytes, ..] = profile.messages.entry(name_of(message)).or_default();
         (*said, *bytes) = (*said + 1, *bytes + cost);
         drop(profile);
+        // The writer takes all there is; it waits for the first of it, and while it gathers, for enough.
+        let len = state.buffer.len();
         drop(state);
-        self.to_write.notify_one();
+        if before == 0 || before < GATHERED_BYTES && len >= GATHERED_BYTES {
+            self.to_write.notify_one();
+        }
         Ok(())
     }
 
@@ -205,9 +213,19 @@ impl Line {
                     }
                 };
             }
+            // Right after a write more is likely to come: what is said in bursts goes in few pieces. What is said
+            // after a silence goes at once.
+            loop {
+                let rest = GATHERING.saturating_sub(state.last_write.elapsed());
+                let is_enough = state.buffer.len() >= GATHERED_BYTES || state.ending || state.shut.is_some();
+                if is_enough || rest.is_zero() {
+                    break;
+                }
+                let waited = self.to_write.wait_timeout(state, rest);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
             let over = state.buffer.is_empty();
             std::mem::swap(&mut state.buffer, &mut out);
-            state.last_write = Since::now();
             drop(state);
             if over {
                 return;
@@ -220,6 +238,7 @@ impl Line {
             self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
             out.shrink_to(2 * BUFFER_MAX_BYTES);
+            self.lock().last_write = Since::now();
         }
     }
 
@@ -247,11 +266,12 @@ impl Line {
     }
 
     fn read_all(&self, reader: &mut dyn Read, dialect: &mut dyn Dialect, ear: &dyn Ear) -> Result<(), Error> {
-        let mut buffer = Vec::new();
-        let mut start = 0;
+        // What was read and not understood yet is from `start` to `end`.
+        let mut buffer = vec![0; READ_BYTES];
+        let (mut start, mut end) = (0, 0);
         loop {
             loop {
-                let mut input = &buffer[start..];
+                let mut input = &buffer[start..end];
                 let before = input.len();
                 let Some(message) = dialect.decode(&mut input)? else { break };
                 let cost = (before - input.len()) as u64;
@@ -274,16 +294,20 @@ impl Line {
                     }
                 }
             }
-            buffer.drain(..start);
-            start = 0;
-            let needed = match peek(&buffer)? {
-                Some((_, len)) => len.saturating_sub(buffer.len()).clamp(1, FRAME_MAX_BYTES + 64),
-                None => 1,
+            buffer.copy_within(start..end, 0);
+            (start, end) = (0, end - start);
+            let needed = match peek(&buffer[..end])? {
+                Some((_, len)) => len.clamp(end + 1, FRAME_MAX_BYTES + 64),
+                None => end + 1,
             };
-            let filled = buffer.len();
-            buffer.resize(filled + needed.max(READ_BYTES), 0);
+            if buffer.len() < needed {
+                buffer.resize(needed, 0);
+            } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
+                buffer.truncate(READ_BYTES);
+                buffer.shrink_to_fit();
+            }
             let got = loop {
-                match reader.read(&mut buffer[filled..]) {
+                match reader.read(&mut buffer[end..]) {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(error) => {
                         let message = format!("sparsync: connection unexpectedly closed (reading: {error})");
@@ -292,7 +316,7 @@ impl Line {
                     Ok(got) => break got,
                 }
             };
-            buffer.truncate(filled + got);
+            end += got;
             self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
             if got == 0 {
                 return Ok(());

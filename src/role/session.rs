@@ -278,12 +278,16 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
+/// How much of the chunks is read at once.
+const BUFFERED_BYTES: usize = 128 << 10;
+
 /// Puts chunks around what the sender says; `rest` was read already.
 fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze) -> (Box<dyn Read + Send>, Box<dyn Write + Send>) {
     let reader = io::Cursor::new(rest).chain(link.reader);
     match sends {
         true => (Box::new(reader), Box::new(Squeezer::new(link.writer, when))),
-        false => (Box::new(Expander::new(reader)), link.writer),
+        // Heads of chunks are short, and each read is a call.
+        false => (Box::new(Expander::new(io::BufReader::with_capacity(BUFFERED_BYTES, reader))), link.writer),
     }
 }
 

@@ -18,6 +18,8 @@ const HEAD_BYTES: usize = 5;
 pub const CHUNK_MAX_BYTES: usize = 256 << 10;
 /// The most that a squeezed chunk may take: zstd adds little to what it cannot squeeze.
 const SQUEEZED_MAX_BYTES: usize = CHUNK_MAX_BYTES + (CHUNK_MAX_BYTES >> 7) + 1024;
+/// Up to this length a piece is copied behind its head.
+const COPIED_MAX_BYTES: usize = 32 << 10;
 /// The history that zstd may refer to, as a power of two: 4 MiB at either end.
 const WINDOW_LOG: u32 = 22;
 /// After a chunk that could not be squeezed so many bytes go as they are before the next attempt.
@@ -104,14 +106,21 @@ impl<W: Write> Squeezer<W> {
         } else {
             self.plain_bytes = self.plain_bytes.saturating_sub(piece.len() as u64);
             self.chunk.resize(HEAD_BYTES, 0);
+        }
+        // What goes as it is need not be copied, unless it is so short that a second write would cost more.
+        let is_apart = kind == PLAIN && piece.len() > COPIED_MAX_BYTES;
+        if kind == PLAIN && !is_apart {
             self.chunk.extend_from_slice(piece);
         }
-        let len = (self.chunk.len() - HEAD_BYTES) as u32;
+        let len = if is_apart { piece.len() } else { self.chunk.len() - HEAD_BYTES };
         self.chunk[0] = kind;
-        self.chunk[1..HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
+        self.chunk[1..HEAD_BYTES].copy_from_slice(&(len as u32).to_le_bytes());
         let since = Since::now();
         self.writer.write_all(&self.chunk)?;
-        self.taken = (self.taken.0 + self.chunk.len() as u64, self.taken.1 + since.elapsed().as_micros());
+        if is_apart {
+            self.writer.write_all(piece)?;
+        }
+        self.taken = (self.taken.0 + len as u64, self.taken.1 + since.elapsed().as_micros());
         // What counts is the link as it is now.
         if self.taken.0 >= 16 * KNOWN_AFTER_BYTES {
             self.taken = (self.taken.0 / 2, self.taken.1 / 2);
