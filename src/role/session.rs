@@ -65,12 +65,13 @@ impl Near<'_> {
         let (link, traffic) = counted(link);
         let Link { mut reader, mut writer } = link;
         let ours = greeting(self.options);
-        let mut flight = Vec::new();
-        encode_greeting(&ours, &mut flight);
-        Native::new(ours.newest).encode(&Message::Setup(Box::new(self.setup.clone())), &mut flight)?;
-        writer.write_all(&flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))?;
+        // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, rest) = hear_greeting(&mut *reader)?;
         let version = agree(&ours, &theirs)?;
+        let mut flight = Vec::new();
+        encode_greeting(&ours, &mut flight);
+        Native::new(version).encode(&Message::Setup(Box::new(self.setup.clone())), &mut flight)?;
+        writer.write_all(&flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))?;
         let line = Arc::new(Line::new(Box::new(Native::new(version))));
         reporter.banner();
         let sends = !self.setup.server_sends;
