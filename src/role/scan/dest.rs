@@ -66,6 +66,7 @@ impl DestWalk<'_> {
         if let (There::Present, Some(root)) = (there, self.dest) {
             match (root.open_dir_to_search(&plan.path), known) {
                 (Ok(dir), Some(known)) => {
+                    self.enter_rules(&mut plan, &dir, &mut chain, is_entered);
                     plan.dest = known;
                     plan.dest_dir = Some(dir);
                 }
@@ -131,10 +132,15 @@ impl DestWalk<'_> {
         }
     }
 
-    fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
+    /// Reads the rules of a directory of the destination, where they can matter.
+    fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
-            *chain = enter(chain, &dir, "generator", (&plan.path, &mut plan.fatal, &mut plan.may_delete));
+            *chain = enter(chain, dir, "generator", (&plan.path, &mut plan.fatal, &mut plan.may_delete));
         }
+    }
+
+    fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
+        self.enter_rules(plan, &dir, chain, is_entered);
         self.list_dest(plan, &dir, root);
         plan.dest_dir = Some(dir);
     }
