@@ -612,7 +612,9 @@ impl Plans for ToldPlans<'_> {
         let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
         let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
         let chain = self.chain_above(&found.path)?;
-        let mut plan = self.walk.decide(found, &There::Present, chain, None);
+        // Of its parent nothing else matters, which may be long.
+        let known = self.walk.see_one(&found.path, path.name());
+        let mut plan = self.walk.decide(found, &There::Present, chain, Some(known));
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }

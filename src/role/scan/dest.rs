@@ -117,6 +117,19 @@ impl DestWalk<'_> {
         Some((Some(list), chain))
     }
 
+    /// Looks at one directory in a directory of the destination; an empty list: there is none.
+    pub fn see_one(&self, parent: &RelPath, name: &[u8]) -> DirList {
+        let mut list = DirList::default();
+        let Some(root) = self.dest else { return list };
+        let Ok(dir) = root.open_dir_to_search(parent) else { return list };
+        let Some(stat) = self.look_at_dest(&dir, name, true) else { return list };
+        let entry = list.push(name, &stat);
+        let path = || parent.join(name).as_bytes().to_vec();
+        // What cannot be read of it counts as different.
+        let _ = self.wanted.complete_dest(entry, &stat, (&dir, name), &|| root.full(&path()), &path);
+        list
+    }
+
     /// The destination's directory cannot be opened. Under `-K` it may be a symlink that leads outside; then
     /// nothing in it is looked at or touched.
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
