@@ -197,6 +197,14 @@ synctest!(atimes_are_copied, |w: World| {
     w.once().no_dry_run().agree(&["-aiU", "--open-noatime"]).exits(0);
 });
 
+synctest!(atimes_of_directories_are_not_copied, |w: World| {
+    w.compare_atimes().build("src", |t| {
+        t.file("d/a", "a");
+        t.dir("d").atime(-500);
+    });
+    w.once().no_dry_run().agree(&["-aiU", "--open-noatime"]).exits(0);
+});
+
 synctest!(crtimes_are_refused, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-aiN"]).exits(1);
@@ -278,6 +286,13 @@ synctest!(extended_attributes_stay_out_without_upper_x, |w: World| {
 synctest!(extended_attributes_with_delete_and_checksums, |w: World| {
     labels(&w);
     w.agree(&["-aicX", "--delete"]).exits(0);
+});
+
+synctest!(one_value_of_an_attribute_is_all_that_differs, |w: World| {
+    w.needs_xattrs().source("d/b").dest("d/b");
+    w.build("src", |t| drop(t.file("d/a", "a").xattr("user.one", "1")));
+    w.build("dst", |t| drop(t.file("d/a", "a").xattr("user.one", "2")));
+    w.agree(&["-aiX"]).exits(0).says(".f........x d/a");
 });
 
 synctest!(attributes_of_the_super_user, as root, |w: World| {

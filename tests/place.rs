@@ -40,6 +40,17 @@ synctest!(backups_of_backups, |w: World| {
     w.agree(&["-aib", "--delete"]).exits(0);
 });
 
+synctest!(a_deleted_backup_is_not_backed_up_again, |w: World| {
+    w.source("a").dest("gone gone~ other.o");
+    w.agree(&["-aib", "--delete", "--filter=R *~"]).exits(0).says("*deleting   gone~");
+    w.dest("gone gone~ other.o").agree(&["-aib", "--delete", "--suffix=.o", "--delete-excluded"]).exits(0);
+});
+
+synctest!(with_a_backup_dir_what_is_named_like_a_backup_is_kept, |w: World| {
+    w.source("a").dest("gone gone.o");
+    w.agree(&["-aib", "--delete", "--backup-dir=../bk", "--suffix=.o"]).exits(0).says("*deleting   gone.o");
+});
+
 synctest!(a_backup_dir_inside_is_moved_into_itself_by_delete, |w: World| {
     older(&w);
     w.agree(&["-aib", "--backup-dir=bk", "--delete"]).exits(0);
@@ -177,6 +188,12 @@ synctest!(append_verify_looks_at_the_beginning, |w: World| {
 synctest!(append_leaves_the_attributes_of_what_is_longer, |w: World| {
     w.source("a=01%600@9 same%600 b=012%640@9").dest("a=0123 same b=0");
     w.agree(&["-ai", "--append"]).exits(0);
+});
+
+synctest!(append_leaves_what_is_as_long_and_differs, |w: World| {
+    w.source("a=0123%600@9 b=0123@9").dest("a=abcd b=0123");
+    w.agree(&["-ai", "--append"]).exits(0);
+    w.agree(&["-aic", "--append"]).exits(0);
 });
 
 synctest!(append_to_a_large_file, |w: World| {
@@ -326,6 +343,14 @@ places!(sources_removed_aloud, ["-avv", "--remove-source-files"]);
 synctest!(removing_sources_keeps_directories, |w: World| {
     w.source("a d/b d/e/ l->a p| x.o").dest("");
     w.agree(&["-ai", "--remove-source-files", "--exclude=*.o"]).exits(0);
+});
+
+synctest!(a_source_that_changed_since_it_was_listed_is_not_removed, |w: World| {
+    // Writing the first file gives the second another time.
+    w.source("d/a=same@5 d/b=same").tree(".", "dst/d/a==src/d/b").stderr_unordered().once();
+    w.agree(&["-ai", "--inplace", "--remove-source-files"])
+        .exits(23)
+        .warns("Skipping sender remove for changed file: ");
 });
 
 synctest!(removing_sources_with_hard_links, |w: World| {

@@ -283,7 +283,7 @@ impl Original {
         };
         match sys::stat(place.dir.fd(), &self.name, false) {
             Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
-                return events.push(skipped("for changed file: ", &self.place.full(&self.name)));
+                return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
             Ok(now) => {
                 let there = arrived.and_then(|(dir, name)| sys::stat(dir.fd(), name, false).ok());

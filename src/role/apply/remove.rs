@@ -145,14 +145,11 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Whether a file is itself a backup, which is deleted without being backed up again.
+    /// Whether a file is itself a backup, which is deleted without being backed up again: it lies beside what it is of.
     fn is_backup(&self, path: &RelPath) -> bool {
-        self.context
-            .options
-            .place
-            .backup
-            .as_ref()
-            .is_some_and(|backup| !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix))
+        self.context.options.place.backup.as_ref().is_some_and(|backup| {
+            backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
+        })
     }
 
     fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
@@ -354,10 +351,8 @@ fn has_entries(dir: &Dir) -> bool {
 }
 
 fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
-    chain.is_some_and(|chain| match chain.doomed_verdict(Side::Receiver, path.as_bytes(), entry.is_dir()) {
-        Verdict::Include => false,
-        Verdict::Exclude { perishable } => !perishable,
-    })
+    let verdict = |chain: &Chain| chain.doomed_verdict(Side::Receiver, path.as_bytes(), entry.is_dir());
+    chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
 }
 
 /// The last words of a line: what the system said.
