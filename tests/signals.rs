@@ -101,3 +101,16 @@ synctest!(a_full_queue_does_not_hold_a_run_up, |w: World| {
     assert!(!left.iter().any(|path| path.contains("/.")), "{left:?}");
     old_file_stays(&w);
 });
+
+// What makes it prompt, without a clock: whenever it is asked, it makes few more calls, and none of them is long, a step
+// of a copy neither. Looks at directories a bounded way ahead are among them. To its end it would make many times more.
+synctest!(a_run_that_is_asked_to_stop_makes_few_more_calls, |w: World| {
+    const FURTHER_CALLS: u64 = 4000;
+    w.only_local("both ends would be held");
+    let files: Vec<String> = (0..1500).map(|dir| format!("d{dir}/f")).collect();
+    w.source(&files.join(" "));
+    for at in [100, 1000, 5000, 10_000] {
+        let output = w.interrupt_at_call(&["-a"], Signal::TERM, at, FURTHER_CALLS);
+        assert_eq!(output.exit, 20, "held at call {at}: {}", output.stderr.escape_ascii());
+    }
+});

@@ -1,9 +1,10 @@
 //! Every system call on files, one function each: the one place that counts and fails them.
 //!
 //! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
-//! (`SPARSYNC_KILL_AT=n`), or to wait there until somebody wrote to a fifo (`SPARSYNC_HOLD_AT=n:path`),
-//! which is how the tests of cost, of crashes and of changing trees work. Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks are
-//! not followed here unless a function says so.
+//! (`SPARSYNC_KILL_AT=n`), or to wait there, with all threads that come that far, until somebody wrote to a fifo
+//! (`SPARSYNC_HOLD_AT=n:path`), which is how the tests of cost, of crashes, of changing trees and of signals work.
+//! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
+//! are not followed here unless a function says so.
 
 use crate::flist::Time;
 use crate::flist::entry::Stat;
@@ -59,6 +60,7 @@ mod counted {
     static ALL: AtomicU64 = AtomicU64::new(0);
     static KILL_AT: OnceLock<Option<u64>> = OnceLock::new();
     static HOLD_AT: OnceLock<Option<(u64, String)>> = OnceLock::new();
+    static HELD: OnceLock<()> = OnceLock::new();
 
     #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
     pub fn enter(call: Call) {
@@ -74,9 +76,9 @@ mod counted {
             Some((at.parse().ok()?, fifo.to_owned()))
         });
         if let Some((at, fifo)) = hold_at
-            && *at == nth
+            && nth >= *at
         {
-            let _ = std::fs::read(fifo);
+            HELD.get_or_init(|| drop(std::fs::read(fifo)));
         }
     }
 

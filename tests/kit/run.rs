@@ -50,13 +50,13 @@ pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surround
     collect(start(program, argv, cwd, surroundings), program)
 }
 
-/// Runs `program` in `cwd`, sends it a signal as soon as `ready` says so, and waits for its end.
+/// Runs `program` in `cwd`, sends it a signal as soon as `ready` says so, calls `told`, and waits for its end.
 pub fn interrupt(
     program: &Path,
     argv: &[Vec<u8>],
     cwd: &Path,
     surroundings: &Surroundings,
-    (signal, ready): (Signal, &dyn Fn() -> bool),
+    (signal, ready, told): (Signal, &dyn Fn() -> bool, &dyn Fn()),
 ) -> Output {
     let child = start(program, argv, cwd, surroundings);
     let pid = Pid::from_child(&child);
@@ -69,9 +69,10 @@ pub fn interrupt(
         std::thread::yield_now();
     }
     kill_process(pid, signal).expect("a child that was not waited for can be signalled");
-    let told = Instant::now();
+    told();
+    let asked = Instant::now();
     let output = collect(child, program);
-    assert!(told.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), told.elapsed());
+    assert!(asked.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), asked.elapsed());
     output
 }
 

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
-use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid};
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
 use super::build::Tree;
 use super::mask::{Mask, OwnMask};
@@ -300,12 +300,42 @@ impl World {
             let twin = &self.twins[i];
             let argv = self.argv(program, &options, &operands, i);
             let surroundings = self.surroundings.borrow();
-            let output = interrupt(program, &argv, twin, &surroundings, (signal, &|| ready(twin)));
+            let output = interrupt(program, &argv, twin, &surroundings, (signal, &|| ready(twin), &|| ()));
             let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(stderr.contains(last) && output.exit == 20, "exit {}, stderr: {stderr}", output.exit);
             snapshot(twin, self.lens.get()).into_keys().map(|path| path.escape_ascii().to_string()).collect()
         })
+    }
+
+    /// Runs only the program under test with `options` on `src/` and `dst/`, and sends it a signal while it is held at
+    /// the `at`-th call on files; the call behind the next `further` kills it.
+    pub fn interrupt_at_call(&self, options: &[&str], signal: Signal, at: u64, further: u64) -> Output {
+        let twin = &self.twins[1];
+        let gate = twin.join("gate");
+        let _ = std::fs::remove_file(&gate);
+        fs::mknodat(fs::CWD, &gate, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_bytes().to_vec()).collect();
+        let argv = self.argv(oracle::under_test(), &options, &[b"src/".to_vec(), b"dst/".to_vec()], 1);
+        let hooked = |hooks: &[(&str, String)]| {
+            let mut surroundings = self.surroundings.borrow().clone();
+            surroundings.env.extend(hooks.iter().map(|(name, value)| (name.to_string(), value.clone())));
+            surroundings
+        };
+        if run(oracle::under_test(), &argv, twin, &hooked(&[("SPARSYNC_KILL_AT", "1".to_owned())])).exit == 0 {
+            skip("the program under test is a release build, which cannot be held");
+        }
+        let hold = format!("{at}:{}", gate.display());
+        let surroundings = hooked(&[("SPARSYNC_HOLD_AT", hold), ("SPARSYNC_KILL_AT", (at + further + 1).to_string())]);
+        let held = RefCell::new(None);
+        // There is somebody at the other end from when it is held; it goes on when this end is closed.
+        let ready = || {
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+            *held.borrow_mut() = fs::openat(fs::CWD, &gate, flags, Mode::empty()).ok();
+            held.borrow().is_some()
+        };
+        let program = oracle::under_test();
+        interrupt(program, &argv, twin, &surroundings, (signal, &ready, &|| drop(held.take())))
     }
 
     /// The directory of the program under test.
