@@ -17,7 +17,7 @@ use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::role::session::Near;
 use crate::transport::Link;
-use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::transport::shell::{self, Answer, Call, Ended, Shell};
 use crate::work::clock::Since;
 use std::io::{self, Write};
@@ -54,6 +54,9 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         Err(error) => fail(env, &error),
     }
 }
+
+/// What a shell may take to end behind a far end that is done.
+const LEAVING_MAX: Duration = Duration::from_secs(30);
 
 /// What a run knows of itself.
 struct Side {
@@ -92,7 +95,8 @@ impl Side {
 
     fn patience(&self, env: &Env) -> Patience {
         let secs = u64::from(self.options.connect.timeout_secs);
-        Patience { idle: (secs > 0).then(|| Duration::from_secs(secs)), stop: env.stop.clone(), farewell: FAREWELL }
+        let idle = (secs > 0).then(|| Duration::from_secs(secs));
+        Patience { idle, stop: env.stop.clone(), parting: Parting::default() }
     }
 
     /// Starts the far end and hears who it is.
@@ -207,7 +211,7 @@ impl Side {
             setup,
             rules: rules.rules(&self.options),
             listed: listed.filter(|_| sends),
-            sources: if sends { self.sources.clone() } else { Vec::new() },
+            sources: self.sources.clone(),
             dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),
             cwd: &env.cwd,
             umask: env.umask,
@@ -217,9 +221,9 @@ impl Side {
         };
         let mut tally = Tally::default();
         let mut ended = near.run(link, &mut reporter, &mut tally);
-        // A far end that was heard out leaves by itself; one whose conversation broke off may not.
-        let limit = if ended.is_ok() { None } else { Some(FAREWELL) };
-        let left = shell.wait(limit, &env.stop).unwrap_or(Ended::Killed);
+        // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
+        let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
+        let left = shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed);
         if let Err(error) = &mut ended
             && error.exit == Exit::Stream
         {

@@ -10,7 +10,7 @@ use crate::options::FilesFrom;
 use crate::proto::Setup;
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
-use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::link::{Parting, Patience};
 use crate::transport::stdio;
 use crate::work::clock;
 use std::io;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     let secs = u64::from(asked.timeout_secs);
     let idle = (secs > 0).then(|| Duration::from_secs(secs));
-    let patience = Patience { idle, stop: env.stop.clone(), farewell: FAREWELL };
+    let patience = Patience { idle, stop: env.stop.clone(), parting: Parting::default() };
     let link = match env.hear_signals().and_then(|()| stdio::link(patience)) {
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),

@@ -118,6 +118,20 @@ impl Rules {
         rules
     }
 
+    /// The rules that mean the same in every tree: those up to the first that reads a file in it, or looks at what is
+    /// above its root. None if rules that come later take back those before.
+    pub fn fixed(&self, side: Side) -> Chain {
+        let depends = |parsed: &Parsed| match parsed {
+            Parsed::Rule(rule) => rule.absolute,
+            Parsed::Merge(_) | Parsed::Cvs(_) => true,
+            Parsed::Clear | Parsed::Nothing => false,
+        };
+        let end = self.parsed.iter().position(depends).unwrap_or(self.parsed.len());
+        let (fixed, rest) = self.parsed.split_at(end);
+        let fixed = if rest.iter().any(|parsed| matches!(parsed, Parsed::Clear)) { &[] } else { fixed };
+        Chain::new(fixed.to_vec(), ChainOptions { side: Some(side), ..self.options.clone() })
+    }
+
     /// The chain of the tree at `root_abs`, before any directory is entered.
     pub fn chain(&self, side: Side, root_abs: &[u8]) -> Chain {
         if let Some([sender, receiver]) = &self.shared {

@@ -26,6 +26,8 @@ pub const TARGET_MAX_BYTES: usize = 4096;
 pub const LIST_ENTRIES_MAX: usize = 65_536;
 /// Entries of one directory, in all of its frames together: its names stay below 4 GiB, its indexes below 32 bits.
 pub const DIR_ENTRIES_MAX: usize = 1 << 24;
+/// One directory in all of its frames together: it is put together before anybody takes it, whatever its window says.
+pub const DIR_MAX_BYTES: usize = 1 << 30;
 /// Directories in one [`super::Message::Digests`].
 pub const DIGESTS_MAX: usize = 65_536;
 /// Lines, problems and names of ids in one frame, of each.

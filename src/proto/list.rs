@@ -100,7 +100,6 @@ pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
 /// Why an entry cannot be told to a peer, if it cannot: the values that some file systems take are longer than the limits.
 ///
 /// Who tells lists leaves such an entry out and says so; in a list it would end the run.
-#[allow(dead_code, reason = "for the sender, which does not ask yet")]
 pub fn unfit(entry: &Entry) -> Option<&'static str> {
     let extra = entry.extra.as_deref()?;
     let is_long = |bytes: &Option<Box<[u8]>>, max| bytes.as_ref().is_some_and(|bytes| bytes.len() > max);

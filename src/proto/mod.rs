@@ -17,7 +17,6 @@ pub use dialect::Dialect;
 pub use greeting::{MAGIC, VERSIONS};
 pub use greeting::{Sniffed, agree, decode_greeting, encode_greeting, sniff};
 pub use kinds::{class_of, name_of};
-#[allow(unused_imports, reason = "for the sender, which does not ask yet")]
 pub use list::unfit;
 pub use native::{Native, peek};
 pub use pieces::{Joiner, cut};

@@ -119,7 +119,6 @@ pub struct Joiner {
 
 impl Joiner {
     /// Checks at [`Message::DirsEnd`] that no directory was left half told.
-    #[allow(dead_code, reason = "for the receiver's ear, which does not ask yet")]
     pub fn end(&self) -> Result<()> {
         match &self.open {
             None => Ok(()),

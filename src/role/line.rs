@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::limits::{FRAME_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, Dialect, Message, class_of, name_of, peek};
+use crate::transport::link::Parting;
 use crate::work::clock::Since;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,17 @@ const GATHERING: Duration = Duration::from_micros(300);
 const READ_BYTES: usize = 256 << 10;
 /// A class is granted more once this part of its window is consumed.
 const GRANT_PART: u64 = 4;
+
+/// What it means for the run that nothing can be read from the peer.
+pub fn cannot_read(error: &std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::TimedOut => Error::new(Exit::Timeout, "sparsync: the peer was silent for too long (--timeout)"),
+        // The run shall stop.
+        ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
+        ErrorKind::InvalidData => Error::new(Exit::Protocol, format!("sparsync: {error}")),
+        _ => Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed (reading: {error})")),
+    }
+}
 
 /// One end of a conversation.
 pub struct Line {
@@ -64,6 +76,8 @@ struct State {
     shut: Option<(Exit, Vec<u8>)>,
     /// Write what is there and end.
     ending: bool,
+    /// Whatever would be said now, the peer does not hear it or need not: it said [`Message::Fail`], or hung up.
+    is_deaf: bool,
     last_write: Since,
 }
 
@@ -87,6 +101,7 @@ impl Line {
                 consumed: [0; Class::ALL.len()],
                 shut: None,
                 ending: false,
+                is_deaf: false,
                 last_write: Since::now(),
             }),
             to_write: Condvar::new(),
@@ -183,13 +198,30 @@ impl Line {
         self.to_write.notify_all();
     }
 
+    /// Says why the run ends, whatever else cannot be said any more: behind what waits already, without regard to room.
+    /// A peer that said so itself, or is gone, is told nothing.
+    pub fn fail(&self, error: &Error) {
+        let mut state = self.lock();
+        if state.is_deaf || state.ending {
+            return;
+        }
+        // A message that is too long to be told is no reason to keep the exit back.
+        let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
+        let State { dialect, buffer, .. } = &mut *state;
+        if dialect.encode(&fail(error.message.clone()), buffer).is_err() {
+            let _ = dialect.encode(&fail(Vec::new()), buffer);
+        }
+        drop(state);
+        self.end();
+    }
+
     /// Lets the writer end once everything is written.
     pub fn end(&self) {
         self.lock().ending = true;
         self.to_write.notify_all();
     }
 
-    /// Writes what is said until [`Line::end`] or [`Line::shut`]. `quiet_for`: after so long without a word a
+    /// Writes what is said until [`Line::end`], or until nobody reads it. `quiet_for`: after so long without a word a
     /// [`Message::Ping`] is said.
     pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>) {
         let mut out = Vec::new();
@@ -197,7 +229,7 @@ impl Line {
             let mut state = self.lock();
             loop {
                 self.put_grants(&mut state);
-                if !state.buffer.is_empty() || state.ending || state.shut.is_some() {
+                if !state.buffer.is_empty() || state.ending {
                     break;
                 }
                 state = match quiet_for {
@@ -232,6 +264,7 @@ impl Line {
             }
             self.room.notify_all();
             if let Err(error) = writer.write_all(&out).and_then(|()| writer.flush()) {
+                self.lock().is_deaf = true;
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
                 return self.shut(Exit::Stream, message.into_bytes());
             }
@@ -243,10 +276,11 @@ impl Line {
     }
 
     fn put_grants(&self, state: &mut State) {
-        let State { dialect, buffer, consumed, .. } = state;
+        let State { dialect, buffer, consumed, ending, .. } = state;
+        // Behind the last word nothing is said.
         for class in Class::ALL {
             let bytes = consumed[class as usize];
-            if bytes >= INITIAL_WINDOWS[class as usize] / GRANT_PART {
+            if bytes >= INITIAL_WINDOWS[class as usize] / GRANT_PART && !*ending {
                 consumed[class as usize] = 0;
                 // A grant is two numbers; there is no reason for which it could not be spelled.
                 let _ = dialect.encode(&Message::Grant { class, bytes }, buffer);
@@ -254,8 +288,15 @@ impl Line {
         }
     }
 
-    /// Reads until the peer's last word or the end of the stream, and tells `ear`.
-    pub fn read(&self, mut reader: Box<dyn Read + Send>, mut dialect: Box<dyn Dialect>, ear: &dyn Ear) {
+    /// Reads until something is wrong or the stream ends, and tells `ear`. What comes after that is passed over until the
+    /// peer hangs up, or `parting` is over: it shall not lose our last word because it cannot say its own.
+    pub fn read(
+        &self,
+        mut reader: Box<dyn Read + Send>,
+        mut dialect: Box<dyn Dialect>,
+        ear: &dyn Ear,
+        parting: &Parting,
+    ) {
         let ended = self.read_all(&mut *reader, &mut *dialect, ear);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
@@ -263,6 +304,9 @@ impl Line {
         };
         self.shut(error.exit, error.message.clone());
         ear.silence(error);
+        parting.begin();
+        let mut passed = vec![0; READ_BYTES];
+        while !parting.is_over() && reader.read(&mut passed).is_ok_and(|got| got > 0) {}
     }
 
     fn read_all(&self, reader: &mut dyn Read, dialect: &mut dyn Dialect, ear: &dyn Ear) -> Result<(), Error> {
@@ -287,6 +331,9 @@ impl Line {
                     Message::Grant { class, bytes } => self.granted(class, bytes)?,
                     Message::Ping => {}
                     message => {
+                        if let Message::Fail { .. } = message {
+                            self.lock().is_deaf = true;
+                        }
                         if let Some(class) = class_of(&message) {
                             self.heard(class, cost)?;
                         }
@@ -308,11 +355,8 @@ impl Line {
             }
             let got = loop {
                 match reader.read(&mut buffer[end..]) {
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => {
-                        let message = format!("sparsync: connection unexpectedly closed (reading: {error})");
-                        return Err(Error::new(Exit::Stream, message));
-                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(cannot_read(&error)),
                     Ok(got) => break got,
                 }
             };

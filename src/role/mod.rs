@@ -20,8 +20,13 @@ pub mod line;
 
 pub mod seen;
 
+pub mod request;
+
 pub mod sender;
 
 pub mod receiver;
 
 pub mod session;
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use super::destination::{Destination, Facts};
 use super::generator::Plans;
 use super::line::{Ear, Line};
 use super::receiving::{Listener, Origin, Receiving, Start};
+use super::request::Request;
 use super::scan::dest::DestWalk;
 use super::scan::{DirPlan, Listed, Look, Original, Scanner, Teller, There, Ticket, enter_dir};
 use super::seen::Digester;
@@ -21,7 +22,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
-use crate::proto::limits::INITIAL_WINDOWS;
+use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Basis, Class, DirId, FileId, Joiner, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
@@ -44,10 +45,15 @@ pub struct Heard {
 #[derive(Default)]
 struct State {
     roots: Option<Roots>,
+    has_roots: bool,
     joiner: Joiner,
+    /// What the pieces of the directory that is being put together count for.
+    joining_cost: u64,
     dirs: VecDeque<(Box<Told>, u64)>,
     /// How many directories were told.
     next_dir: DirId,
+    /// Files of the last one whose data is still to come unasked.
+    early: VecDeque<FileId>,
     dirs_ended: Option<Tally>,
     /// Files that were asked for or come unasked, as far as they arrived.
     files: HashMap<(Lane, FileId), Slot>,
@@ -55,6 +61,8 @@ struct State {
     under_way: [Option<FileId>; 3],
     /// For the client: what happened at the server.
     events: VecDeque<(Event, u64)>,
+    /// We have everything, and said so.
+    has_all: bool,
     bye: Option<Tally>,
     failed: Option<Error>,
 }
@@ -65,6 +73,8 @@ struct Slot {
     pieces: VecDeque<(Piece, u64)>,
     /// Nobody will take it.
     declined: bool,
+    /// All of it came.
+    is_whole: bool,
     /// Somebody waits for it.
     awaited: bool,
 }
@@ -137,14 +147,46 @@ pub struct ReceiverEar<'a> {
     pub heard: &'a Heard,
     /// The conversation.
     pub line: &'a Line,
+    /// Data may come that was not asked for.
+    pub takes_unasked: bool,
+    /// The sender is the server, which tells what happens there.
+    pub hears_events: bool,
 }
 
 impl ReceiverEar<'_> {
+    /// A directory begins: nothing of the one before it may be left to come.
+    fn begin_dir(&self, state: &mut State, told: &Told) -> Result<(), Error> {
+        if !state.has_roots {
+            return Err(unexpected("a directory before the arguments"));
+        }
+        if told.id != state.next_dir {
+            return Err(unexpected("a directory out of turn"));
+        }
+        if !state.early.is_empty() {
+            return Err(unexpected("a directory before the data of the last one"));
+        }
+        if told.with_data && !self.takes_unasked {
+            return Err(unexpected("data that was not asked for"));
+        }
+        state.next_dir += 1;
+        Ok(())
+    }
+
+    /// A file comes on a lane: it was asked for, or it is its turn.
+    fn expect(&self, state: &State, lane: Lane, file: FileId) -> Result<(), Error> {
+        let is_expected = match lane {
+            Lane::Early => state.early.front() == Some(&file),
+            Lane::Asked | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
+        };
+        if is_expected { Ok(()) } else { Err(unexpected("data of a file that was not asked for")) }
+    }
+
     /// A piece of a file.
     fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
         let is_last = matches!(piece, Piece::End(_) | Piece::Unsent(_));
-        if lane == Lane::Early && file.dir >= state.next_dir {
-            return Err(unexpected("data of a directory that was not told"));
+        self.expect(state, lane, file)?;
+        if lane == Lane::Early && is_last {
+            state.early.pop_front();
         }
         let slot = match lane {
             Lane::Early => state.files.entry((lane, file)).or_default(),
@@ -159,6 +201,7 @@ impl ReceiverEar<'_> {
             }
             return Ok(());
         }
+        slot.is_whole = is_last;
         slot.pieces.push_back((piece, cost));
         if slot.awaited {
             self.heard.arrived.notify_all();
@@ -173,27 +216,49 @@ impl Ear for ReceiverEar<'_> {
         let state = &mut *state;
         let under_way =
             |state: &State, lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
+        if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
+            return Err(unexpected("something after the last word"));
+        }
         match message {
-            Message::Roots(roots) if state.roots.is_none() => state.roots = Some(*roots),
+            Message::Roots(roots) if !state.has_roots => {
+                state.has_roots = true;
+                state.roots = Some(*roots);
+            }
             message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
                 if let Message::Dir(told) = &message {
-                    if told.id != state.next_dir {
-                        return Err(unexpected("a directory out of turn"));
-                    }
-                    state.next_dir += 1;
+                    self.begin_dir(state, told)?;
                 }
+                state.joining_cost += cost;
                 match state.joiner.push(message)? {
-                    Some(told) => state.dirs.push_back((told, cost)),
-                    // A directory may be longer than the window, so its pieces do not wait for each other.
+                    Some(told) => {
+                        if told.with_data {
+                            let files = told.list.entries.iter().enumerate();
+                            let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
+                            state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
+                        }
+                        // Its earlier pieces were granted anew when they came.
+                        state.joining_cost = 0;
+                        state.dirs.push_back((told, cost));
+                    }
+                    None if state.joining_cost > DIR_MAX_BYTES as u64 => {
+                        return Err(unexpected("a directory without end"));
+                    }
+                    // A directory may be longer than the window, and nobody takes it before it is whole.
                     None => self.line.consumed(Class::Dirs, cost),
                 }
             }
-            Message::DirsEnd(tally) if state.dirs_ended.is_none() => {
+            Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
                 state.joiner.end()?;
+                if !state.early.is_empty() {
+                    return Err(unexpected("the end before the data of the last directory"));
+                }
                 self.line.consumed(Class::Dirs, cost);
                 state.dirs_ended = Some(*tally);
             }
             Message::Whole { file, lane, data, digest } => {
+                if state.under_way[lane as usize].is_some() {
+                    return Err(unexpected("a file in another one"));
+                }
                 // One message counts for both pieces; the second is taken right behind the first.
                 if data.is_empty() {
                     self.piece(state, lane, file, Piece::End(digest), cost)?;
@@ -203,6 +268,7 @@ impl Ear for ReceiverEar<'_> {
                 }
             }
             Message::Begin { file, lane } => {
+                self.expect(state, lane, file)?;
                 if state.under_way[lane as usize].replace(file).is_some() {
                     return Err(unexpected("a file in another one"));
                 }
@@ -231,8 +297,8 @@ impl Ear for ReceiverEar<'_> {
                 state.under_way[lane as usize] = None;
                 self.piece(state, lane, file, Piece::Unsent(problem), cost)?;
             }
-            Message::Event(event) => state.events.push_back((event, cost)),
-            Message::Bye(tally) => state.bye = Some(*tally),
+            Message::Event(event) if self.hears_events => state.events.push_back((event, cost)),
+            Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
             Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
             _ => return Err(unexpected("something that a sender does not say now")),
         }
@@ -257,6 +323,8 @@ pub struct Receiver<'a> {
     pub key: [u8; 16],
     /// Where to, as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
+    /// What the sender may send.
+    pub request: Request,
     /// What is told.
     pub wants: Wants,
     /// It is the client, who reports for itself.
@@ -269,6 +337,7 @@ impl Receiver<'_> {
     /// Runs until everything is in its place. What was counted here is told to the sender, too.
     pub fn run(&self, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
         let roots = self.heard.wait(|state| state.roots.take())?;
+        self.request.check_roots(&roots)?;
         let mut counted = Tally::default();
         for problem in &roots.problems {
             counted.problem(problem.weight);
@@ -281,11 +350,16 @@ impl Receiver<'_> {
             self.receive(roots, listener, &mut counted)?;
         }
         self.heard.wait(|state| state.dirs_ended.clone())?;
+        // One that got another name here, which only a bare one can, is left with nothing in it.
+        if self.heard.lock().dirs.iter().any(|(told, _)| !told.list.is_empty()) {
+            return Err(unexpected("a directory to which none led"));
+        }
         if self.profile {
             for line in self.line.cost("far") {
                 listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
             }
         }
+        self.heard.lock().has_all = true;
         self.line.say(&Message::WantsEnd(Box::new(counted.clone())))?;
         tally.merge(&counted);
         let told = self.heard.wait(|state| state.dirs_ended.clone())?;
@@ -492,6 +566,7 @@ impl<'w> ToldPlans<'w> {
         }
         course.last = Some(told.path.clone());
         drop(course);
+        self.there.receiver.request.check(&told)?;
         self.there.accounts.learn(&told.ids);
         Ok(told)
     }
@@ -602,8 +677,11 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
-        let next = self.peek_at(|told| (told.path.clone(), told.itself.entries.first().cloned()))?;
-        let Some((path, itself)) = next.filter(|(path, _)| is_below(path, below)) else { return Ok(None) };
+        let request = &self.there.receiver.request;
+        let next =
+            self.peek_at(|told| (told.path.clone(), told.itself.entries.first().cloned(), request.check(told)))?;
+        let Some((path, itself, checked)) = next.filter(|(path, ..)| is_below(path, below)) else { return Ok(None) };
+        checked?;
         let Some((itself, parent)) = itself.zip(path.parent()) else {
             return Err(unexpected("a directory without its own attributes"));
         };

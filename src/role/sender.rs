@@ -15,10 +15,11 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::sys;
+use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES};
 use crate::proto::message::DIGEST_LEN_BYTES;
-use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
+use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut, unfit};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::work::clock::now_unix;
@@ -66,6 +67,8 @@ struct HeardState {
     seen: VecDeque<(Seen, u64)>,
     /// For each lane that is asked for: [`Lane::Asked`] and [`Lane::Again`].
     orders: [VecDeque<(Order, u64)>; 2],
+    /// We told everything, so that the receiver may have everything.
+    has_told_all: bool,
     finished: Option<Tally>,
     failed: Option<Error>,
 }
@@ -105,6 +108,9 @@ impl Heard {
 impl Ear for Heard {
     fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
         let mut state = self.lock();
+        if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
+            return Err(unexpected("something after the last word"));
+        }
         match message {
             Message::Digests(seen) => {
                 // What the message counts for is consumed with the last of what it says.
@@ -118,7 +124,7 @@ impl Ear for Heard {
             }
             Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
             Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
-            Message::WantsEnd(tally) => state.finished = Some(*tally),
+            Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
             Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
             _ => return Err(unexpected("something that a receiver does not say")),
         }
@@ -165,7 +171,8 @@ impl Look for SourceLook<'_> {
     type Found = Found;
 
     fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
-        let (listed, tasks) = self.walk.list(task);
+        let (mut listed, mut tasks) = self.walk.list(task);
+        leave_out_unfit(&mut listed, &mut tasks);
         let digester = self.digester.as_ref().filter(|_| {
             // What is to be told of it must be told.
             listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named
@@ -187,6 +194,31 @@ impl Look for SourceLook<'_> {
     fn size(&self, found: &Found) -> (usize, (u64, u64)) {
         let tally = &found.listed.tally;
         (found.listed.source.len(), (tally.listed.total(), tally.total_bytes))
+    }
+}
+
+/// Leaves out entries that cannot be told to a peer, and says so. `tasks`: those of its directories, by entry.
+fn leave_out_unfit(listed: &mut Listed, tasks: &mut Vec<(u32, SourceTask)>) {
+    if listed.source.entries.iter().all(|entry| unfit(entry).is_none()) {
+        return;
+    }
+    let whole = std::mem::take(&mut listed.source);
+    let mut subs = std::mem::take(&mut listed.subs).into_iter();
+    let mut old_tasks = std::mem::take(tasks).into_iter().peekable();
+    for (at, entry) in (0..).zip(&whole.entries) {
+        let name = whole.name(entry);
+        let sub = if entry.is_dir() { subs.next() } else { None };
+        let task = old_tasks.next_if(|(of, _)| *of == at);
+        if let Some(why) = unfit(entry) {
+            let path = listed.path.join(name);
+            let line = [b"sparsync: skipping \"", path.as_bytes(), b"\": ", why.as_bytes()].concat();
+            // As what cannot be read: the destination keeps what it has.
+            listed.problems.push(Problem::said(line, Weight::SourceError));
+            continue;
+        }
+        tasks.extend(task.map(|(_, task)| (listed.source.len() as u32, task)));
+        listed.subs.extend(sub);
+        listed.source.push_entry(name, entry.clone());
     }
 }
 
@@ -274,6 +306,7 @@ impl<'a> Sender<'a> {
                 if gathered.found > 0 || !gathered.missing.is_empty() {
                     teller.tell_all(root, &mut counted)?;
                 }
+                self.heard.lock().has_told_all = true;
                 self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
                 tally.merge(&counted);
                 let received = self.heard.finished()?;
@@ -369,7 +402,11 @@ impl<'a> Sender<'a> {
     }
 
     fn remove(&self, kept: &Kept, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {
-        let entry = kept.list.entries.get(file.entry as usize).ok_or_else(|| unexpected("a file that was not told"))?;
+        let entry = kept.list.entries.get(file.entry as usize).filter(|entry| !entry.is_dir());
+        let entry = entry.ok_or_else(|| unexpected("a file that was not told"))?;
+        if self.terms.options.select.remove_source == RemoveSource::No {
+            return Err(unexpected("a file that shall be removed, without --remove-source-files"));
+        }
         let Some(Some(place)) = kept.places.get(entry.origin as usize) else { return Ok(()) };
         let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
         let leaving = Leaving {
@@ -737,8 +774,13 @@ impl Teller<'_, '_> {
         let Some(files) = files else { return Ok(()) };
         for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
             self.sender.go_on()?;
-            let Some(Some(place)) = open.get(entry.origin as usize) else { continue };
             let file = FileId { dir: id, entry: at as u32 };
+            // The receiver waits for each of them.
+            let Some(Some(place)) = open.get(entry.origin as usize) else {
+                let problem = Some(cannot_open(files.name(entry), &io::ErrorKind::NotFound.into()));
+                self.sender.line.say(&Message::Unsent { file, lane: Lane::Early, problem })?;
+                continue;
+            };
             let from = (place, files.name(entry));
             self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
         }

@@ -1,8 +1,10 @@
 //! A copy between two machines: the near end and the far end of one conversation.
 
-use super::line::{Ear, Line};
+use super::line::{Ear, Line, cannot_read};
 use super::receiver::{self, Receiver, ReceiverEar};
-use super::receiving::Listener;
+use super::receiving::{Listener, needs_whole_list};
+use super::request::Request;
+use super::seen::may_send_unasked;
 use super::sender::{self, Sender, spawn};
 use super::terms::Terms;
 use crate::error::Error;
@@ -13,15 +15,16 @@ use crate::options::{Compression, Options};
 use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
 use crate::proto::{Class, Dialect, Greeting, Message, Native, Setup, agree, decode_greeting, encode_greeting, peek};
-use crate::report::event::{Event, Update};
+use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
+use crate::transport::link::FAREWELL;
 use crate::transport::squeeze::{Expander, Squeeze, Squeezer};
 use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 /// The near end: the process that the user started.
@@ -30,13 +33,13 @@ pub struct Near<'a> {
     pub options: &'a Options,
     /// What the far end is asked for.
     pub setup: Setup,
-    /// The source arguments as given, if this end sends.
+    /// The source arguments as given, wherever they are.
     pub sources: Vec<Vec<u8>>,
     /// The destination as given, if this end receives; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// The rules of the command line.
     pub rules: Rules,
-    /// What `--files-from` lists.
+    /// What `--files-from` lists, if this end sends.
     pub listed: Option<Vec<Vec<u8>>>,
     /// The working directory, absolute.
     pub cwd: &'a [u8],
@@ -63,7 +66,7 @@ impl Near<'_> {
             stop_at_unix_secs: self.stop_at_unix_secs,
         };
         let (link, traffic) = counted(link);
-        let Link { mut reader, mut writer } = link;
+        let Link { mut reader, mut writer, parting } = link;
         let ours = greeting(self.options);
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, rest) = hear_greeting(&mut *reader)?;
@@ -75,9 +78,9 @@ impl Near<'_> {
         let line = Arc::new(Line::new(Box::new(Native::new(version))));
         reporter.banner();
         let sends = !self.setup.server_sends;
-        let (reader, writer) = dress(Link { reader, writer }, rest, sends, squeeze(self.options));
-        let talk = Talk { line: &line, version, timeout_secs: self.options.connect.timeout_secs };
-        let ended = self.take_role(talk, terms, Link { reader, writer }, (&ours, &theirs), reporter, tally);
+        let link = dress(Link { reader, writer, parting }, rest, sends, squeeze(self.options));
+        let talk = Talk { line: &line, version, timeout_secs: self.options.connect.timeout_secs, link };
+        let ended = self.take_role(talk, terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -90,7 +93,6 @@ impl Near<'_> {
         &self,
         talk: Talk<'_>,
         terms: Terms<'_>,
-        Link { reader, writer }: Link,
         (ours, theirs): (&Greeting, &Greeting),
         reporter: &mut TextReporter,
         tally: &mut Tally,
@@ -99,8 +101,10 @@ impl Near<'_> {
         let wants = reporter.wants();
         if self.setup.server_sends {
             let heard = receiver::Heard::default();
-            let ear = ReceiverEar { heard: &heard, line };
+            let ear = receiver_ear(&terms, wants, &heard, line, true);
+            let listed = self.setup.listed.as_deref();
             let receiver = Receiver {
+                request: Request::of(&terms, &self.sources, listed, !self.setup.remote_words.is_empty()),
                 terms,
                 line,
                 heard: &heard,
@@ -111,7 +115,7 @@ impl Near<'_> {
                 profile: false,
             };
             let shared = Mutex::new(reporter);
-            talk.hold(reader, writer, &ear, || {
+            talk.hold(&ear, || {
                 std::thread::scope(|scope| {
                     // What the sender tells is told at once: it waits if nobody hears it.
                     spawn(scope, "report", || {
@@ -146,7 +150,7 @@ impl Near<'_> {
                 profile: false,
                 tell: &tell,
             };
-            talk.hold(reader, writer, &ear, || {
+            talk.hold(&ear, || {
                 std::thread::scope(|scope| {
                     spawn(scope, "report", || told.report(reporter, line, self.stop))?;
                     let ended = sender.run(&self.sources, self.listed.as_deref(), tally);
@@ -175,7 +179,7 @@ pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Error> + 's;
 
 /// The far end. `settle` makes of the client's words what they mean here, or refuses them.
 pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
-    let Link { mut reader, mut writer } = link;
+    let Link { mut reader, mut writer, parting } = link;
     // What this end may do, it says before it knows what it is asked for.
     let mut ours = Greeting::ours(sys::random());
     if sys::ids().0 == 0 {
@@ -192,19 +196,22 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
         Ok((theirs, version, setup, rest))
     });
     // Where there is no common tongue there is nothing to say an error in.
-    let Ok((theirs, version, setup, rest)) = begun else { return Exit::Protocol };
+    let (theirs, version, setup, rest) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return error.exit,
+    };
     let line = Arc::new(Line::new(Box::new(Native::new(version))));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-    let talk = Talk { line: &line, version, timeout_secs };
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| squeeze(&settled.options));
-    let (reader, writer) = dress(Link { reader, writer }, rest, setup.server_sends, when);
+    let link = dress(Link { reader, writer, parting }, rest, setup.server_sends, when);
+    let talk = Talk { line: &line, version, timeout_secs, link };
     let Settled { options, rules, operands, listed } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
             let heard = sender::Heard::default();
-            let _ = talk.hold(reader, writer, &heard, || Err(error));
+            let _ = talk.hold(&heard, || Err(error));
             return exit;
         }
     };
@@ -224,13 +231,14 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
             profile: setup.profile,
             tell: &tell,
         };
-        talk.hold(reader, writer, &heard, || sender.run(&operands, listed.as_deref(), &mut tally))
+        talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally))
     } else {
         let heard = receiver::Heard::default();
-        let ear = ReceiverEar { heard: &heard, line: &line };
+        let ear = receiver_ear(&terms, setup.wants, &heard, &line, false);
         // Wildcards may have made several of one; rsync takes the first.
         let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
+            request: Request::anything(&terms),
             terms,
             line: &line,
             heard: &heard,
@@ -241,7 +249,7 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
             profile: setup.profile,
         };
         let mut listener = Afar { line: &line, is_lost: false };
-        talk.hold(reader, writer, &ear, || receiver.run(&mut listener, &mut tally))
+        talk.hold(&ear, || receiver.run(&mut listener, &mut tally))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit())
 }
@@ -251,7 +259,7 @@ fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
     let traffic: Arc<[AtomicU64; 2]> = Arc::default();
     let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
     let writer = Box::new(Counted { inner: link.writer, traffic: traffic.clone() });
-    (Link { reader, writer }, traffic)
+    (Link { reader, writer, parting: link.parting }, traffic)
 }
 
 struct Counted<T> {
@@ -283,12 +291,15 @@ impl<R: Read> Read for Counted<R> {
 const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Puts chunks around what the sender says; `rest` was read already.
-fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze) -> (Box<dyn Read + Send>, Box<dyn Write + Send>) {
+fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze) -> Link {
     let reader = io::Cursor::new(rest).chain(link.reader);
     match sends {
-        true => (Box::new(reader), Box::new(Squeezer::new(link.writer, when))),
+        true => Link { reader: Box::new(reader), writer: Box::new(Squeezer::new(link.writer, when)), ..link },
         // Heads of chunks are short, and each read is a call.
-        false => (Box::new(Expander::new(io::BufReader::with_capacity(BUFFERED_BYTES, reader))), link.writer),
+        false => {
+            let reader = io::BufReader::with_capacity(BUFFERED_BYTES, reader);
+            Link { reader: Box::new(Expander::new(reader)), ..link }
+        }
     }
 }
 
@@ -305,6 +316,18 @@ fn squeeze(options: &Options) -> Squeeze {
             Squeeze::Always(level.clamp(*LEVELS.start(), *LEVELS.end()))
         }
     }
+}
+
+/// What hears a sender under these terms.
+fn receiver_ear<'a>(
+    terms: &Terms<'_>,
+    wants: Wants,
+    heard: &'a receiver::Heard,
+    line: &'a Line,
+    hears_events: bool,
+) -> ReceiverEar<'a> {
+    let whole_list_first = needs_whole_list(terms.options, wants);
+    ReceiverEar { heard, line, takes_unasked: may_send_unasked(terms.options, whole_list_first), hears_events }
 }
 
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
@@ -340,7 +363,7 @@ fn hear<T>(reader: &mut dyn Read, mut heard: Vec<u8>, take: &mut Take<'_, T>) ->
             Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
             Ok(got) => heard.extend_from_slice(&piece[..got]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(lost("reading", &error)),
+            Err(error) => return Err(cannot_read(&error)),
         }
     }
 }
@@ -370,31 +393,34 @@ struct Talk<'a> {
     version: u16,
     /// A peer that is silent for so long is given up; 0: never.
     timeout_secs: u32,
+    link: Link,
 }
 
 impl Talk<'_> {
     /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
-    fn hold(
-        self,
-        reader: Box<dyn Read + Send>,
-        writer: Box<dyn Write + Send>,
-        ear: &dyn Ear,
-        role: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let Talk { line, version, timeout_secs } = self;
+    fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let Talk { line, version, timeout_secs, link: Link { reader, writer, parting } } = self;
         // Well before the peer gives us up.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
+        // A peer that does not read holds the writer up for ever; nobody waits for it then.
+        let (is_writing, written) = mpsc::channel::<()>();
+        let writing = line.clone();
+        let write = move || {
+            writing.write(writer, quiet_for);
+            drop(is_writing);
+        };
+        std::thread::Builder::new().name("write".into()).spawn(write).map_err(super::receiving::no_thread)?;
         std::thread::scope(|scope| {
-            spawn(scope, "write", || line.write(writer, quiet_for))?;
-            spawn(scope, "read", || line.read(reader, Box::new(Native::new(version)), ear))?;
+            let parting = &parting;
+            spawn(scope, "read", || line.read(reader, Box::new(Native::new(version)), ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             if let Err(error) = &ended {
-                // The peer need not hear of what it said itself; then the line is shut and this does nothing.
-                let fail = Message::Fail { exit: error.exit, message: error.message.clone(), role: error.role };
-                let _ = line.say(&fail);
+                line.fail(error);
             }
             line.end();
+            parting.begin();
+            let _ = written.recv_timeout(FAREWELL);
             ended
         })
     }

@@ -4,8 +4,8 @@ use crate::fs::sys;
 use crate::work::clock::Since;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A stream of bytes to a peer and one from it.
@@ -16,6 +16,35 @@ pub struct Link {
     pub reader: Box<dyn Read + Send>,
     /// What the peer shall hear. Writes block while it does not listen. Nothing is held back.
     pub writer: Box<dyn Write + Send>,
+    /// Begun when the reader shall wait for nothing more but that the peer hangs up.
+    pub parting: Parting,
+}
+
+/// What a peer may take to hang up once all is said, or the run shall stop.
+///
+/// A far end that stops cleans up what it has half written, which takes it milliseconds, and the word must travel there
+/// and back: a second is enough for that, and no more than somebody who pressed ctrl-C would wait.
+pub const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The end of a conversation: whoever still reads does so until [`FAREWELL`] has passed.
+#[derive(Debug, Clone, Default)]
+pub struct Parting(Arc<OnceLock<Since>>);
+
+impl Parting {
+    /// Nothing more is expected of the peer. Only the first call counts.
+    pub fn begin(&self) {
+        let _ = self.0.set(Since::now());
+    }
+
+    /// Whether it began.
+    pub fn has_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Whether the peer had its time.
+    pub fn is_over(&self) -> bool {
+        self.0.get().is_some_and(|since| since.elapsed() >= FAREWELL)
+    }
 }
 
 /// How long a read may wait for a peer.
@@ -23,23 +52,20 @@ pub struct Link {
 pub struct Patience {
     /// A peer that is silent for so long is given up: the read fails with [`io::ErrorKind::TimedOut`]. `None`: never.
     pub idle: Option<Duration>,
-    /// When this is set, the run shall stop: a read that still waits `farewell` later fails with
-    /// [`io::ErrorKind::ConnectionAborted`].
+    /// When this is set, the run shall stop: reads fail with [`io::ErrorKind::ConnectionAborted`] at once, so that nobody
+    /// waits for more, and after that as in any other parting.
     pub stop: Arc<AtomicBool>,
-    /// What a peer may take to answer then; [`FAREWELL`] in the middle of a conversation.
-    pub farewell: Duration,
+    /// Begun when nothing more is expected; reads then fail as soon as it is over, likewise.
+    pub parting: Parting,
 }
 
 /// How often a read that waits looks whether it still shall.
-const LOOK_MS: u32 = 200;
-/// What a peer may take to answer when the run shall stop.
-pub const FAREWELL: Duration = Duration::from_secs(2);
+const LOOK_MS: u32 = 100;
 
 /// A reader that does not wait longer than it shall.
 pub struct PatientReader<R> {
     reader: R,
-    /// How long the next read may wait.
-    pub patience: Patience,
+    patience: Patience,
 }
 
 impl<R: Read + AsFd> PatientReader<R> {
@@ -51,18 +77,18 @@ impl<R: Read + AsFd> PatientReader<R> {
 
 impl<R: Read + AsFd> Read for PatientReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Patience { idle, stop, parting } = &self.patience;
         let waits = Since::now();
-        let mut stopped = None;
-        while !sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
-            if self.patience.idle.is_some_and(|idle| waits.elapsed() >= idle) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            if self.patience.stop.load(Ordering::Relaxed)
-                && stopped.get_or_insert_with(Since::now).elapsed() >= self.patience.farewell
-            {
+        loop {
+            if parting.is_over() || !parting.has_begun() && stop.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
+            if sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
+                return self.reader.read(into);
+            }
+            if idle.is_some_and(|idle| waits.elapsed() >= idle) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
         }
-        self.reader.read(into)
     }
 }

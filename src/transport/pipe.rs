@@ -1,15 +1,21 @@
 //! Two links of one process to itself, with as little room between them as a test wants.
 
 use super::Link;
+use super::link::Parting;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The two ends of a conversation inside this process. Each way holds up to `room_bytes` that were not read yet.
 pub fn pair(room_bytes: usize) -> (Link, Link) {
     let (to_one, from_other) = one_way(room_bytes);
     let (to_other, from_one) = one_way(room_bytes);
-    let link = |reader: Reader, writer: Writer| Link { reader: Box::new(reader), writer: Box::new(writer) };
+    let link = |shared: Arc<Shared>, writer: Writer| {
+        let parting = Parting::default();
+        let reader = Reader { shared, parting: parting.clone() };
+        Link { reader: Box::new(reader), writer: Box::new(writer), parting }
+    };
     (link(from_other, to_other), link(from_one, to_one))
 }
 
@@ -26,12 +32,18 @@ struct State {
     writer_gone: bool,
 }
 
-struct Reader(Arc<Shared>);
+struct Reader {
+    shared: Arc<Shared>,
+    parting: Parting,
+}
 struct Writer(Arc<Shared>);
 
-fn one_way(room_bytes: usize) -> (Writer, Reader) {
+/// How often a read that waits looks whether it still shall.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn one_way(room_bytes: usize) -> (Writer, Arc<Shared>) {
     let shared = Arc::new(Shared { state: Mutex::default(), moved: Condvar::new(), room_bytes: room_bytes.max(1) });
-    (Writer(shared.clone()), Reader(shared))
+    (Writer(shared.clone()), shared)
 }
 
 impl Shared {
@@ -49,9 +61,15 @@ impl Read for Reader {
         if into.is_empty() {
             return Ok(0);
         }
-        let mut state = self.0.wait_while(|state| state.bytes.is_empty() && !state.writer_gone);
+        let mut state = self.shared.lock();
+        while state.bytes.is_empty() && !state.writer_gone {
+            if self.parting.is_over() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            state = self.shared.moved.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
         let count = state.bytes.read(into)?;
-        self.0.moved.notify_all();
+        self.shared.moved.notify_all();
         Ok(count)
     }
 }
@@ -79,8 +97,8 @@ impl Write for Writer {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.0.lock().reader_gone = true;
-        self.0.moved.notify_all();
+        self.shared.lock().reader_gone = true;
+        self.shared.moved.notify_all();
     }
 }
 

@@ -206,9 +206,7 @@ impl Shell {
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        // Nobody is owed a farewell who has not greeted.
-        let now = Patience { farewell: Duration::ZERO, ..patience.clone() };
-        let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, now);
+        let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, patience.clone());
         let mut heard = Vec::new();
         let mut piece = [0; 4096];
         loop {
@@ -220,9 +218,10 @@ impl Shell {
             match sniff(&heard, count == 0) {
                 Sniffed::Native { noise_len } => {
                     noise.write_all(&heard[..noise_len])?;
-                    reader.patience = patience.clone();
                     let rest = Cursor::new(heard.split_off(noise_len));
-                    return Ok(Answer::Native(Link { reader: Box::new(rest.chain(reader)), writer: Box::new(stdin) }));
+                    let parting = patience.parting.clone();
+                    let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(stdin));
+                    return Ok(Answer::Native(Link { reader, writer, parting }));
                 }
                 Sniffed::Rsync { .. } => return Ok(Answer::Rsync),
                 Sniffed::Hopeless => {

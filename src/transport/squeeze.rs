@@ -183,9 +183,12 @@ impl<R: Read> Expander<R> {
             return Err(bad(&format!("a chunk of {len} bytes")));
         }
         self.kind = head[0];
-        self.chunk.resize(len, 0);
-        self.reader.read_exact(&mut self.chunk)?;
+        // If it does not come, there is nothing at hand; whoever drains a broken stream reads on.
+        let mut chunk = std::mem::take(&mut self.chunk);
         self.at = 0;
+        chunk.resize(len, 0);
+        self.reader.read_exact(&mut chunk)?;
+        self.chunk = chunk;
         Ok(true)
     }
 }

@@ -10,5 +10,6 @@ use std::os::fd::AsFd;
 pub fn link(patience: Patience) -> io::Result<Link> {
     let from_peer = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let to_peer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    Ok(Link { reader: Box::new(PatientReader::new(from_peer, patience)), writer: Box::new(to_peer) })
+    let parting = patience.parting.clone();
+    Ok(Link { reader: Box::new(PatientReader::new(from_peer, patience)), writer: Box::new(to_peer), parting })
 }

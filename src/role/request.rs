@@ -1,0 +1,225 @@
+//! What a client that receives has asked for, so that a sender cannot give it anything else.
+//!
+//! It says no only where no honest sender could have meant it: where a shell or wildcards had a part in it, any name may
+//! come. See rsync(1) on `--trust-sender`.
+
+use super::terms::Terms;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{Chain, Side, Verdict};
+use crate::options::select::MissingArgs;
+use crate::options::{ArgStyle, FilesFrom};
+use crate::path;
+use crate::proto::{Roots, Told};
+use std::collections::HashSet;
+
+/// What was asked for.
+#[derive(Debug)]
+pub struct Request {
+    reach: Reach,
+    /// `None`: none of them is the same in every tree.
+    rules: Option<Chain>,
+    /// Names that the destination loses may be told.
+    may_miss: bool,
+}
+
+/// Where in a transfer the sender may move.
+#[derive(Debug)]
+enum Reach {
+    /// The content of a directory was asked for, or what nobody here can tell.
+    Anywhere,
+    /// Wildcards: any name, but not what else is in a directory with such names.
+    AnyName,
+    /// These paths and what is below them, and the directories that lead there.
+    Paths { named: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
+}
+
+impl Request {
+    /// That of a server, whose client says what it wants to have there.
+    pub fn anything(terms: &Terms<'_>) -> Request {
+        let may_miss = terms.options.select.missing_args == MissingArgs::Delete;
+        Request { reach: Reach::Anywhere, rules: None, may_miss }
+    }
+
+    /// That of a client. `sources`: the arguments as given; `listed`: what `--files-from` lists, if it is read here;
+    /// `has_remote_words`: the far end has options that this one does not know.
+    pub fn of(terms: &Terms<'_>, sources: &[Vec<u8>], listed: Option<&[Vec<u8>]>, has_remote_words: bool) -> Request {
+        let anything = Request::anything(terms);
+        let options = terms.options;
+        if options.connect.trust_sender {
+            return anything;
+        }
+        let rules = terms.rules.fixed(Side::Sender);
+        let rules = (!has_remote_words && !rules.is_empty()).then_some(rules);
+        let is_elsewhere = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
+        let is_split = matches!(options.connect.args, ArgStyle::OldPaths | ArgStyle::OldAll);
+        let names = listed.unwrap_or(sources);
+        let reach = match is_elsewhere || is_split || has_remote_words {
+            true => Reach::Anywhere,
+            false => Reach::of(names, options.select.relative, listed.is_none()),
+        };
+        Request { reach, rules, ..anything }
+    }
+
+    /// Refuses roots that nobody asked for.
+    pub fn check_roots(&self, roots: &Roots) -> Result<(), Error> {
+        if let (Some(missing), false) = (roots.missing.first(), self.may_miss) {
+            return Err(refuse("to remove", missing.as_bytes()));
+        }
+        for path in roots.missing.iter().chain(&roots.whole) {
+            if !self.reach.holds(path.as_bytes()) {
+                return Err(refuse("unrequested", path.as_bytes()));
+            }
+        }
+        match &self.reach {
+            Reach::Paths { leading, .. } if roots.top.is_some() && !leading.contains(&b"."[..]) => {
+                Err(refuse("unrequested", b"."))
+            }
+            Reach::AnyName | Reach::Anywhere | Reach::Paths { .. } => Ok(()),
+        }
+    }
+
+    /// Refuses a directory that nobody asked for, or with entries that nobody asked for.
+    pub fn check(&self, told: &Told) -> Result<(), Error> {
+        if told.is_named && told.may_delete {
+            return Err(refuse("to clear", told.path.as_bytes()));
+        }
+        let dir = told.path.as_bytes();
+        let leads = match &self.reach {
+            Reach::Anywhere => false,
+            Reach::AnyName => told.path.is_root(),
+            Reach::Paths { leading, .. } => !self.reach.holds(dir) && (dir.is_empty() || leading.contains(dir)),
+        };
+        if !leads && !self.reach.holds(dir) {
+            return Err(refuse("unrequested", dir));
+        }
+        if leads && told.may_delete {
+            return Err(refuse("to clear", dir));
+        }
+        // What leads to an argument is there whatever the rules say of it.
+        let is_leading = |path: &[u8]| match &self.reach {
+            Reach::Anywhere | Reach::AnyName => false,
+            Reach::Paths { leading, .. } => leads && leading.contains(path),
+        };
+        if !told.itself.is_empty() && !is_leading(dir) {
+            self.check_rules(dir, true)?;
+        }
+        for entry in &told.list.entries {
+            let path = path::join(dir, told.list.name(entry));
+            if is_leading(&path) {
+                continue;
+            }
+            if leads && !self.reach.holds(&path) {
+                return Err(refuse("unrequested", &path));
+            }
+            self.check_rules(&path, entry.is_dir())?;
+        }
+        Ok(())
+    }
+
+    fn check_rules(&self, path: &[u8], is_dir: bool) -> Result<(), Error> {
+        match &self.rules {
+            Some(rules) if rules.verdict(Side::Sender, path, is_dir) != Verdict::Include => {
+                Err(refuse("excluded", path))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Reach {
+    /// What names can stand for. `expands`: a shell or the far end has a look at them.
+    fn of(names: &[Vec<u8>], relative: bool, expands: bool) -> Reach {
+        let (mut named, mut leading) = (HashSet::new(), HashSet::new());
+        let mut is_wild = false;
+        for name in names {
+            let has_wildcard = |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
+            let last = path::file_name(name);
+            let rest = match name.windows(3).position(|window| window == b"/./").filter(|_| relative) {
+                Some(at) => &name[at + 3..],
+                None => name,
+            };
+            let parts: Vec<&[u8]> = rest.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+            let climbs = name.split(|&b| b == b'/').any(|part| part == b"..");
+            // Some shells' `.*` is `.` and `..`, too.
+            let is_dotted = last.starts_with(b".") && has_wildcard(last);
+            let is_home = expands && name.starts_with(b"~");
+            let is_content = match relative {
+                true => parts.is_empty() || climbs || is_home,
+                false => matches!(last, b"" | b"." | b".."),
+            };
+            if is_content || is_dotted {
+                return Reach::Anywhere;
+            }
+            let kept = if relative { parts.as_slice() } else { std::slice::from_ref(&last) };
+            if kept.iter().any(|part| has_wildcard(part)) || is_home && last == name.as_slice() {
+                is_wild = true;
+                continue;
+            }
+            if relative && name.starts_with(b"./") {
+                leading.insert(b".".to_vec());
+            }
+            let whole = kept.join(&b'/');
+            let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            leading.extend(ends.map(|at| whole[..at].to_vec()));
+            named.insert(whole);
+        }
+        if is_wild { Reach::AnyName } else { Reach::Paths { named, leading } }
+    }
+
+    /// Whether a path, and whatever is below it, may come.
+    fn holds(&self, path: &[u8]) -> bool {
+        match self {
+            Reach::Anywhere => true,
+            Reach::AnyName => !path.is_empty(),
+            Reach::Paths { named, .. } => {
+                let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                ends.chain([path.len()]).any(|end| named.contains(&path[..end]))
+            }
+        }
+    }
+}
+
+fn refuse(what: &str, path: &[u8]) -> Error {
+    let path = if path.is_empty() { b"." } else { path };
+    let line = [b"ERROR: rejecting ".as_slice(), what.as_bytes(), b" file-list name: ", path].concat();
+    Error::new(Exit::Protocol, line).by("Receiver")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(names: &[&str], relative: bool) -> Reach {
+        Reach::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true)
+    }
+
+    #[test]
+    fn an_argument_stands_for_its_last_element_and_what_is_below() {
+        let reach = reach(&["a/b", "/x/c"], false);
+        assert!(reach.holds(b"b") && reach.holds(b"b/deep/er") && reach.holds(b"c"));
+        assert!(!reach.holds(b"a") && !reach.holds(b"bb") && !reach.holds(b""));
+    }
+
+    #[test]
+    fn a_relative_one_stands_for_its_path() {
+        let reach = reach(&["/top/./a//b", "c/d/"], true);
+        assert!(reach.holds(b"a/b") && reach.holds(b"c/d/e"));
+        assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
+        let Reach::Paths { leading, .. } = reach else { panic!("no wildcard") };
+        assert_eq!(leading, HashSet::from([b"a".to_vec(), b"c".to_vec()]));
+    }
+
+    #[test]
+    fn what_nobody_here_can_tell_is_anything() {
+        for name in ["", ".", "a/", "a/.", "a/..", ".*", "a/.?"] {
+            assert!(matches!(reach(&[name], false), Reach::Anywhere), "{name}");
+        }
+        for name in ["", ".", "a/../b", "~/a", "a/./"] {
+            assert!(matches!(reach(&[name], true), Reach::Anywhere), "{name}");
+        }
+        for (name, relative) in [("a*", false), ("~", false), ("~me", false), ("a/b?/c", true), ("[ab]", false)] {
+            assert!(matches!(reach(&["x", name], relative), Reach::AnyName), "{name}");
+        }
+    }
+}

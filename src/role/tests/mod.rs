@@ -1,0 +1,454 @@
+//! Whole conversations inside this process: one end is played by hand.
+
+mod hostile_receiver;
+mod hostile_sender;
+
+use super::session::{self, Near, Settled};
+use crate::cli;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{ChainOptions, Parsed, Rules, parse_exclude};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry};
+use crate::options::Options;
+use crate::path::RelPath;
+use crate::proto::{Dialect, Native, decode_greeting, encode_greeting};
+use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Told, ToldSub};
+use crate::report::event::Wants;
+use crate::report::{Banner, RunFacts, Tally, TextReporter};
+use crate::transport::Link;
+use crate::transport::pipe;
+use crate::transport::squeeze::{CHUNK_MAX_BYTES, Expander};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// No conversation here takes so long, unless it would never end.
+const LIMIT: Duration = Duration::from_secs(20);
+/// What the pipe between the two ends holds.
+const ROOM_BYTES: usize = 1 << 20;
+
+/// A directory with what the honest end has, and what it must not touch.
+pub struct Stage {
+    top: tempfile::TempDir,
+}
+
+impl Stage {
+    /// `home` is the honest end's tree, `outside` is nobody's.
+    pub fn new() -> Stage {
+        let top = tempfile::tempdir().expect("a scratch directory");
+        for dir in ["home", "outside"] {
+            std::fs::create_dir(top.path().join(dir)).expect("our own directory");
+        }
+        std::fs::write(top.path().join("outside/secret"), "secret").expect("our own directory");
+        Stage { top }
+    }
+
+    /// Where the honest end's tree is.
+    pub fn home(&self) -> PathBuf {
+        self.top.path().join("home")
+    }
+
+    /// Where nothing may change.
+    pub fn outside(&self) -> PathBuf {
+        self.top.path().join("outside")
+    }
+
+    /// Writes a file of the honest end.
+    pub fn has(&self, name: &str, text: &str) -> &Stage {
+        let path = self.home().join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in home")).expect("our own directory");
+        std::fs::write(path, text).expect("our own directory");
+        self
+    }
+
+    /// The names in the honest end's tree, sorted, directories with a slash.
+    pub fn names(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut dirs = vec![PathBuf::new()];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(self.home().join(&dir)).expect("our own directory") {
+                let entry = entry.expect("our own directory");
+                let path = dir.join(entry.file_name());
+                let is_dir = entry.file_type().expect("it is there").is_dir();
+                found.push(format!("{}{}", path.display(), if is_dir { "/" } else { "" }));
+                dirs.extend(is_dir.then_some(path));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Those of them that are no directories.
+    pub fn files(&self) -> Vec<String> {
+        self.names().into_iter().filter(|name| !name.ends_with('/')).collect()
+    }
+
+    /// Nothing outside was touched, and no temporary file was left inside.
+    pub fn is_clean(&self) {
+        let outside: Vec<_> = std::fs::read_dir(self.outside()).expect("it is there").collect();
+        assert_eq!(outside.len(), 1, "{outside:?}");
+        assert_eq!(std::fs::read(self.outside().join("secret")).expect("it is there"), b"secret");
+        let top: Vec<_> = std::fs::read_dir(self.top.path()).expect("it is there").collect();
+        assert_eq!(top.len(), 2, "{top:?}");
+        let names = self.names();
+        let is_temporary = |name: &&String| name.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
+        assert_eq!(names.iter().find(is_temporary), None, "{names:?}");
+    }
+}
+
+/// How the honest end ended, and what it said last.
+#[derive(Debug)]
+pub struct Ended {
+    pub exit: Exit,
+    /// Of a client its error; of a server what it told the client before it left.
+    pub sentence: String,
+}
+
+impl Ended {
+    /// It refused with this exit, and its sentence has these words in it.
+    #[track_caller]
+    pub fn refuses(&self, exit: Exit, words: &str) {
+        assert_eq!(self.exit, exit, "{}", self.sentence);
+        assert!(self.sentence.contains(words), "{:?} does not say {words:?}", self.sentence);
+        assert!(!words.is_empty() || !self.sentence.is_empty());
+    }
+}
+
+/// The end that is played by hand.
+pub struct Peer {
+    link: Option<Link>,
+    said: Native,
+    heard: Native,
+    rest: Vec<u8>,
+    /// Bytes that the honest end took.
+    pub said_bytes: usize,
+    /// What is said goes in chunks, as a sender's words do.
+    is_chunked: bool,
+    /// The reason that it gave for leaving.
+    failed: Option<String>,
+}
+
+impl Peer {
+    fn new(link: Link) -> Peer {
+        Peer {
+            link: Some(link),
+            said: Native::new(1),
+            heard: Native::new(1),
+            rest: Vec::new(),
+            said_bytes: 0,
+            is_chunked: false,
+            failed: None,
+        }
+    }
+
+    /// Says bytes; `false`: nobody hears them any more.
+    pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let is_heard = match self.is_chunked {
+            true => bytes.chunks(CHUNK_MAX_BYTES).all(|piece| link.writer.write_all(&chunk(piece)).is_ok()),
+            false => link.writer.write_all(bytes).is_ok(),
+        };
+        self.said_bytes += if is_heard { bytes.len() } else { 0 };
+        is_heard
+    }
+
+    /// Is the sender from here on.
+    pub fn send(&mut self) {
+        self.is_chunked = true;
+    }
+
+    /// Is the receiver from here on.
+    pub fn receive(&mut self) {
+        let Some(Link { reader, writer, parting }) = self.link.take() else { return };
+        let reader = std::io::Cursor::new(std::mem::take(&mut self.rest)).chain(reader);
+        self.link = Some(Link { reader: Box::new(Expander::new(reader)), writer, parting });
+    }
+
+    /// Says a message; `false`: nobody hears it any more.
+    pub fn say(&mut self, message: &Message) -> bool {
+        let mut frame = Vec::new();
+        self.said.encode(message, &mut frame).expect("what the tests say can be spelled");
+        self.say_bytes(&frame)
+    }
+
+    /// Says each of them.
+    pub fn say_all(&mut self, messages: &[Message]) {
+        for message in messages {
+            self.say(message);
+        }
+    }
+
+    /// Greets, as the client with a setup.
+    pub fn greet(&mut self, setup: Option<Setup>) {
+        let mut greeting = Vec::new();
+        encode_greeting(&Greeting::ours([7; 16]), &mut greeting);
+        self.say_bytes(&greeting);
+        if let Some(setup) = setup {
+            self.say(&Message::Setup(Box::new(setup)));
+        }
+    }
+
+    fn fill(&mut self) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let mut piece = vec![0; 64 << 10];
+        let got = link.reader.read(&mut piece).unwrap_or(0);
+        self.rest.extend_from_slice(&piece[..got]);
+        got > 0
+    }
+
+    /// Hears the other one's greeting.
+    pub fn hear_greeting(&mut self) -> Option<Greeting> {
+        loop {
+            if let Some((greeting, len)) = decode_greeting(&self.rest).expect("the honest end greets") {
+                self.rest.drain(..len);
+                return Some(greeting);
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    /// The next message; `None`: it has hung up.
+    pub fn hear(&mut self) -> Option<Message> {
+        loop {
+            let mut input = &self.rest[..];
+            if let Some(message) = self.heard.decode(&mut input).expect("the honest end can be understood") {
+                let left = input.len();
+                self.rest.drain(..self.rest.len() - left);
+                if let Message::Fail { message, .. } = &message {
+                    self.failed = Some(String::from_utf8_lossy(message).into_owned());
+                }
+                return Some(message);
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    /// Hears until something of interest comes; `None`: it did not.
+    pub fn hear_until<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(found) = wanted(&self.hear()?) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// Hears until the other one hangs up, and returns the sentence with which it failed.
+    fn hear_out(&mut self) -> Option<String> {
+        while self.hear().is_some() {}
+        self.failed.take()
+    }
+
+    /// Neither reads nor hangs up as long as the test lasts.
+    pub fn forget(&mut self) {
+        std::mem::forget(self.link.take());
+    }
+
+    /// Hangs up.
+    pub fn hang_up(&mut self) {
+        self.link = None;
+    }
+}
+
+/// A plain chunk of a sender's words.
+pub fn chunk(piece: &[u8]) -> Vec<u8> {
+    [&[0], &(piece.len() as u32).to_le_bytes()[..], piece].concat()
+}
+
+/// Options, as the words of a command line make them.
+pub fn options(words: &[&str]) -> Options {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    cli::settle(&words, &[], 0o022, 0).expect("the tests' options are right")
+}
+
+/// Does both at once, the honest end with a limit: a crash or a hang of it fails the test. Returns what the honest end
+/// returned, and the reason that it gave for leaving.
+pub fn against<T: Send + 'static>(
+    room_bytes: usize,
+    honest: impl FnOnce(Link) -> T + Send + 'static,
+    play: impl FnOnce(&mut Peer),
+) -> (T, Option<String>) {
+    let (ours, theirs) = pipe::pair(room_bytes);
+    let (tell, told) = mpsc::channel();
+    let honest = std::thread::spawn(move || {
+        let _ = tell.send(honest(ours));
+    });
+    let mut peer = Peer::new(theirs);
+    play(&mut peer);
+    let failed = peer.hear_out();
+    drop(peer);
+    let ended = told.recv_timeout(LIMIT).expect("the honest end neither hangs nor crashes");
+    honest.join().expect("it told how it ended");
+    (ended, failed)
+}
+
+/// A server of which a client of ours may ask anything that `words` allow. It has `home`, or a path in it.
+pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut Peer)) -> Ended {
+    let (options, home) = (options(words), stage.home());
+    let honest = move |link: Link| {
+        let operand = [home.as_os_str().as_bytes(), b"/"].concat();
+        let settle = |setup: &Setup| {
+            if setup.server_sends != sends {
+                return Err(Error::new(Exit::Protocol, "sparsync: the other direction"));
+            }
+            let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
+            Ok(Settled { options: options.clone(), rules, operands: vec![operand.clone()], listed: None })
+        };
+        session::serve(link, home.as_os_str().as_bytes(), 0o022, &AtomicBool::new(false), 2, &settle)
+    };
+    let (exit, failed) = against(ROOM_BYTES, honest, play);
+    Ended { exit, sentence: failed.unwrap_or_default() }
+}
+
+/// What a client says first to a server that sends or receives.
+pub fn setup(server_sends: bool) -> Setup {
+    Setup {
+        server_sends,
+        words: Vec::new(),
+        remote_words: Vec::new(),
+        rules: Vec::new(),
+        cvs_home: None,
+        cvs_env: None,
+        listed: None,
+        operands: Vec::new(),
+        wants: Wants::default(),
+        profile: false,
+    }
+}
+
+/// A client that has `home`, and sends it or receives `sources` into it.
+#[derive(Default)]
+pub struct Client<'a> {
+    pub words: &'a [&'a str],
+    pub excludes: &'a [&'a str],
+    /// Empty: it sends.
+    pub sources: &'a [&'a str],
+}
+
+impl Client<'_> {
+    /// Runs it against a server that is played by hand.
+    pub fn against(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
+        let (options, home) = (options(self.words), stage.home());
+        let parsed: Vec<Parsed> =
+            self.excludes.iter().map(|rule| parse_exclude(rule.as_bytes()).expect("a rule")).collect();
+        let sources: Vec<Vec<u8>> = self.sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        let honest = move |link: Link| {
+            let receives = !sources.is_empty();
+            let home = [home.as_os_str().as_bytes(), b"/"].concat();
+            let rules = Rules::new(parsed.clone(), ChainOptions::default());
+            let near = Near {
+                options: &options,
+                setup: setup(receives),
+                sources: if receives { sources } else { vec![home.clone()] },
+                dest: receives.then(|| home.clone()),
+                rules,
+                listed: None,
+                cwd: &home,
+                umask: 0o022,
+                stop: &AtomicBool::new(false),
+                threads: 2,
+                stop_at_unix_secs: None,
+            };
+            let mut tally = Tally::default();
+            let ended = near.run(link, &mut reporter(&options), &mut tally);
+            ended.map(|()| tally.exit())
+        };
+        let (ended, _) = against(ROOM_BYTES, honest, |peer| {
+            peer.greet(None);
+            play(peer);
+        });
+        match ended {
+            Ok(exit) => Ended { exit, sentence: String::new() },
+            Err(error) => Ended { exit: error.exit, sentence: String::from_utf8_lossy(&error.message).into_owned() },
+        }
+    }
+}
+
+/// One who tells nobody.
+pub fn reporter(options: &Options) -> TextReporter {
+    let facts = RunFacts {
+        dry_run: options.dry_run,
+        list_only: options.select.list_only,
+        atimes: false,
+        banner: Banner::None,
+        pid: 1,
+        utf8_locale: true,
+        stdout_is_tty: false,
+        log_as_sender: false,
+        keeps_owner: false,
+        keeps_group: false,
+        digest_len_bytes: 16,
+    };
+    let nowhere = || Box::new(std::io::sink());
+    TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
+}
+
+/// What a test needs to say: a file's bits in its mode, and the like.
+pub const FILE: u32 = 0o100_644;
+/// A directory's.
+pub const DIR: u32 = 0o040_755;
+/// A symlink's.
+pub const LINK: u32 = 0o120_777;
+
+/// A sorted list of names and modes; files have the given length, symlinks lead to `../outside`.
+pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
+    let mut list = DirList::default();
+    for &(name, mode) in entries {
+        let mut entry = Entry::of(&Stat { mode, len_bytes, ..Stat::default() });
+        if mode == LINK {
+            entry.extra_mut().target = Some(b"../outside"[..].into());
+        }
+        list.push_entry(name.as_bytes(), entry);
+    }
+    list
+}
+
+/// A told directory, its subdirectories walked.
+pub fn told(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
+    let subs = entries.iter().filter(|(_, mode)| *mode == DIR);
+    Told {
+        id,
+        path: RelPath::parse(path.as_bytes()).expect("a path"),
+        list: list(entries, 5),
+        subs: subs.map(|_| ToldSub { is_walked: true, is_implied: false }).collect(),
+        ..Told::default()
+    }
+}
+
+/// The same as a message.
+pub fn dir(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
+    Message::Dir(Box::new(told(id, path, entries)))
+}
+
+/// Roots whose content is the transfer.
+pub fn roots() -> Roots {
+    Roots { found: 1, top: Some(list(&[(".", DIR)], 0)), ..Roots::default() }
+}
+
+/// The same as a message.
+pub fn said_roots() -> Message {
+    Message::Roots(Box::new(roots()))
+}
+
+/// All was told.
+pub fn dirs_end() -> Message {
+    Message::DirsEnd(Box::default())
+}
+
+/// A file by its numbers.
+pub fn file(dir: DirId, entry: u32) -> FileId {
+    FileId { dir, entry }
+}
+
+/// A whole file of five bytes.
+pub fn whole(lane: Lane, file: FileId) -> Message {
+    let data = b"hello".to_vec();
+    Message::Whole { file, lane, digest: crate::digest::content(&data), data }
+}
