@@ -2,6 +2,7 @@
 
 mod hostile_receiver;
 mod hostile_sender;
+mod no_room;
 
 use super::session::{self, Near, Settled};
 use crate::cli;
@@ -21,7 +22,7 @@ use crate::transport::pipe;
 use crate::transport::squeeze::{CHUNK_MAX_BYTES, Expander};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

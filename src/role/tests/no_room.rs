@@ -1,0 +1,289 @@
+//! Whole sessions over pipes with next to no room: nobody waits for somebody who waits for him.
+
+use super::*;
+use crate::role::local::Local;
+use crate::role::terms::Terms;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+/// The least that a pipe can hold, and what the kernel's do.
+const ROOMS_BYTES: [usize; 2] = [1, 64 << 10];
+
+/// Two trees: what the source has and what is at the destination. A text `=name` is another name of that file.
+#[derive(Clone, Debug, Default)]
+struct Trees {
+    source: BTreeMap<String, String>,
+    dest: BTreeMap<String, String>,
+}
+
+impl Trees {
+    fn of(source: &[(String, String)], dest: &[(String, String)]) -> Trees {
+        Trees { source: source.iter().cloned().collect(), dest: dest.iter().cloned().collect() }
+    }
+
+    /// Makes them in a directory.
+    fn make(&self, top: &Path) {
+        for (name, tree, secs) in [("src", &self.source, 2_000_000), ("dst", &self.dest, 1_000_000)] {
+            let root = top.join(name);
+            std::fs::create_dir(&root).unwrap();
+            for (name, text) in tree {
+                let path = root.join(name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                if let Some(other) = text.strip_prefix('=') {
+                    std::fs::hard_link(root.join(other), path).unwrap();
+                } else if let Some(target) = text.strip_prefix('>') {
+                    std::os::unix::fs::symlink(target, path).unwrap();
+                } else {
+                    std::fs::write(&path, text).unwrap();
+                    let file = std::fs::File::options().append(true).open(&path).unwrap();
+                    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(secs)).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// What there is in a tree: kinds, modes, contents, times of files, and which names are one file.
+fn all(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut first_names = BTreeMap::new();
+    let mut dirs = vec![top.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            let meta = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(top).unwrap().to_owned();
+            let mut told = format!("{:o}", meta.mode());
+            if meta.is_dir() {
+                dirs.push(path);
+            } else if meta.is_symlink() {
+                told += &format!(" {}", std::fs::read_link(&path).unwrap().display());
+            } else {
+                let first = first_names.entry(meta.ino()).or_insert_with(|| name.clone());
+                told += &format!(" {} {}", meta.mtime(), first.display());
+                told += &String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
+            }
+            found.insert(name, told);
+        }
+    }
+    found
+}
+
+/// How a copy of `src/` to `dst/` in a directory is made.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Here,
+    Push(usize),
+    Pull(usize),
+}
+
+/// Copies, and returns how it ended and what both trees are then.
+fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, String>) {
+    let top = tempfile::tempdir().unwrap();
+    trees.make(top.path());
+    let options = options(words);
+    let rules = || Rules::new(Vec::new(), ChainOptions::default());
+    let cwd = top.path().as_os_str().as_bytes().to_vec();
+    let at = |name: &str| [&cwd[..], b"/", name.as_bytes(), b"/"].concat();
+    let (source, dest) = (at("src"), at("dst"));
+    let stop = AtomicBool::new(false);
+    let mut tally = Tally::default();
+    let mut reporter = reporter(&options);
+    let exit = match way {
+        Way::Here => {
+            let (rules, umask) = (rules(), 0o022);
+            let terms = Terms {
+                options: &options,
+                rules: &rules,
+                cwd: &cwd,
+                umask,
+                stop: &stop,
+                threads: 2,
+                stop_at_unix_secs: None,
+            };
+            let local = Local { terms, sources: vec![source], dest: Some(dest), listed: None };
+            local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
+        }
+        Way::Push(room_bytes) | Way::Pull(room_bytes) => {
+            let is_pull = matches!(way, Way::Pull(_));
+            let near = Near {
+                options: &options,
+                setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
+                sources: vec![source.clone()],
+                dest: is_pull.then(|| dest.clone()),
+                rules: rules(),
+                listed: None,
+                cwd: &cwd,
+                umask: 0o022,
+                stop: &stop,
+                threads: 2,
+                stop_at_unix_secs: None,
+            };
+            let (far_options, far_cwd) = (options.clone(), cwd.clone());
+            let operand = if is_pull { source.clone() } else { dest };
+            let far = move |link: Link| {
+                let settle = |_: &Setup| {
+                    let rules = Rules::new(Vec::new(), ChainOptions::default());
+                    Ok(Settled { options: far_options.clone(), rules, operands: vec![operand.clone()], listed: None })
+                };
+                session::serve(link, &far_cwd, 0o022, &AtomicBool::new(false), 2, &settle)
+            };
+            let (ours, theirs) = pipe::pair(room_bytes);
+            std::thread::scope(|scope| {
+                let far = scope.spawn(move || far(theirs));
+                let ended = near.run(ours, &mut reporter, &mut tally);
+                let exit = ended.map_or_else(|error| error.exit, |()| tally.exit());
+                assert_eq!(far.join().unwrap(), Exit::Ok);
+                exit
+            })
+        }
+    };
+    (exit, all(top.path()))
+}
+
+/// Copies in every way, each of which must end, and end as the local one.
+#[track_caller]
+fn agree(trees: &Trees, words: &[&str]) {
+    agree_with(trees, words, &ROOMS_BYTES);
+}
+
+#[track_caller]
+fn agree_with(trees: &Trees, words: &[&str], rooms_bytes: &[usize]) {
+    let here = copy(trees, words, Way::Here);
+    for way in rooms_bytes.iter().flat_map(|&room_bytes| [Way::Push(room_bytes), Way::Pull(room_bytes)]) {
+        let (tell, told) = mpsc::channel();
+        let (trees, words) = (trees.clone(), words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
+        let shown = words.join(" ");
+        std::thread::spawn(move || {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let _ = tell.send(copy(&trees, &words, way));
+        });
+        let there = told.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{way:?} {shown}: it does not end"));
+        assert_eq!(there.0, here.0, "{way:?} {shown}");
+        let differs = |(one, other): &(_, _)| one != other;
+        let first = there.1.iter().zip(&here.1).find(differs);
+        assert!(first.is_none() && there.1.len() == here.1.len(), "{way:?} {shown}: {first:?}");
+    }
+}
+
+fn text(name: &str, len_bytes: usize) -> String {
+    name.bytes().cycle().take(len_bytes).map(char::from).collect()
+}
+
+fn tree(names: impl Iterator<Item = String>, len_bytes: usize) -> Vec<(String, String)> {
+    names.map(|name| (name.clone(), text(&name, len_bytes))).collect()
+}
+
+fn wide() -> Vec<(String, String)> {
+    tree((0..8).flat_map(|dir| (0..6).map(move |file| format!("d{dir}/f{file}"))), 40)
+}
+
+fn deep() -> Vec<(String, String)> {
+    tree((1..15).map(|depth| format!("{}f", "d/".repeat(depth))), 100)
+}
+
+fn large() -> Vec<(String, String)> {
+    tree(["a", "d/b", "d/e/c"].into_iter().map(str::to_owned), 400_000)
+}
+
+fn other(tree: &[(String, String)]) -> Vec<(String, String)> {
+    tree.iter().map(|(name, text)| (name.clone(), format!("old {}", &text[..text.len() / 2]))).collect()
+}
+
+fn elsewhere(tree: &[(String, String)]) -> Vec<(String, String)> {
+    tree.iter().map(|(name, text)| (format!("gone/{name}"), text.clone())).collect()
+}
+
+#[test]
+fn what_is_new() {
+    for tree in [wide(), deep()] {
+        agree(&Trees::of(&tree, &[]), &["-a"]);
+    }
+    agree_with(&Trees::of(&large(), &[]), &["-a"], &[1000, 64 << 10]);
+}
+
+#[test]
+fn what_has_changed() {
+    for tree in [wide(), deep()] {
+        agree(&Trees::of(&tree, &other(&tree)), &["-a"]);
+    }
+    agree_with(&Trees::of(&large(), &other(&large())), &["-a"], &[1000, 64 << 10]);
+}
+
+#[test]
+fn what_is_the_same() {
+    for tree in [wide(), deep()] {
+        agree(&Trees::of(&tree, &tree), &["-ac"]);
+        agree(&Trees::of(&tree, &tree), &["-aI"]);
+    }
+}
+
+#[test]
+fn what_is_gone() {
+    for words in [["-a", "--delete"], ["-a", "--delete-before"], ["-a", "--delete-delay"], ["-a", "--delete-after"]] {
+        agree(&Trees::of(&[], &wide()), &words);
+        agree(&Trees::of(&deep(), &elsewhere(&wide())), &words);
+    }
+}
+
+#[test]
+fn hard_links() {
+    let mut tree = wide();
+    let links: Vec<_> = tree.iter().step_by(3).map(|(name, _)| (format!("{name}.link"), format!("={name}"))).collect();
+    tree.extend(links);
+    agree(&Trees::of(&tree, &[]), &["-aH"]);
+    agree(&Trees::of(&tree, &other(&wide())), &["-aH", "--delete-before"]);
+}
+
+#[test]
+fn other_ways_to_place_and_to_choose() {
+    let tree = wide();
+    let grown: Vec<_> = tree.iter().map(|(name, text)| (name.clone(), text[..text.len() / 2].to_owned())).collect();
+    for words in [
+        &["-a", "--delay-updates"][..],
+        &["-a", "--append"],
+        &["-a", "--append-verify"],
+        &["-a", "--inplace"],
+        &["-a", "--whole-file"],
+        &["-a", "--remove-source-files"],
+        &["-a", "--existing"],
+        &["-a", "--existing", "--delete-before"],
+        &["-a", "--ignore-existing"],
+        &["-a", "--backup"],
+        &["-am"],
+        &["-an", "--delete"],
+        &["-rtc"],
+    ] {
+        agree_with(&Trees::of(&tree, &grown), words, &[257]);
+        let mut dest = elsewhere(&tree);
+        dest.extend(other(&tree).into_iter().step_by(2));
+        agree_with(&Trees::of(&tree, &dest), words, &[64 << 10]);
+    }
+}
+
+#[test]
+fn a_directory_that_is_longer_than_a_window() {
+    let names = (0..24_000).map(|at| (format!("{at:05}{}", "x".repeat(200)), String::new()));
+    let trees = Trees::of(&names.collect::<Vec<_>>(), &[]);
+    agree_with(&trees, &["-rn"], &[64 << 10]);
+}
+
+fn any_tree() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let text = prop_oneof![4 => "[ab]{0,30}", 1 => "[a]{100}".prop_map(|a| a.repeat(900)), 1 => ">[ab]{1,5}"];
+    proptest::collection::btree_map("([DE]/){0,3}[abc]{1,2}", text, 0..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_trees(source in any_tree(), dest in any_tree(), room_bytes in prop_oneof![Just(1), 2..2000usize], choice in 0..7usize) {
+        let words: [&[&str]; 7] = [
+            &["-a"], &["-a", "--delete"], &["-aH", "--delete"], &["-ac", "--delete-before"], &["-a", "-I"],
+            &["-a", "--delete-after", "--delay-updates"], &["-r", "--ignore-times", "--delete"],
+        ];
+        agree_with(&Trees { source, dest }, words[choice], &[room_bytes]);
+    }
+}
