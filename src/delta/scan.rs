@@ -44,7 +44,7 @@ pub struct Stretch<'a> {
 pub struct Scanner<'a> {
     index: &'a Index<'a>,
     block_len: usize,
-    /// Only what lies at or behind its place in the source may be copied: see [`super::search`].
+    /// Only what lies at or behind its place in the source may be copied: see [`super::search()`].
     in_place: bool,
     /// Where matches are expected: how much further on in the basis than in the source. The last two that were of use,
     /// the latest first; none at all; and the one with which both end together.

@@ -72,7 +72,7 @@ impl Signature {
     /// Reads a basis of `basis_len` bytes once, on up to `threads` threads, and takes the tags of its blocks.
     ///
     /// `block_len` is in bytes, best from [`super::block_len`]; beyond its limits the nearest is taken. What does not fit
-    /// into [`super::SIGNATURE_MAX_BYTES`] is left out. Errs as `read_at` does, and with `UnexpectedEof` if the basis is
+    /// into [`super::block::SIGNATURE_MAX_BYTES`] is left out. Errs as `read_at` does, and with `UnexpectedEof` if the basis is
     /// shorter than said: then do without a basis.
     pub fn of(basis_len: u64, block_len: u32, threads: usize, read_at: &ReadAt<'_>) -> io::Result<Signature> {
         let block_len = nearest(block_len);
@@ -115,7 +115,7 @@ impl Signature {
     }
 
     /// The bytes that say it: the length of a block (4 bytes), of what is covered (8), of a tag (1), then the tags,
-    /// their first bytes first. Numbers begin with their lowest byte. Never more than [`super::SIGNATURE_MAX_BYTES`].
+    /// their first bytes first. Numbers begin with their lowest byte. Never more than [`super::block::SIGNATURE_MAX_BYTES`].
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.tags.len() * self.tag_len);
         bytes.extend_from_slice(&self.block_len.to_le_bytes());
