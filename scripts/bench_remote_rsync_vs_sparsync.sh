@@ -38,8 +38,6 @@ case $RSYNC_TRANSPORT in
 ssh | daemon) ;;
 *) die "RSYNC_TRANSPORT is ssh or daemon, not $RSYNC_TRANSPORT" ;;
 esac
-# The session of our own is not the default yet: without this, sparsync hands the run over to rsync.
-export SPARSYNC_NATIVE_SSH=1
 
 programs
 make_work

@@ -45,8 +45,6 @@ only) ways=(pull) ;;
 '' | 0) ways=(push) ;;
 *) die "PULL is 1, or only" ;;
 esac
-# The session of our own is not the default yet: without this, sparsync hands the run over to rsync.
-export SPARSYNC_NATIVE_SSH=1
 
 programs
 make_work

@@ -56,8 +56,6 @@ if [ -z "$inside" ]; then
     write_ssh 10.77.0.1 "$port"
     half=$(calculate a/2 3 "$RTT_MS")
     build mission
-    # The session of our own is not the default yet: without this, sparsync hands the run over to rsync.
-    export SPARSYNC_NATIVE_SSH=1
     # linkem-run takes the program from the same variable.
     env LINKEM="$program" bash "$LINKEM/linkem-run" --preset wan \
         --c2s "delay=${half}ms,rate=${UP_MBIT}mbit" --s2c "delay=${half}ms,rate=${DOWN_MBIT}mbit" \
