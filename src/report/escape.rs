@@ -66,7 +66,7 @@ pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
 }
 
 fn reads_as_escape(rest: &[u8]) -> bool {
-    rest.get(1) == Some(&b'#') && rest.len() >= 5 && rest[2..5].iter().all(u8::is_ascii_digit)
+    rest.starts_with(b"\\#") && rest.len() >= 5 && rest[2..5].iter().all(u8::is_ascii_digit)
 }
 
 /// Length of the well-formed sequence that begins here; 0 if there is none.
