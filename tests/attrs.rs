@@ -114,6 +114,13 @@ keeps_owners!(no_super_gives_nothing_away, ["-ai", "--no-super"]);
 keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
 keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
 
+synctest!(owners_are_mapped_where_nothing_else_differs, as root, |w: World| {
+    w.source("d/a d/b e/c").dest("d/a d/b e/c");
+    for map in ["--usermap=*:77", "--groupmap=*:88"] {
+        w.agree(&["-a", map]).exits(0);
+    }
+});
+
 synctest!(an_ordinary_user_keeps_what_he_gets, as user, |w: World| {
     w.build("src", |t| {
         t.file("a", "a").owner(1, 1);

@@ -171,3 +171,18 @@ fn an_update_costs_the_changed_files_only() {
         &at_most,
     );
 }
+
+#[test]
+fn fsync_reaches_each_file_that_is_written_once() {
+    let name = "cost::fsync_reaches_each_file_that_is_written_once";
+    let nothing: &dyn Fn(&Path) = &|_| ();
+    let change: &dyn Fn(&Path) = &|top| std::fs::write(top.join("src/d0/f0"), "longer than it was").expect("scratch");
+    for (options, phases, count) in [
+        (&["-a", "--fsync"][..], &[nothing][..], FILES),
+        (&["-a", "--fsync"], &[nothing, change], 1),
+        (&["-a", "--fsync", "--inplace"], &[nothing, change], 1),
+    ] {
+        let Some(calls) = calls(name, options, phases) else { return };
+        assert_eq!(calls.get("fsync"), Some(&count), "{options:?}");
+    }
+}

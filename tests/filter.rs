@@ -368,9 +368,21 @@ synctest!(a_parent_of_a_relative_name_is_not_filtered, |w: World| {
     w.agree_paths(&["-aiR", "--exclude=lib"], &["src/./lib/deep", "dst/"]).says("lib/deep/a.o");
 });
 
+synctest!(rules_of_a_directory_that_is_the_same_hold_below_it, |w: World| {
+    const RULES: &str = "- *.o\n";
+    w.source("d/same d/e/new d/f/same d/f/old/").dest("d/same d/e/x.o d/f/same d/f/x.o d/f/old/y d/f/old/y.o");
+    w.build("src", |t| drop(t.file("d/.rules", RULES))).build("dst", |t| drop(t.file("d/.rules", RULES)));
+    w.agree(&["-ai", "--delete", "-f: .rules"]).exits(0).says("*deleting   d/f/old/y").never_says(".o");
+});
+
 synctest!(only_above_the_first_source_files_are_looked_for, |w: World| {
     w.tree(".", "one/x one/y two/x two/y").dest("").file(".rules", "- x\n");
     w.agree_paths(&["-ai", "-f: /.rules"], &["one", "two", "dst/"]).says("two/x").never_says("one/x");
+});
+
+synctest!(only_above_the_first_source_files_protect, |w: World| {
+    w.tree(".", "one/y two/y").dest("one/x two/x").file(".rules", "- x\n");
+    w.agree_paths(&["-ai", "--delete", "-f: /.rules"], &["one", "two", "dst/"]).says("*deleting   two/x");
 });
 
 synctest!(a_rule_file_names_another_for_its_depths, |w: World| {

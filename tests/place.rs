@@ -169,6 +169,14 @@ synctest!(differences_to_a_file_that_may_not_be_read, as user, |w: World| {
     }
 });
 
+synctest!(parts_that_changed_places_in_place, |w: World| {
+    // The old beginning is overwritten before it would be needed.
+    let part = |seed: u32| (0..100_000u32).flat_map(|n| (n * 31 + seed).to_le_bytes()).collect::<Vec<u8>>();
+    w.build("src", |t| drop(t.file("a", [part(7), part(1 << 30), b"more".to_vec()].concat())));
+    w.build("dst", |t| drop(t.file("a", [part(1 << 30), part(7)].concat())));
+    w.once().agree(&["-ai", "--inplace", "--no-whole-file"]).exits(0);
+});
+
 // ── append ──────────────────────────────────────────────────────────────────────────────────────
 synctest!(append_adds_the_tail, |w: World| {
     w.source("a=0123456789 same longer=01 new").dest("a=01234 same longer=0123");
@@ -339,6 +347,11 @@ places!(sources_are_removed_when_they_have_arrived, ["-ai", "--remove-source-fil
 places!(sources_are_removed_by_the_old_name, ["-ai", "--remove-sent-files"]);
 places!(sources_that_were_up_to_date_go_too, ["-aii", "--remove-source-files"]);
 places!(sources_removed_aloud, ["-avv", "--remove-source-files"]);
+
+synctest!(sources_of_whole_directories_that_were_up_to_date_go_too, |w: World| {
+    w.source("d/a d/b e/c f").dest("d/a d/b e/c f");
+    w.agree(&["-a", "--remove-source-files"]).exits(0);
+});
 
 synctest!(removing_sources_keeps_directories, |w: World| {
     w.source("a d/b d/e/ l->a p| x.o").dest("");
