@@ -16,6 +16,7 @@ mod filesfrom;
 mod filter;
 mod itemize;
 mod links;
+mod machine;
 mod messages;
 mod place;
 mod select;

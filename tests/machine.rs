@@ -1,0 +1,105 @@
+//! Machines that are not as ours: an older rsync as the oracle, and packages that `scripts/test` has to install.
+
+use std::ffi::OsString;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::kit::oracle;
+
+/// A script in `dir`, ready to be run.
+fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("scratch can be written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod of our own file");
+    path
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn an_older_oracle_is_said_aloud_and_newer_behaviour_is_skipped() {
+    const NEWER: [&str; 2] = [
+        "links::keep_dirlinks_refuses_a_link_that_leads_outside",
+        "place::a_relative_temporary_directory_may_not_climb",
+    ];
+    const OTHER: &str = "copy::a_changed_file_is_updated";
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let real = oracle::rsync().display();
+    let older = script(
+        dir.path(),
+        "older",
+        &format!(
+            "case $1 in --version) echo 'rsync  version 3.2.7  protocol version 31' ;; *) exec {real} \"$@\" ;; esac"
+        ),
+    );
+    let skips = dir.path().join("skips");
+    let mut tests = Command::new(std::env::current_exe().expect("this program has a path"));
+    tests.args(["--exact", OTHER]).args(NEWER);
+    tests.env("SPARSYNC_ORACLE", &older).env("SPARSYNC_SKIPS", &skips).env("SPARSYNC_TEST_ROUTES", "local");
+    let output = tests.output().expect("the tests can be run once more");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && stdout.contains("3 passed"), "{stdout}{stderr}");
+    assert!(stderr.contains("3.2.7; OLDER than 3.5.0: cases for newer behaviour are skipped"), "{stderr}");
+    let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
+    for name in NEWER {
+        let line = format!("skipped main::{name}: needs an rsync of 3.5.0 as the oracle, this is 3.2.7\n");
+        assert!(skipped.contains(&line) && stderr.contains(&line), "{skipped}");
+    }
+    assert_eq!(skipped.lines().count(), NEWER.len(), "{skipped}");
+}
+
+/// What `scripts/test` says on a machine that has a shell's usual tools, a cargo that does nothing, and no more, with the
+/// calls of apt-get. What lies in /usr/sbin it finds all the same.
+fn bare_machine(user: u32) -> (Output, String) {
+    const USUAL: [&str; 11] = ["sh", "dirname", "head", "mktemp", "chmod", "wc", "sort", "sed", "rm", "cat", "touch"];
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let (bin, log) = (dir.path(), dir.path().join("log"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for name in USUAL {
+        let real = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.exists());
+        symlink(real.expect("a usual tool is there"), bin.join(name)).expect("scratch takes symlinks");
+    }
+    script(bin, "id", &format!("echo {user}"));
+    script(bin, "cargo", &format!("echo \"cargo $*\" >>{}", log.display()));
+    // Nothing can be installed before the lists of packages are there.
+    let updated = bin.join("updated");
+    script(
+        bin,
+        "apt-get",
+        &format!(
+            "echo \"apt-get $*\" >>{}\ncase $1 in update) touch {updated} ;; install) [ -e {updated} ] ;; esac",
+            log.display(),
+            updated = updated.display()
+        ),
+    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut run = Command::new(bin.join("sh"));
+    run.arg(root.join("scripts/test")).arg("some::").env_clear();
+    run.env("PATH", OsString::from(bin)).env("TMPDIR", bin);
+    let output = run.output().expect("a shell can be started");
+    (output, std::fs::read_to_string(&log).unwrap_or_default())
+}
+
+#[test]
+fn what_a_machine_lacks_is_installed_before_the_tests() {
+    let (output, calls) = bare_machine(0);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let server = if Path::new("/usr/sbin/sshd").exists() { "" } else { " openssh-server" };
+    let packages = format!("rsync{server} openssh-client acl attr");
+    let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
+    assert!(said.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{said}");
+    let tests = "cargo test --locked --all-targets some::\n";
+    assert_eq!(calls, format!("{install}apt-get update -q\n{install}{tests}"));
+}
+
+#[test]
+fn where_nothing_can_be_installed_the_tests_run_all_the_same() {
+    let (output, calls) = bare_machine(1000);
+    let said = text(&output.stdout);
+    assert!(said.contains("and only root on Debian gets them installed from here"), "{said}");
+    assert_eq!(calls, "cargo test --locked --all-targets some::\n");
+}
