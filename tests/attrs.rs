@@ -114,6 +114,20 @@ keeps_owners!(no_super_gives_nothing_away, ["-ai", "--no-super"]);
 keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
 keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
 
+synctest!(a_number_that_is_no_id_cannot_be_set, as root, |w: World| {
+    w.source("a%640 c/z@9 l->x p| same").dest("a=old c/ l->x same");
+    // Dry, rsync tells it of what is there already; here nothing is tried then.
+    w.no_dry_run().stderr_unordered();
+    for map in ["--chown=4294967295:5", "--usermap=*:4294967295", "--groupmap=*:4294967295"] {
+        w.agree(&["-ai", map]).exits(23).warns("(-1) is impossible to set on");
+    }
+});
+
+synctest!(a_number_that_is_no_id_is_nothing_to_a_user, as user, |w: World| {
+    w.source("a c/z same").dest("a=old same");
+    w.agree(&["-ai", "--usermap=*:4294967295", "--groupmap=*:4294967295"]).exits(0);
+});
+
 synctest!(owners_are_mapped_where_nothing_else_differs, as root, |w: World| {
     w.source("d/a d/b e/c").dest("d/a d/b e/c");
     for map in ["--usermap=*:77", "--groupmap=*:88"] {

@@ -184,6 +184,13 @@ pub fn keeps_time(kind: Kind, preserve: &Preserve) -> bool {
         }
 }
 
+/// Whether an owner or group differs and is wanted. The super-user can set all ids, and so [`NO_ID`] was asked for by
+/// this very number: nothing has it, so that it differs for ever.
+fn id_differs(wanted: u32, has: u32, policy: &Policy) -> bool {
+    let is_wanted = wanted != NO_ID || (policy.may_make_devices && !policy.preserve.fake_super);
+    is_wanted && wanted != has
+}
+
 /// Which attributes of two entries of the same kind differ, of those that are kept.
 pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
     let preserve = &policy.preserve;
@@ -198,8 +205,8 @@ pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Chang
     let mut changes = Changes::NONE
         .with(Changes::TIME, keeps_time(kind, preserve) && time_differs)
         .with(Changes::PERMS, mode_differs)
-        .with(Changes::OWNER, preserve.owner && source.uid != NO_ID && source.uid != dest.uid)
-        .with(Changes::GROUP, preserve.group && source.gid != NO_ID && source.gid != dest.gid);
+        .with(Changes::OWNER, preserve.owner && id_differs(source.uid, dest.uid, policy))
+        .with(Changes::GROUP, preserve.group && id_differs(source.gid, dest.gid, policy));
     if preserve.acls && kind != Kind::Symlink {
         changes = changes.with(Changes::ACL, !(policy.same_acls)(source.acls(), dest.acls()));
     }

@@ -487,7 +487,7 @@ impl<'a> Generator<'a> {
         let working = self.working_mode(wanted);
         let late = (working != wanted).then_some(wanted);
         if changes.without(Changes::TIME) != Changes::NONE {
-            let well = self.adjust_dir(at, source, there, path, working);
+            let well = self.adjust_dir(at, source, there, (path, &full), working);
             return (late.filter(|_| well), well);
         }
         match there.filter(|there| late.is_some() && there.mode & 0o700 != 0o700) {
@@ -582,12 +582,12 @@ impl<'a> Generator<'a> {
         at: (&Dir, &[u8]),
         source: &Entry,
         there: Option<&Entry>,
-        path: &RelPath,
+        (path, full): (&RelPath, &[u8]),
         mode: u32,
     ) -> bool {
         let has = there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
         let mut problems = Vec::new();
-        let full = || self.context.full(path.as_bytes());
+        let full = || full.to_vec();
         let subject =
             Subject { fd: at.0.fd(), name: at.1, full: &full, path: path.as_bytes(), voice: Voice::Generator };
         attrs::finish(self.context, subject, source, Has { times_are_right: true, ..has }, mode, &mut problems);

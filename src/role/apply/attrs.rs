@@ -127,6 +127,13 @@ impl Touch<'_, '_> {
     /// else cannot have the other attributes either.
     fn owner(&mut self, has: Option<(u32, u32)>) -> Result<bool, ()> {
         let preserve = &self.context.policy.preserve;
+        if self.context.is_super {
+            let ids = [("uid", preserve.owner, self.source.uid), ("gid", preserve.group, self.source.gid)];
+            for (what, _, _) in ids.into_iter().filter(|&(_, is_kept, id)| is_kept && id == NO_ID) {
+                let line = self.quoted(&format!("{what} {NO_ID} (-1) is impossible to set on"), "");
+                self.problems.push(Problem::said(line, Weight::Failed));
+            }
+        }
         let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
         let uid = if preserve.owner { differs(self.source.uid, has.map(|ids| ids.0)) } else { None };
         let gid = if preserve.group { differs(self.source.gid, has.map(|ids| ids.1)) } else { None };
