@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, run, tell_skip};
+use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
 
 /// A run that is killed: the trees before it, and the options.
 pub struct Scene {
@@ -154,7 +154,7 @@ fn die_at(scene: &Scene, n: u64) -> bool {
 }
 
 /// Tells whether a name is that of a temp file: `.name.XXXXXX`.
-pub fn is_temp(name: &str) -> bool {
+fn is_temp(name: &str) -> bool {
     let end = name.rsplit('.').next().unwrap_or_default();
     name.starts_with('.') && end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric())
 }
@@ -197,26 +197,10 @@ impl Stage {
     }
 
     pub fn run_program(&self, program: &Path, options: &[&str], env: &[(&str, String)]) -> Output {
-        self.run_words(program, &[options, &["src/", "dst/"]].concat(), env)
-    }
-
-    /// Runs a program with these words behind its name.
-    pub fn run_words(&self, program: &Path, words: &[&str], env: &[(&str, String)]) -> Output {
         let mut surroundings = self.surroundings.clone();
         surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-        run(program, &bytes(words), &self.top, &surroundings)
-    }
-
-    /// Runs the program under test with these words behind its name, and asks it to stop.
-    pub fn interrupt(&self, words: &[&str], request: &Request<'_>) -> Output {
-        interrupt(oracle::under_test(), &bytes(words), &self.top, &self.surroundings, request)
-    }
-
-    /// Writes a program.
-    pub fn script(&self, name: &str, text: &str) {
-        let path = self.top.join(name);
-        std::fs::write(&path, text).expect("scratch can be written");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own file");
+        let argv: Vec<_> = options.iter().chain(&["src/", "dst/"]).map(|arg| arg.as_bytes().to_vec()).collect();
+        run(program, &argv, &self.top, &surroundings)
     }
 
     /// How many calls the whole run makes.
@@ -237,10 +221,6 @@ impl Stage {
         assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
         output.stdout.escape_ascii().to_string().replace("\\n", "\n")
     }
-}
-
-fn bytes(words: &[&str]) -> Vec<Vec<u8>> {
-    words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// The files of a tree and what is in them; symlinks and fifos count by their kind.
@@ -309,7 +289,7 @@ fn source(src: &Path, version: u64) {
 }
 
 /// A destination that has an older version of all, and more.
-pub fn both(top: &Path) {
+fn both(top: &Path) {
     source(&top.join("src"), 2);
     source(&top.join("dst"), 1);
     write(&top.join("dst/extra"), "extra", 1);

@@ -264,3 +264,64 @@ fn one_change_in_each_directory_looks_at_each_entry_once() {
     // The names of a directory and the end of them, for the digests alone.
     assert!(*lists <= 2 * (DIRS + 1) + 4, "{calls:?}");
 }
+
+/// Bytes that nothing shortens.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 11u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// What a run says and hears that brings a file of 2 MiB under a new name, of which `old` lies beside it already.
+fn cost_of_a_new_name(options: &[&str], old: &str, pull: bool) -> u64 {
+    let trees = Trees::empty();
+    let content = noise(2 << 20);
+    trees.put("d/other", "x");
+    fs::write(trees.path("src/d/report-2.txt"), &content).expect("scratch can be written");
+    for dir in ["dst/d", "alt/d"] {
+        fs::create_dir_all(trees.path(dir)).expect("scratch can be written");
+    }
+    fs::write(trees.path(old), &content[100..]).expect("scratch can be written");
+    let cost = trees.run(options, if pull { ["far:src/", "dst"] } else { ["src/", "far:dst"] });
+    assert_eq!(fs::read(trees.path("dst/d/report-2.txt")).expect("it was copied"), content);
+    cost.bytes()
+}
+
+#[test]
+fn a_similar_file_saves_most_of_a_new_one() {
+    let (beside, elsewhere) = ("dst/d/report-1.txt", "alt/d/report-1.txt");
+    let alt = "--copy-dest=../alt";
+    for pull in [false, true] {
+        let cost = |options: &[&str], old| cost_of_a_new_name(options, old, pull);
+        let (saved, all) = (60_000, 2 << 20);
+        assert!(cost(&["-ay"], beside) < saved);
+        assert!(cost(&["-ayy", alt], elsewhere) < saved);
+        assert!(cost(&["-ay", "--delete-after"], beside) < saved);
+        assert!(cost(&["-ay", "--delete-delay"], beside) < saved);
+        // What is deleted first is no help, nor where it is not looked for or may not be used.
+        for options in [&["-ay", "--delete-before"][..], &["-ay", "--delete"], &["-a"], &["-ayW"]] {
+            assert!(cost(options, beside) > all, "{options:?}");
+        }
+        assert!(cost(&["-ay", alt], elsewhere) > all);
+    }
+}
+
+#[test]
+fn a_similar_file_serves_as_it_was_when_it_was_chosen() {
+    for pull in [false, true] {
+        let trees = Trees::empty();
+        let old = noise(1 << 20);
+        let new = vec![b'n'; 100_000];
+        // The log is rotated: what was the first is the second, and the first is new.
+        fs::create_dir_all(trees.path("dst")).expect("scratch can be written");
+        fs::write(trees.path("dst/log.1"), &old).expect("scratch can be written");
+        fs::write(trees.path("src/log.1"), &new).expect("scratch can be written");
+        fs::write(trees.path("src/log.2"), [&old[..], b"and one line more"].concat()).expect("scratch can be written");
+        let cost = trees.run(&["-ay"], if pull { ["far:src/", "dst"] } else { ["src/", "far:dst"] });
+        assert_eq!(fs::read(trees.path("dst/log.1")).expect("it was copied"), new);
+        assert!(cost.bytes() < 200_000, "{cost:#?}");
+    }
+}

@@ -4,7 +4,6 @@ use super::args::Args;
 use super::flag::Reach;
 use super::operand::{Operand, Remote, RemoteKind};
 use super::parse::Said;
-use super::value::names;
 use crate::error::{Error, Result};
 use crate::options::{FilesFrom, Options};
 
@@ -168,9 +167,6 @@ pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
     let from_environment = args.partial_dir.is_none() && !args.delay_updates;
     if let Some(dir) = options.place.partial_dir.as_ref().filter(|_| from_environment) {
         add(b"--partial-dir=", dir);
-    }
-    if let Some(sums) = args.sums.filter(|_| args.checksum_choice.is_none()) {
-        add(b"--checksum-choice=", names::of(sums.transfer).as_bytes());
     }
     words
 }
@@ -337,9 +333,14 @@ mod tests {
             let error = request(line, &[]).expect_err(line);
             assert_eq!((String::from_utf8(error.message).unwrap(), error.role), (message.into(), role), "{line}");
         }
-        for line in
-            ["a h::m", "rsync://h/m h:x", "--bogus a h:b", "-y a h:b", "--iconv=utf8 h:a b", "--files-from=:l a h:b"]
-        {
+        for line in [
+            "a h::m",
+            "rsync://h/m h:x",
+            "--bogus a h:b",
+            "--copy-as=x a h:b",
+            "--iconv=utf8 h:a b",
+            "--files-from=:l a h:b",
+        ] {
             assert!(matches!(request(line, &[]), Ok(Request::Handover(_))), "{line}");
         }
     }

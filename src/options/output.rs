@@ -61,6 +61,7 @@ pub struct Debug {
     pub dup: u8,
     pub filter: u8,
     pub flist: u8,
+    pub fuzzy: u8,
     pub genr: u8,
     pub hlink: u8,
     pub own: u8,

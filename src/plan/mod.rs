@@ -7,6 +7,7 @@ pub mod action;
 pub mod alternate;
 pub mod changes;
 pub mod chmod;
+pub mod fuzzy;
 pub mod idmap;
 pub mod quick_check;
 pub mod safelink;

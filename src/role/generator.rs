@@ -7,6 +7,7 @@ use super::apply::attrs::{self, Has, Subject};
 use super::apply::entry::{self, Job, Leader};
 use super::apply::late::{self, LastTouch};
 use super::apply::remove::{self, Removed, Remover};
+use super::apply::similar::Lookout;
 use super::apply::{Context, Outcome, Spot, content, file};
 use super::scan::dest::DestWalk;
 use super::scan::{DirPlan, Listed, NONE, Step, SubDir, There, Ticket, enter_dir};
@@ -205,6 +206,7 @@ pub struct Generator<'a> {
     links_expected: HashMap<(u64, u64), u32>,
     late: Arc<late::LateNotes>,
     held: HashMap<Ticket, DirPlan>,
+    lookout: Lookout,
     /// Entries that are not in any plan, and of those that are held: entries and bytes.
     listed: (u64, u64),
     /// The deadline of `--stop-after` and `--stop-at`.
@@ -240,6 +242,7 @@ impl<'a> Generator<'a> {
             links_expected: HashMap::new(),
             late,
             held: HashMap::new(),
+            lookout: Lookout::default(),
             listed: (0, 0),
             out_of_time,
         }
@@ -617,7 +620,7 @@ impl<'a> Generator<'a> {
             self.tally.created.add(Kind::Dir);
         }
         let told = self.context.wants.unchanged || (self.context.wants.items && !changes.is_none());
-        let mut item = told.then(|| Event::Item(job.item(self.context, update, changes)));
+        let mut item = told.then(|| Event::Item(job.item(update, changes)));
         if sub.implied && self.context.options.select.no_implied_dirs {
             item = None;
         }
@@ -1013,15 +1016,23 @@ impl<'a> Generator<'a> {
         if self.head.is_empty() { Ok(()) } else { self.flush(Vec::new()) }
     }
 
-    /// Asks a peer for what the work needs, in the order in which the appliers will take it.
-    fn ask_for(&self, work: &[Work]) -> Result<(), Error> {
-        let Some(wire) = self.context.wire.filter(|_| !self.context.is_dry()) else { return Ok(()) };
-        let ask = |job: Job<'_>| -> Result<(), Error> {
-            let comes_unasked = job.plan.teller.as_ref().is_none_or(|teller| teller.with_data);
-            match job.file_id().filter(|_| matches!(job.step.decision.action, Action::Transfer(_)) && !comes_unasked) {
-                Some(file) => wire.want(file, content::basis(self.context, &job)),
-                None => Ok(()),
+    /// Chooses similar files, and asks a peer for what the work needs, in the order in which the appliers will take it.
+    fn ask_for(&mut self, work: &[Work]) -> Result<(), Error> {
+        let context = self.context;
+        let wire = context.wire.filter(|_| !context.is_dry());
+        let mut ask = |job: Job<'_>| -> Result<(), Error> {
+            let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
+            if comes_unasked || !matches!(job.step.decision.action, Action::Transfer(_)) {
+                return Ok(());
             }
+            let similar = self.lookout.choose(context, &job);
+            if let (Some(wire), Some(file)) = (wire, job.file_id()) {
+                wire.want(file, content::basis(context, &job, similar.as_ref()))?;
+            }
+            if let Some(similar) = similar {
+                context.chosen.put(&job.path, similar);
+            }
+            Ok(())
         };
         for work in work {
             match work {

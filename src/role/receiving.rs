@@ -198,6 +198,7 @@ impl<'a> Receiving<'a> {
         let throttle = rate.map(|rate| Throttle::new(rate, stop));
         let throttle_call = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
         let again = Mutex::new(Vec::new());
+        let chosen = apply::similar::Chosen::default();
         let late = Arc::new(apply::late::LateNotes::default());
         let context = Context {
             late: &late,
@@ -216,6 +217,8 @@ impl<'a> Receiving<'a> {
             wants,
             throttle: throttle_call.as_ref().map(|call| call as &(dyn Fn(u64) + Sync)),
             compare: self.compare,
+            alternates: &alternates,
+            chosen: &chosen,
             delayed: &delayed,
             wire: self.wire,
             tells_when_open: self.tells_when_open,

@@ -18,13 +18,10 @@ const HANDOVER: Flag = Flag {
 };
 
 /// An option about the way to a peer: a local copy has none, and the peer need not know.
-const WAY: Flag = Flag { support: Support::OverSsh, reach: Reach::Here, ..Flag::SWITCH };
+const WAY: Flag = Flag { support: Support::NoEffect, reach: Reach::Here, ..Flag::SWITCH };
 
 /// An option about the way to a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
-
-/// An option about the way to a daemon, to whom the installed rsync goes.
-const DAEMON_WAY: Flag = Flag { support: Support::NoEffect, ..WAY };
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -94,8 +91,6 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "trust-sender",
         help: "do not check the remote sender's list",
-        man: "What it sends is believed to be what was asked for. That no path leads out of the destination is checked \
-              all the same.",
         set: |args, _| {
             args.trust_sender = true;
             Ok(())
@@ -110,7 +105,7 @@ pub const FLAGS: &[Flag] = &[
             args.address = Some(given.value.to_vec());
             Ok(())
         },
-        ..DAEMON_WAY
+        ..WAY_TEXT
     },
     Flag {
         long: "port",
@@ -120,13 +115,13 @@ pub const FLAGS: &[Flag] = &[
             args.port = number::int(given)?;
             Ok(())
         },
-        ..DAEMON_WAY
+        ..WAY_TEXT
     },
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "options of the socket towards a daemon",
-        ..DAEMON_WAY
+        ..WAY_TEXT
     },
     Flag {
         long: "password-file",
@@ -136,15 +131,14 @@ pub const FLAGS: &[Flag] = &[
             args.password_file = true;
             Ok(())
         },
-        ..DAEMON_WAY
+        ..WAY
     },
-    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..DAEMON_WAY },
+    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..WAY_TEXT },
     Flag {
         long: "blocking-io",
         negations: &["no-blocking-io"],
         help: "use blocking I/O towards the remote shell",
         man: "It is used anyhow.",
-        support: Support::NoEffect,
         ..WAY
     },
     Flag {
@@ -172,7 +166,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SECONDS"),
         negations: &["no-timeout"],
         help: "give up when a peer is silent for so long",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, given| {
             args.timeout = number::int(given)?;
             Ok(())
@@ -190,7 +184,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.contimeout = 0,
-        ..DAEMON_WAY
+        ..WAY
     },
     Flag {
         long: "bwlimit",
@@ -246,8 +240,7 @@ pub const FLAGS: &[Flag] = &[
         long: "protocol",
         arity: Arity::Value("NUM"),
         help: "use an older protocol",
-        man: "31 and 32 are the same. With an older one a local copy ends with exit 4, and a run over ssh is handed to the \
-              installed rsync.",
+        man: "31 and 32 are the same on a local copy; older ones are not carried out yet.",
         set: |args, given| {
             args.protocol = Some(number::int(given)?);
             Ok(())

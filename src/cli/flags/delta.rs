@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('B'),
         arity: Arity::Value("SIZE"),
         help: "set the block size of the delta algorithm",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, given| {
             let limits = size::Limits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
             args.block_size = size::size(given, "block-size", b'b', &limits)?;
@@ -70,7 +70,10 @@ pub const FLAGS: &[Flag] = &[
         short: Some('y'),
         negations: &["no-fuzzy", "no-y"],
         help: "start from a file with a similar name",
-        support: Support::NotYet,
+        man: "Between machines, a file that the destination does not have is sent as what differs from one in the same \
+              directory that has its length and time, or else the most similar name. Said twice, the directories of \
+              --compare-dest and its kin are searched, too. What is deleted before or during the copy cannot serve; \
+              --delete-after and --delete-delay leave it until then.",
         set: |args, _| {
             args.fuzzy = args.fuzzy.saturating_add(1);
             Ok(())
@@ -104,7 +107,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('z'),
         negations: &["no-compress", "no-z"],
         help: "compress file data on the way",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, _| {
             args.compress = args.compress.saturating_add(1);
             args.no_compress = false;
@@ -120,7 +123,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "old-compress",
         help: "same as --compress-choice=zlib",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, _| {
             choose_compression(args, b"zlib");
             Ok(())
@@ -130,7 +133,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "new-compress",
         help: "same as --compress-choice=zlibx",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, _| {
             choose_compression(args, b"zlibx");
             Ok(())
@@ -142,7 +145,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["zc"],
         arity: Arity::Value("STR"),
         help: "choose the compression (names are checked)",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, given| {
             choose_compression(args, given.value);
             Ok(())
@@ -154,7 +157,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["zl"],
         arity: Arity::Value("NUM"),
         help: "set the level of compression",
-        support: Support::OverSsh,
+        support: Support::NoEffect,
         set: |args, given| {
             args.compress_level = Some(number::int(given)?);
             Ok(())

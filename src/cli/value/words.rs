@@ -62,7 +62,7 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("EXIT", "Debug exit events (levels 1-3)"),
     word!("FILTER", filter, "Debug filter actions (levels 1-3)"),
     word!("FLIST", flist, "Debug file-list operations (levels 1-4)"),
-    word!("FUZZY", "Debug fuzzy scoring (levels 1-2)"),
+    word!("FUZZY", fuzzy, "Debug fuzzy scoring (levels 1-2)"),
     word!("GENR", genr, "Debug generator functions"),
     word!("HASH", "Debug hashtable code"),
     word!("HLINK", hlink, "Debug hard-link actions (levels 1-3)"),

@@ -1,6 +1,7 @@
 //! Where the bytes of a transferred file come from: a file of this machine, or a peer, piece by piece.
 
 use super::entry::Job;
+use super::similar::Similar;
 use super::{Context, Incoming, Piece, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest::ContentHasher;
@@ -136,33 +137,39 @@ pub fn pour(
     }
 }
 
-/// The basis of a file that will be asked for, if there is one and it may be used: the file that it replaces.
-pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
+/// The basis of a file that will be asked for, if there is one and it may be used: the file that it replaces, or what was
+/// chosen in its stead.
+pub fn basis_file(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    dir: &Dir,
+    similar: Option<&Similar>,
+) -> Option<(OwnedFd, u64)> {
     if !context.finds_differences() {
         return None;
     }
-    if context.options.place.inplace {
-        return job.dest().and_then(|_| open_basis(dir, job.name()));
+    if context.options.place.inplace && job.dest().is_some() {
+        return open_basis(dir, job.name());
     }
     let partial = context.options.place.partial_dir.as_deref();
     let kept = partial.and_then(|name| {
         let dir = super::file::open_partial(dir, name).ok()?;
         open_basis(&dir, job.name())
     });
-    kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name()))).or_else(|| {
-        let hit = job.hit()?;
-        open_basis(&hit.dir, job.name())
-    })
+    kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name())))
+        .or_else(|| job.hit().and_then(|hit| open_basis(&hit.dir, job.name())))
+        .or_else(|| similar?.open())
 }
 
-fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
+/// Opens a file that may be a basis; `None`: there is none, or nothing is in it.
+pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
     let fd = sys::open_read(dir.fd(), name, false, false).ok()?;
     let stat = sys::fstat(fd.as_fd()).ok()?;
     (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
 }
 
 /// What the peer is told of what there is of a file.
-pub fn basis(context: &Context<'_>, job: &Job<'_>) -> Basis {
+pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>) -> Basis {
     let Some(dir) = &job.spot.dir else { return Basis::None };
     if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
         let len_bytes = there.len_bytes;
@@ -175,7 +182,7 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>) -> Basis {
             Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
         };
     }
-    let Some((fd, len_bytes)) = basis_file(context, job, dir) else { return Basis::None };
+    let Some((fd, len_bytes)) = basis_file(context, job, dir, similar) else { return Basis::None };
     let wished = u32::try_from(context.options.delta.block_size_bytes).ok().filter(|&len| len > 0);
     let read_at = |offset: u64, into: &mut [u8]| sys::pread(fd.as_fd(), into, offset);
     match Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at) {

@@ -4,6 +4,7 @@ use super::attrs::{self, Has, Subject};
 use super::content::{Content, Poured, Spilt, Vessel, basis_file, pour};
 use super::entry::{Job, link_over};
 use super::late::{self, DelayedFile};
+use super::similar::Similar;
 use super::{Context, Outcome, remove};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -93,7 +94,9 @@ pub fn transfer(
         out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
         changes = Changes::NEW;
     }
-    let mut item = job.item(context, Update::Received, changes);
+    let similar = context.chosen.take(&job.path);
+    out.events.extend(similar.as_ref().and_then(|similar| similar.line(context, job)).map(Event::Note));
+    let mut item = job.item(Update::Received, changes);
     item.transfer = true;
     if context.is_dry() {
         out.tally.transfer(item.len_bytes, 0);
@@ -126,7 +129,7 @@ pub fn transfer(
     if !context.tells_when_open {
         tell_begun(job, out);
     }
-    match place_content(context, hands, job, &mut content, out) {
+    match place_content(context, hands, job, (&mut content, similar.as_ref()), out) {
         Ok(poured) => {
             let len_bytes = job.source().len_bytes;
             out.tally.transfer(job.source().len_bytes, poured.literal_bytes);
@@ -140,7 +143,7 @@ pub fn transfer(
             if context.wants.items && context.wants.after_transfer {
                 item.moved_bytes = moved_bytes(poured.literal_bytes, context.tells_when_open);
                 if context.wants.digest {
-                    item.digest = digest_of(context, &content, job);
+                    item.digest = digest_of(&content, job);
                 }
                 out.events.push(Event::Item(item));
             }
@@ -204,7 +207,7 @@ fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
 }
 
 /// The digest that `%C` shows; `None` if the file cannot be read again.
-fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let placed;
     let file = match content {
         Content::File(fd) => fd.as_fd(),
@@ -214,7 +217,7 @@ fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Opt
         }
     };
     sys::seek_to(file, 0).ok()?;
-    crate::digest::shown(context.options.check.shown_sum(), |piece| sys::read(file, piece)).ok().flatten()
+    crate::digest::shown(|piece| sys::read(file, piece)).ok().map(|digest| digest.to_vec())
 }
 
 /// An entry of the source that `--remove-source-files` removes once it arrived.
@@ -354,7 +357,7 @@ pub fn copy_from(
     if !context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
         let mut content = Content::File(from);
-        let placed = quietly(out, |out| place_content(context, hands, job, &mut content, out));
+        let placed = quietly(out, |out| place_content(context, hands, job, (&mut content, None), out));
         match placed {
             Ok(_) => {}
             Err(Failure::Told(event)) => {
@@ -369,7 +372,7 @@ pub fn copy_from(
         }
     }
     if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
-        out.events.push(Event::Item(job.item(context, Update::Local, changes)));
+        out.events.push(Event::Item(job.item(Update::Local, changes)));
     }
     Some(true)
 }
@@ -387,7 +390,7 @@ fn place_content(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,
-    content: &mut Content<'_>,
+    (content, similar): (&mut Content<'_>, Option<&Similar>),
     out: &mut Outcome<'_>,
 ) -> Result<Poured, Failure> {
     let Some(dir) = &job.spot.dir else { return Err(Failure::Stopped) };
@@ -415,7 +418,7 @@ fn place_content(
         let _ = sys::allocate(pending.fd(), job.source().len_bytes);
     }
     let basis = match content {
-        Content::Stream { .. } => basis_file(context, job, dir),
+        Content::Stream { .. } => basis_file(context, job, dir, similar),
         Content::File(_) => None,
     };
     let vessel = Vessel {
@@ -665,7 +668,7 @@ fn tell_again(context: &Context<'_>, job: &Job<'_>) {
     if context.wants.items {
         // The first attempt would have left it with the time of now.
         let changes = attrs::left_as_new(context, job.source());
-        let mut item = job.item(context, Update::Received, changes);
+        let mut item = job.item(Update::Received, changes);
         item.transfer = true;
         let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         again.push((job.path.clone(), Event::Item(item)));

@@ -8,6 +8,7 @@ pub mod entry;
 pub mod file;
 pub mod late;
 pub mod remove;
+pub mod similar;
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -62,6 +63,10 @@ pub struct Context<'a> {
     pub wire: Option<&'a dyn Wire>,
     /// A file is told of once it is open for writing, as rsync's client does when it receives.
     pub tells_when_open: bool,
+    /// Alternate destinations.
+    pub alternates: &'a [crate::role::scan::alternate::Alternate],
+    /// Similar files that new ones begin with.
+    pub chosen: &'a similar::Chosen,
     /// Files whose names wait for the end (`--delay-updates`).
     pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
 }

@@ -275,7 +275,6 @@ fn any_tree() -> impl Strategy<Value = BTreeMap<String, String>> {
     proptest::collection::btree_map("([DE]/){0,3}[abc]{1,2}", text, 0..25)
 }
 
-// Times are always kept: runs that follow each other make files of different seconds.
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
@@ -283,7 +282,7 @@ proptest! {
     fn any_trees(source in any_tree(), dest in any_tree(), room_bytes in prop_oneof![Just(1), 2..2000usize], choice in 0..7usize) {
         let words: [&[&str]; 7] = [
             &["-a"], &["-a", "--delete"], &["-aH", "--delete"], &["-ac", "--delete-before"], &["-a", "-I"],
-            &["-a", "--delete-after", "--delay-updates"], &["-rt", "--ignore-times", "--delete"],
+            &["-a", "--delete-after", "--delay-updates"], &["-r", "--ignore-times", "--delete"],
         ];
         agree_with(&Trees { source, dest }, words[choice], &[room_bytes]);
     }

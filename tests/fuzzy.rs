@@ -1,0 +1,73 @@
+//! `--fuzzy`: a new file begins with a similar one. What is chosen is pinned in `plan::fuzzy`; here, what comes of it.
+
+use crate::kit::{World, synctest};
+
+/// A new file, next to what it may begin with: a name that is near, one that is far, an empty one, and no files.
+fn renamed(w: &World) {
+    w.source("report-2.txt*70000 d/moved*5000@-7 x/new*900 empty= same");
+    w.dest(
+        "report-1.txt*70001 report-x.doc*70000@5 report-3.txt= report-4.txt/ report-5.txt->same same d/orig*5000@-7",
+    );
+}
+
+macro_rules! agrees {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            renamed(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+agrees!(similar_files, ["-aiy", "--no-whole-file"]);
+agrees!(similar_files_where_files_go_whole, ["-aiy", "-W"]);
+agrees!(similar_files_by_default, ["-avy"]);
+agrees!(similar_files_that_are_deleted_meanwhile, ["-aiy", "--no-whole-file", "--delete"]);
+agrees!(similar_files_that_are_deleted_before, ["-aiy", "--no-whole-file", "--delete-before"]);
+agrees!(similar_files_that_are_deleted_after, ["-aiy", "--no-whole-file", "--delete-after"]);
+agrees!(similar_files_that_are_deleted_with_delay, ["-aiy", "--no-whole-file", "--delete-delay"]);
+agrees!(similar_files_in_place, ["-aiy", "--no-whole-file", "--inplace"]);
+agrees!(similar_files_whose_updates_are_delayed, ["-aiy", "--no-whole-file", "--delay-updates"]);
+agrees!(similar_files_and_sparse_ones, ["-aiyS", "--no-whole-file"]);
+agrees!(similar_files_and_hard_links, ["-aiyH", "--no-whole-file"]);
+agrees!(similar_files_and_backups, ["-aiyb", "--no-whole-file"]);
+agrees!(similar_files_and_digests, ["-aiyc", "--no-whole-file"]);
+agrees!(similar_files_and_small_blocks, ["-aiy", "--no-whole-file", "-B700"]);
+agrees!(no_similar_files_after_all, ["-aiy", "--no-fuzzy", "--no-whole-file"]);
+
+synctest!(the_similar_file_is_told, |w: World| {
+    w.source("report-2.txt*70000").dest("report-1.txt*70001 report-x.doc*70000@5");
+    w.agree(&["-aiy", "--debug=fuzzy"]).exits(0);
+});
+
+synctest!(the_similar_file_is_of_the_same_length_and_time, |w: World| {
+    w.source("d/moved*5000@-7").dest("d/move*5000 d/orig*5000@-7");
+    w.agree(&["-aiy", "--debug=fuzzy"]).exits(0);
+});
+
+synctest!(a_part_of_the_file_itself_goes_before_a_similar_one, |w: World| {
+    w.source("abc*70000").dest("abd*69000 .part/abc*40000");
+    w.agree(&["-aiy", "--no-whole-file", "--partial-dir=.part", "--debug=fuzzy"]).exits(0).never_says("fuzzy");
+});
+
+synctest!(something_else_has_the_name, |w: World| {
+    w.source("abc*70000 abe*70000").dest("abd*69000 abc->abd abe/");
+    w.agree(&["-aiy", "--no-whole-file"]).exits(0);
+});
+
+macro_rules! alternates {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("abc*70000 d/abc*60000").dest("abz*69000").tree("a", "abb*68000 d/q").tree("b", "abd*67000 d/abd*59000");
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+alternates!(
+    similar_files_in_trees_to_copy_from,
+    ["-aiyy", "--no-whole-file", "--copy-dest={W}/a", "--copy-dest={W}/b"]
+);
+alternates!(similar_files_in_trees_to_link_to, ["-aiyy", "--no-whole-file", "--link-dest={W}/a", "--link-dest={W}/b"]);
+alternates!(similar_files_in_trees_to_compare, ["-aiyy", "--no-whole-file", "--compare-dest={W}/a"]);
+alternates!(similar_files_in_no_other_trees, ["-aiy", "--no-whole-file", "--copy-dest={W}/a", "--copy-dest={W}/b"]);
