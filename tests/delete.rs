@@ -184,6 +184,44 @@ synctest!(delete_missing_args_deletes_them, |w: World| {
     w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "dst/"]).exits(0).says("*deleting   gone");
 });
 
+/// Arguments that are missing above, below and between those that exist, and extras.
+fn missing_among_others(w: &World) {
+    w.source("b k d/x e/y").dest("a c d/gone d/x l zd/sub/f m extra e/q none/x");
+    w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\nnone/x\nzz/y\n");
+}
+
+macro_rules! goes_missing {
+    ($name:ident, [$($option:expr),*]) => {
+        synctest!($name, |w: World| {
+            missing_among_others(&w);
+            w.agree(&["-ai", "--delete-missing-args", "--files-from=list", $($option),*]);
+        });
+    };
+}
+
+goes_missing!(missing_arguments_in_list_order, []);
+goes_missing!(missing_arguments_of_a_whole_tree, ["-r"]);
+synctest!(missing_arguments_told_at_length, |w: World| {
+    missing_among_others(&w);
+    // Of what vanishes while the list is made rsync tells behind an empty line.
+    w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\n");
+    w.once().agree(&["-avv", "--delete-missing-args", "--files-from=list"]).exits(0);
+});
+goes_missing!(missing_arguments_with_force, ["--force"]);
+goes_missing!(missing_arguments_with_backups, ["-b"]);
+goes_missing!(missing_arguments_and_extras, ["-r", "--delete"]);
+goes_missing!(missing_arguments_after_extras, ["-r", "--delete-before"]);
+goes_missing!(missing_arguments_before_extras, ["-r", "--delete-after", "--max-delete=4"]);
+goes_missing!(missing_arguments_and_a_limit, ["--max-delete=3"]);
+goes_missing!(missing_arguments_and_extras_share_a_limit, ["-r", "--delete-during", "--max-delete=5"]);
+goes_missing!(missing_arguments_in_a_listing, ["--list-only"]);
+
+synctest!(what_another_argument_brings_is_not_missing, |w: World| {
+    w.source("a b").tree("other", "x").dest("a b gone");
+    let operands = ["src/", "other/a", "other/gone", "other/b", "dst/"];
+    w.agree_paths(&["-ai", "--delete-missing-args"], &operands).exits(0).says("*deleting   gone");
+});
+
 synctest!(delete_missing_args_keeps_a_full_directory, |w: World| {
     w.source("a").dest("a gone/x empty/");
     w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "src/empty", "dst/"]);

@@ -15,6 +15,24 @@ pub fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     }
 }
 
+/// Compares two paths of a tree, each a path and whether it is a directory, as they are told.
+pub fn compare_paths(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+    let is_slash = |&byte: &u8| byte == b'/';
+    let (mut a_parts, mut b_parts) = (a.0.split(is_slash).peekable(), b.0.split(is_slash).peekable());
+    loop {
+        let (a_part, b_part) = match (a_parts.next(), b_parts.next()) {
+            (Some(a_part), Some(b_part)) => (a_part, b_part),
+            // A directory comes before what is in it.
+            (a_part, b_part) => return a_part.is_some().cmp(&b_part.is_some()),
+        };
+        let (a_is_dir, b_is_dir) = (a.1 || a_parts.peek().is_some(), b.1 || b_parts.peek().is_some());
+        let here = compare((a_part, a_is_dir), (b_part, b_is_dir));
+        if here != Ordering::Equal {
+            return here;
+        }
+    }
+}
+
 /// Two directory names, each as if followed by a slash.
 fn dirs(a: &[u8], b: &[u8]) -> Ordering {
     let common = a.len().min(b.len());
@@ -39,6 +57,26 @@ mod tests {
         let names: Vec<&[u8]> = names.into_iter().map(|n| n.0).collect();
         let want: [&[u8]; 6] = [b"zz", b"a", b"foo-bar", b"foo.x", b"foo", b"fooa"];
         assert_eq!(names, want);
+    }
+
+    #[test]
+    fn a_tree_is_told_depth_first() {
+        let told: [(&[u8], bool); 9] = [
+            (b"b", false),
+            (b"d", false),
+            (b"a-b", true),
+            (b"a", true),
+            (b"a/z", false),
+            (b"a/c/x", false),
+            (b"a/d", true),
+            (b"d", true),
+            (b"d/a", false),
+        ];
+        for (at, one) in told.iter().enumerate() {
+            for (other_at, other) in told.iter().enumerate() {
+                assert_eq!(compare_paths(*one, *other), at.cmp(&other_at), "{one:?} {other:?}");
+            }
+        }
     }
 
     proptest::proptest! {

@@ -14,7 +14,7 @@ use super::scan::{DirPlan, Listed, NONE, Step, SubDir, There, Ticket, enter_dir}
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, Kind, order};
 use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
@@ -195,6 +195,8 @@ pub struct Generator<'a> {
     head: Vec<Event>,
     tally: Tally,
     remover: Remover<'a>,
+    /// What `--delete-missing-args` shall remove, the first to go last.
+    missing: Vec<RelPath>,
     /// The source could not be read somewhere, so nothing more is deleted.
     io_error: bool,
     said_io_error: bool,
@@ -234,6 +236,7 @@ impl<'a> Generator<'a> {
             head: Vec::new(),
             tally: Tally::default(),
             remover: Remover::new(context),
+            missing: Vec::new(),
             io_error: false,
             said_io_error: false,
             delayed: Vec::new(),
@@ -271,7 +274,9 @@ impl<'a> Generator<'a> {
         if self.context.options.delete.when == Some(When::Before) {
             self.delete_before(root, top.as_mut().and_then(|(_, there)| there.as_mut()))?;
         }
-        self.delete_missing(missing);
+        self.missing = missing.to_vec();
+        self.missing.sort_by(|a, b| order::compare_paths((b.as_bytes(), false), (a.as_bytes(), false)));
+        self.missing.dedup();
         let there = if self.context.dest.is_some() { There::Present } else { There::Absent };
         let plan = self.take(root, &RelPath::root(), &there)?;
         let has_plan = plan.is_some();
@@ -307,6 +312,7 @@ impl<'a> Generator<'a> {
                 }
             }
         }
+        self.delete_missing(&RelPath::root(), &LastTouch::none(None, self.late.clone()), |_| true);
         self.finish_links()?;
         self.flush(Vec::new())
     }
@@ -348,20 +354,22 @@ impl<'a> Generator<'a> {
         Ok(Ended { held_back: self.remover.held_back })
     }
 
-    /// What `--delete-missing-args` removes: the namesakes of arguments that do not exist.
-    fn delete_missing(&mut self, missing: &[RelPath]) {
-        if self.context.policy.list_only {
-            self.head.extend(missing.iter().map(|path| Event::Missing(path.as_bytes().to_vec())));
-        }
-        let Some(dest) = self.context.dest else { return };
-        let mut missing = missing.to_vec();
-        missing.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-        for path in &missing {
+    /// What `--delete-missing-args` removes: the namesakes of arguments that do not exist, as far as they are due.
+    /// `here`, `last`: the directory that is under work.
+    fn delete_missing(&mut self, here: &RelPath, last: &LastTouch, is_due: impl Fn(&RelPath) -> bool) {
+        while let Some(path) = self.missing.pop_if(|path| is_due(path)) {
             let parent = path.parent().unwrap_or_default();
-            let Ok(dir) = dest.open_dir(&parent) else { continue };
+            if self.context.policy.list_only {
+                self.head.push(Event::Missing(path.as_bytes().to_vec()));
+            }
+            let Some(dest) = self.context.dest else { continue };
+            let Ok(dir) = dest.open_dir_to_search(&parent) else { continue };
             if let Ok(stat) = sys::stat(dir.fd(), path.name(), false) {
                 let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-                self.remover.remove_missing(&dir, path, is_dir, None, &mut self.head);
+                let removed = self.remover.remove_missing(&dir, &path, is_dir, None, &mut self.head);
+                if removed == Removed::Gone && parent == *here {
+                    last.touch();
+                }
             }
         }
     }
@@ -532,10 +540,15 @@ impl<'a> Generator<'a> {
             self.root_itself(source, there, &plan);
         }
         self.head.extend(item);
+        // Where files are told, deletions come first; a listing has all in its place.
+        if !self.context.policy.list_only {
+            self.delete_missing(&spot.path, &spot.last, |path| comes_before_dirs_of(path, &spot.path));
+        }
         self.make_room(&mut plan, &spot);
         self.decline(&plan);
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
+        self.delete_missing(&spot.path, &spot.last, |path| comes_before_dirs_of(path, &spot.path));
         if self.context.options.delete.when == Some(When::After) {
             let mut source = plan.source.clone();
             let mut at = 0..;
@@ -933,6 +946,14 @@ impl<'a> Generator<'a> {
         let mut bytes = 0;
         for (at, step) in plan.steps.iter().enumerate() {
             let entry = &plan.source.entries[step.source as usize];
+            if self.lists_before(plan.source.name(entry), spot) {
+                if start < at {
+                    self.flush(vec![Work::Steps(plan.clone(), start..at, spot.clone())])?;
+                }
+                (start, bytes) = (at, 0);
+                let path = spot.path.join(plan.source.name(entry));
+                self.delete_missing(&spot.path, &spot.last, |missing| told_before(missing, &path));
+            }
             if let Some(inode) = self.link_group(plan, step) {
                 if start < at {
                     self.flush(vec![Work::Steps(plan.clone(), start..at, spot.clone())])?;
@@ -952,6 +973,12 @@ impl<'a> Generator<'a> {
             return self.flush_if_any();
         }
         self.flush(vec![Work::Steps(plan.clone(), rest, spot.clone())])
+    }
+
+    /// Whether a listing tells a missing argument before a file of a directory.
+    fn lists_before(&self, name: &[u8], spot: &Spot) -> bool {
+        self.context.policy.list_only
+            && self.missing.last().is_some_and(|missing| told_before(missing, &spot.path.join(name)))
     }
 
     /// The inode that a step shares with other names of its group; `None` if the step stands alone: it has
@@ -1083,6 +1110,17 @@ fn cannot_open_up(full: &[u8], error: &std::io::Error) -> Problem {
     line.extend_from_slice(b"\": ");
     line.extend_from_slice(&crate::report::event::errno_words(error));
     Problem::said(line, Weight::Failed)
+}
+
+/// Whether one path comes before another in the list, neither being a directory's.
+fn told_before(one: &RelPath, other: &RelPath) -> bool {
+    order::compare_paths((one.as_bytes(), false), (other.as_bytes(), false)).is_lt()
+}
+
+/// Whether a path that no directory has comes before the directories in a directory: rsync lists it as a file.
+fn comes_before_dirs_of(path: &RelPath, dir: &RelPath) -> bool {
+    let is_in = path.parent().unwrap_or_default() == *dir;
+    is_in || !dir.is_root() && order::compare_paths((path.as_bytes(), false), (dir.as_bytes(), true)).is_lt()
 }
 
 /// What differs of a directory, and how it is told.

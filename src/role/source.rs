@@ -17,7 +17,7 @@ use crate::options::select::MissingArgs;
 use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -124,6 +124,8 @@ pub struct Gatherer<'a> {
     tree: Builder,
     out: Gathered,
     entries: usize,
+    /// Directories that lead to missing arguments and are missing themselves.
+    absent: BTreeSet<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -140,6 +142,36 @@ impl Builder {
             Some((_, _, names)) => names.push(named),
             None => self.named.push((base.clone(), dir.clone(), vec![named])),
         }
+    }
+
+    /// Names the directories that lead from the root to something; their place in the tree, and their path.
+    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut Builder, RelPath) {
+        let mut here = self;
+        let mut dir = RelPath::root();
+        for part in leading {
+            here.name(base, &dir, Named { name: part.clone(), renamed: None, content: Content::None, implied: true });
+            here = here.children.entry(part.clone()).or_default();
+            dir = dir.join(part);
+        }
+        (here, dir)
+    }
+
+    /// Whether an argument brings what is wanted, of whose path `parts` lead on from here.
+    fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
+        let Some((first, rest)) = parts.split_first() else { return false };
+        let is_last = rest.is_empty();
+        let in_whole = |(base, dir, below): &(Arc<Base>, RelPath, bool)| {
+            (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
+        };
+        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<Named>)| {
+            names.iter().filter(|named| named.name == *first).any(|named| {
+                is_last
+                    || named.content == Content::Full
+                        && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
+            })
+        };
+        let below = || self.children.get(*first).is_some_and(|below| below.brings(wanted, rest));
+        self.all.iter().any(in_whole) || self.named.iter().any(in_named) || below()
     }
 
     fn build(self) -> Node {
@@ -181,7 +213,16 @@ impl<'a> Gatherer<'a> {
             missing: Vec::new(),
             found: 0,
         };
-        Gatherer { select, cwd, rules, bases: HashMap::new(), tree: Builder::default(), out, entries: 0 }
+        Gatherer {
+            select,
+            cwd,
+            rules,
+            bases: HashMap::new(),
+            tree: Builder::default(),
+            out,
+            entries: 0,
+            absent: BTreeSet::new(),
+        }
     }
 
     /// One argument of the command line.
@@ -234,6 +275,10 @@ impl<'a> Gatherer<'a> {
 
     /// Ends the gathering.
     fn finish(mut self) -> Gathered {
+        self.tell_absent();
+        self.out
+            .missing
+            .retain(|path| !self.tree.brings(path, &path.as_bytes().split(|&b| b == b'/').collect::<Vec<_>>()));
         if self.entries != 1 {
             self.out.single = None;
         }
@@ -463,7 +508,8 @@ impl<'a> Gatherer<'a> {
                     match self.select.missing_args {
                         MissingArgs::Ignore => return,
                         MissingArgs::Delete => {
-                            self.out.missing.extend(RelPath::parse(&whole).ok());
+                            let is_listed = self.imply_what_is_there(base, leading);
+                            self.out.missing.extend(RelPath::parse(&whole).ok().filter(|_| is_listed));
                             self.entries += 2;
                             return;
                         }
@@ -484,13 +530,7 @@ impl<'a> Gatherer<'a> {
             self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
             return;
         }
-        let mut here = &mut self.tree;
-        let mut dir = RelPath::root();
-        for part in leading {
-            here.name(base, &dir, Named { name: part.clone(), renamed: None, content: Content::None, implied: true });
-            here = here.children.entry(part.clone()).or_default();
-            dir = dir.join(part);
-        }
+        let (here, dir) = self.tree.imply(base, leading);
         let what = match self.select.recurse {
             Recurse::Full => Content::Full,
             _ if content => Content::Shallow,
@@ -502,6 +542,50 @@ impl<'a> Gatherer<'a> {
         here.name(base, &dir, Named { name: last.clone(), renamed: None, content: what, implied: false });
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
     }
+}
+
+impl Gatherer<'_> {
+    /// The directories above a missing argument take part as far as there are any; `false`: the argument does not, because
+    /// rsync lists it with a directory that is missing, too. See `tests/delete.rs`.
+    fn imply_what_is_there(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
+        let there = (1..=leading.len()).take_while(|&len| {
+            let dir = RelPath::parse(&leading[..len].join(&b'/'));
+            dir.is_ok_and(|dir| base.root.open_dir_to_search(&dir).is_ok())
+        });
+        let there = there.count();
+        self.tree.imply(base, &leading[..there]);
+        for len in there + 1..=leading.len() {
+            let dir = leading[..len].join(&b'/');
+            let line = [b"file has vanished: \"", &base.root.full(&dir)[..], b"\""].concat();
+            if !self.select.no_inc_recursive {
+                self.out.problems.push(Problem::said(line, Weight::Vanished));
+                return false;
+            }
+            if self.absent.insert(dir) {
+                self.out.problems.push(Problem::said(line, Weight::Vanished));
+            }
+        }
+        true
+    }
+
+    /// rsync's receiver finds paths in the list without the directories above them.
+    fn tell_absent(&mut self) {
+        if self.select.list_only {
+            return;
+        }
+        for dir in &self.absent {
+            let line = [b"WARNING: parent dir is absent in the file list: ", &dir[..]].concat();
+            self.out.problems.push(Problem::said(line, Weight::Warning));
+        }
+    }
+}
+
+/// Whether there is something below a base that takes part under a path of the transfer.
+fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
+    let Ok(inside) = RelPath::parse(inside) else { return false };
+    let dir = base.root.open_dir_to_search(&inside.parent().unwrap_or_default());
+    let stat = dir.and_then(|dir| sys::stat(dir.fd(), inside.name(), false));
+    stat.is_ok_and(|stat| !is_hidden(base, path.as_bytes(), Kind::of_mode(stat.mode) == Some(Kind::Dir)))
 }
 
 /// Whether the rules leave out what an argument names; those of per-directory files are not asked.

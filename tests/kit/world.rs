@@ -531,6 +531,9 @@ fn floats(argv: &[Vec<u8>]) -> diff::Floats {
 
 /// Tells whether deletions are told while items are; at the beginning or the end they have their fixed place.
 fn deletes_meanwhile(argv: &[Vec<u8>]) -> bool {
+    if argv.iter().any(|option| option == b"--delete-missing-args") {
+        return true;
+    }
     const APART: [&[u8]; 3] = [b"--delete-before", b"--delete-delay", b"--delete-after"];
     argv.iter().any(|arg| arg.starts_with(b"--del")) && !argv.iter().any(|arg| APART.contains(&&arg[..]))
 }

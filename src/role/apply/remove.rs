@@ -322,16 +322,16 @@ impl<'a> Remover<'a> {
         is_dir: bool,
         chain: Option<&Chain>,
         events: &mut Vec<Event>,
-    ) {
+    ) -> Removed {
         if is_dir
             && !self.may_empty()
             && let Some(inside) = self.open_for_removal(dir, path, events)
             && has_entries(&inside)
         {
             events.push(not_empty(path));
-            return;
+            return Removed::Stays;
         }
-        self.remove(dir, path, is_dir, chain, events);
+        self.remove(dir, path, is_dir, chain, events)
     }
 
     /// Whether a directory may lose its content where that is in the way.
