@@ -33,8 +33,18 @@ impl ContentHasher {
 }
 
 /// The digest of a content that is in memory as a whole: what [`ContentHasher`] says of it.
+#[cfg(test)]
 pub fn content(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
     cut(&blake3::hash(content))
+}
+
+/// The digest of a content that goes whole in one message: XXH3, 128 bits.
+///
+/// No part of such a content is taken from a basis whose blocks somebody could have prepared, and whoever sends it says
+/// the digest too, so it can only tell bytes that were changed by accident. For 1 KiB BLAKE3, which cannot do several
+/// things at once there, took a sixth of the time of both ends.
+pub fn whole(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
+    xxhash_rust::xxh3::xxh3_128(content).to_be_bytes()
 }
 
 /// What makes the digests of directories other than those of names under the same key.
@@ -147,6 +157,12 @@ mod tests {
         // The empty one and "abc": the published vectors.
         assert_eq!(hex(&content(b"")), "af1349b9f5f9a1a6a0404dea36dcc949");
         assert_eq!(hex(&content(b"abc")), "6437b3ac38465133ffb63b75273a8db5");
+    }
+
+    #[test]
+    fn a_whole_content_has_its_xxh3() {
+        assert_eq!(hex(&whole(b"")), "99aa06d3014798d86001c324468d497f");
+        assert_eq!(hex(&whole(b"abc")), "06b05ab6733a618578af5f94892f3950");
     }
 
     #[test]

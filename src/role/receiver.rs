@@ -183,7 +183,7 @@ impl ReceiverEar<'_> {
 
     /// A piece of a file.
     fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
-        let is_last = matches!(piece, Piece::End(_) | Piece::Unsent(_));
+        let is_last = piece.is_last();
         self.expect(state, lane, file)?;
         if lane == Lane::Early && is_last {
             state.early.pop_front();
@@ -259,13 +259,7 @@ impl Ear for ReceiverEar<'_> {
                 if state.under_way[lane as usize].is_some() {
                     return Err(unexpected("a file in another one"));
                 }
-                // One message counts for both pieces; the second is taken right behind the first.
-                if data.is_empty() {
-                    self.piece(state, lane, file, Piece::End(digest), cost)?;
-                } else {
-                    self.piece(state, lane, file, Piece::Data(data), cost)?;
-                    self.piece(state, lane, file, Piece::End(digest), 0)?;
-                }
+                self.piece(state, lane, file, Piece::Whole(data, digest), cost)?;
             }
             Message::Begin { file, lane } => {
                 self.expect(state, lane, file)?;
@@ -872,7 +866,7 @@ impl Receiver<'_> {
         slot.declined = true;
         let mut is_over = false;
         for (piece, cost) in std::mem::take(&mut slot.pieces) {
-            is_over |= matches!(piece, Piece::End(_) | Piece::Unsent(_));
+            is_over |= piece.is_last();
             self.line.consumed(Class::of(lane), cost);
         }
         if is_over {
@@ -920,7 +914,7 @@ impl Incoming for Arriving<'_> {
     fn refusal(&mut self) -> Result<Option<Problem>, Error> {
         let refusal = |piece: &Piece| match piece {
             Piece::Unsent(problem) => problem.clone(),
-            Piece::Data(_) | Piece::Copy { .. } | Piece::End(_) => None,
+            Piece::Data(_) | Piece::Copy { .. } | Piece::Whole(..) | Piece::End(_) => None,
         };
         self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
     }
@@ -928,7 +922,7 @@ impl Incoming for Arriving<'_> {
     fn next(&mut self) -> Result<Piece, Error> {
         let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
         self.receiver.line.consumed(Class::of(self.lane), cost);
-        if matches!(piece, Piece::End(_) | Piece::Unsent(_)) {
+        if piece.is_last() {
             self.is_over = true;
             self.receiver.heard.lock().files.remove(&(self.lane, self.file));
         }

@@ -479,7 +479,7 @@ impl<'a> Sender<'a> {
                     Ok(got) if got as u64 <= stat.len_bytes => {
                         self.throttle(got as u64);
                         let data = buffer[..got].to_vec();
-                        let digest = digest::content(&data);
+                        let digest = digest::whole(&data);
                         return self.line.say(&Message::Whole { file, lane, data, digest });
                     }
                     // It is growing; then it is sent as far as it goes.

@@ -4,7 +4,7 @@ use super::entry::Job;
 use super::similar::Similar;
 use super::{Context, Incoming, Piece, Wire};
 use crate::delta::{Signature, block_len};
-use crate::digest::ContentHasher;
+use crate::digest::{self, ContentHasher};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::compare::digest_of_beginning;
@@ -124,6 +124,18 @@ pub fn pour(
                         return Err(Spilt::Stopped);
                     }
                 }
+            }
+            Piece::Whole(bytes, digest) => {
+                if digest::whole(&bytes) != digest {
+                    return Err(Spilt::Mismatch);
+                }
+                put(at, &bytes).map_err(Spilt::Write)?;
+                at += bytes.len() as u64;
+                poured.literal_bytes += bytes.len() as u64;
+                if vessel.sparse {
+                    sys::truncate(vessel.to, at).map_err(Spilt::Write)?;
+                }
+                return if bytes.is_empty() || step(bytes.len() as u64) { Ok(poured) } else { Err(Spilt::Stopped) };
             }
             Piece::End(digest) => {
                 if vessel.sparse {

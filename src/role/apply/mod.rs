@@ -149,10 +149,19 @@ pub enum Piece {
         /// How many.
         len_bytes: u64,
     },
+    /// All of it, and its [`crate::digest::whole`]; nothing came before and nothing follows.
+    Whole(Vec<u8>, ContentDigest),
     /// That was all; the digest of the whole.
     End(ContentDigest),
     /// It does not come, or not to its end, and why; `None`: its beginning is not what was said.
     Unsent(Option<Problem>),
+}
+
+impl Piece {
+    /// Whether nothing of the file follows.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Piece::Whole(..) | Piece::End(_) | Piece::Unsent(_))
+    }
 }
 
 /// A directory of the destination in which work is done.
