@@ -570,6 +570,12 @@ pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// Takes the lock of a file, waiting until whoever holds it lets go.
+pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
+    enter(Call::Lock);
+    retry(|| fs::flock(fd, fs::FlockOperation::LockExclusive))
+}
+
 /// An attribute's value, or `None` where it does not exist or cannot exist. Open file.
 pub fn fgetxattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
@@ -746,10 +752,15 @@ pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
     enter(Call::Open);
     let fd = fs::openat(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    read_to_end(fd.as_fd(), max_bytes)
+}
+
+/// Reads the rest of an open file, up to `max_bytes`.
+pub fn read_to_end(fd: BorrowedFd<'_>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut piece = vec![0u8; 64 * 1024];
     loop {
-        match read(fd.as_fd(), &mut piece)? {
+        match read(fd, &mut piece)? {
             0 => return Ok(text),
             n if text.len() + n > max_bytes => return Err(io::ErrorKind::FileTooLarge.into()),
             n => text.extend_from_slice(&piece[..n]),

@@ -1,0 +1,152 @@
+//! The small files of trust: private, whole, and changed by one process at a time.
+
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::report::event::errno_words;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The longest file of ours that is read.
+const FILE_MAX_BYTES: usize = 4 << 20;
+/// The lock of a directory; it stays, empty.
+const LOCK: &[u8] = b".lock";
+
+/// Who besides its owner may know what a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secrecy {
+    /// Nobody: a private key.
+    Secret,
+    /// Whoever may read it; nobody else may change it.
+    Open,
+}
+
+/// The text of a file; `None`: there is none.
+///
+/// A file that others could change, or read although it is secret, is refused with the command that mends it.
+pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(failed("read", path, &io::ErrorKind::InvalidFilename.into()));
+    };
+    let opened = sys::open_dir_path(dir.as_os_str().as_bytes())
+        .and_then(|dir| sys::open_read(dir.as_fd(), name.as_bytes(), true, false));
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", path, &error)),
+    };
+    let stat = sys::fstat(file.as_fd()).map_err(|error| failed("read", path, &error))?;
+    let me = sys::ids().0;
+    if stat.uid != me && stat.uid != 0 {
+        return Err(refused(path, &format!("belongs to user {}", stat.uid), &format!("chown {me}")));
+    }
+    match secrecy {
+        Secrecy::Secret if stat.mode & 0o077 != 0 => {
+            return Err(refused(path, "is a private key that others can read", "chmod 600"));
+        }
+        Secrecy::Open if stat.mode & 0o022 != 0 => {
+            return Err(refused(path, "says who is trusted, and others can change it", "chmod go-w"));
+        }
+        Secrecy::Secret | Secrecy::Open => {}
+    }
+    sys::read_to_end(file.as_fd(), FILE_MAX_BYTES).map(Some).map_err(|error| failed("read", path, &error))
+}
+
+/// A directory of ours that no other process changes meanwhile.
+pub struct Locked {
+    path: PathBuf,
+    dir: OwnedFd,
+    _lock: OwnedFd,
+}
+
+impl Locked {
+    /// Makes the directory if it is missing, for its owner alone, and waits until nobody else changes it.
+    pub fn take(path: &Path) -> Result<Locked> {
+        make_private(path).map_err(|error| failed("make", path, &error))?;
+        let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
+        let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
+        if stat.mode & 0o022 != 0 {
+            return Err(refused(path, "holds keys, and others can change it", "chmod go-w"));
+        }
+        let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
+        let fd = sys::open_append(lock.as_os_str().as_bytes(), 0o600).map_err(|error| failed("open", &lock, &error))?;
+        sys::lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))?;
+        Ok(Locked { path: path.to_owned(), dir, _lock: fd })
+    }
+
+    /// Puts a file in place, whole or not at all, also when the power goes. It has mode 0600 from the start.
+    pub fn replace(&self, name: &str, text: &[u8]) -> Result<()> {
+        self.try_replace(name, text).map_err(|error| failed("write", &self.path.join(name), &error))
+    }
+
+    fn try_replace(&self, name: &str, text: &[u8]) -> io::Result<()> {
+        // One name is enough, because we hold the lock; what a crash left under it goes.
+        let temp = format!(".{name}.new").into_bytes();
+        match sys::unlink(self.dir.as_fd(), &temp) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = sys::create(self.dir.as_fd(), &temp, 0o600)?;
+        let placed = sys::write_all(file.as_fd(), text)
+            .and_then(|()| sys::fsync(file.as_fd()))
+            .and_then(|()| sys::rename(self.dir.as_fd(), &temp, self.dir.as_fd(), name.as_bytes()));
+        if placed.is_err() {
+            let _ = sys::unlink(self.dir.as_fd(), &temp);
+        }
+        placed.and_then(|()| sys::fsync(self.dir.as_fd()))
+    }
+}
+
+/// Makes a directory and what is missing above it, each for its owner alone.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    match sys::mkdir_path(path.as_os_str().as_bytes(), 0o700) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
+            Some(parent) => {
+                make_private(parent)?;
+                match sys::mkdir_path(path.as_os_str().as_bytes(), 0o700) {
+                    // Somebody else made it between the two calls.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                    other => other,
+                }
+            }
+            None => Err(error),
+        },
+        other => other,
+    }
+}
+
+/// A file that could not be read or written.
+pub fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
+    let words = errno_words(error);
+    Error::new(
+        Exit::FileIo,
+        [format!("sparsync: cannot {what} ").as_bytes(), path.as_os_str().as_bytes(), b": ", &words].concat(),
+    )
+}
+
+/// A file that is not trusted, and what to run.
+fn refused(path: &Path, why: &str, mend: &str) -> Error {
+    let shown = path.display();
+    Error::new(Exit::StartClient, format!("sparsync: {shown} {why}: run `{mend} {shown}` and try again"))
+}
+
+/// A text that a person wrote and that says something else than it may. `line` counts from 1.
+pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
+    let at = line.map(|line| format!(", line {line}")).unwrap_or_default();
+    Error::usage(format!("sparsync: {}{at}: {what}", path.display()))
+}
+
+/// Reads a TOML file; `None`: there is none. Unknown keys are errors of the types that are read.
+pub fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let Some(text) = read(path, Secrecy::Open)? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8(text).map_err(|_| mistaken(path, None, "the text is not UTF-8"))?;
+    toml::from_str(&text).map(Some).map_err(|error| {
+        let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        mistaken(path, line, error.message())
+    })
+}

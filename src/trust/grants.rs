@@ -1,0 +1,264 @@
+//! Which keys may copy to and from this account, where, and until when.
+
+use super::files::{self, Locked};
+use super::moment::Moment;
+use super::pin::Pin;
+use super::place::Places;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The file in the config directory of the user who serves.
+const FILE: &str = "grants.toml";
+/// What a person who opens the file reads first.
+const HEAD: &str =
+    "# Who may copy to and from this account through `sparsync server`. A change counts within a second.\n\n";
+
+/// What one key may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// The key.
+    pub pin: Pin,
+    /// What a person calls its owner.
+    pub name: String,
+    /// Absolute paths; nothing outside of them is read or written. Never empty.
+    #[serde(with = "roots")]
+    pub roots: Vec<Vec<u8>>,
+    /// Whether nothing may be written.
+    #[serde(default)]
+    pub read_only: bool,
+    /// When it ends; `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Moment>,
+}
+
+impl Grant {
+    /// Whether it has not ended.
+    pub fn stands(&self, now: Moment) -> bool {
+        self.expires.is_none_or(|end| now < end)
+    }
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing<'a> {
+    /// It may do this.
+    Granted(&'a Grant),
+    /// It might, until a moment that is over.
+    Expired(&'a Grant),
+    /// Nothing.
+    Unknown,
+}
+
+/// What adding a grant did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The key was not known.
+    New,
+    /// The key was known and may do something else now.
+    Changed,
+    /// All was so already.
+    Same,
+}
+
+/// All grants, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grants {
+    /// The grants. No two are for the same key.
+    #[serde(default, rename = "grant")]
+    pub grants: Vec<Grant>,
+}
+
+impl Grants {
+    /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
+    pub fn load(places: &Places) -> Result<Grants> {
+        let path = places.config.join(FILE);
+        let grants: Grants = files::read_toml(&path)?.unwrap_or_default();
+        grants.check(&path)?;
+        Ok(grants)
+    }
+
+    /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
+    pub fn change<T>(places: &Places, change: impl FnOnce(&mut Grants) -> T) -> Result<T> {
+        let locked = Locked::take(&places.config)?;
+        let before = Grants::load(places)?;
+        let mut grants = before.clone();
+        let result = change(&mut grants);
+        if grants != before {
+            grants.check(&places.config.join(FILE))?;
+            let text = toml::to_string(&grants)
+                .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {FILE}: {error}")))?;
+            locked.replace(FILE, [HEAD, &text].concat().as_bytes())?;
+        }
+        Ok(result)
+    }
+
+    /// What a key may do now; `None`: nothing.
+    pub fn find(&self, pin: &Pin, now: Moment) -> Option<&Grant> {
+        match self.standing(pin, now) {
+            Standing::Granted(grant) => Some(grant),
+            Standing::Expired(_) | Standing::Unknown => None,
+        }
+    }
+
+    /// The same, and why not.
+    pub fn standing(&self, pin: &Pin, now: Moment) -> Standing<'_> {
+        match self.grants.iter().find(|grant| grant.pin == *pin) {
+            Some(grant) if grant.stands(now) => Standing::Granted(grant),
+            Some(grant) => Standing::Expired(grant),
+            None => Standing::Unknown,
+        }
+    }
+
+    /// Adds a grant, in the place of the one that its key had.
+    pub fn put(&mut self, grant: Grant) -> Put {
+        match self.grants.iter_mut().find(|known| known.pin == grant.pin) {
+            Some(known) if *known == grant => Put::Same,
+            Some(known) => {
+                *known = grant;
+                Put::Changed
+            }
+            None => {
+                self.grants.push(grant);
+                Put::New
+            }
+        }
+    }
+
+    /// Takes back every grant of this name or with this pin; those that there were.
+    pub fn revoke(&mut self, name_or_pin: &str) -> Vec<Grant> {
+        let pin = name_or_pin.parse::<Pin>().ok();
+        let (gone, kept) = std::mem::take(&mut self.grants)
+            .into_iter()
+            .partition(|grant| grant.name == name_or_pin || Some(grant.pin) == pin);
+        self.grants = kept;
+        gone
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        for (at, grant) in self.grants.iter().enumerate() {
+            if self.grants[..at].iter().any(|other| other.pin == grant.pin) {
+                return Err(files::mistaken(path, None, &format!("the key {} has two grants", grant.pin)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Roots in a text: absolute paths that say where they lead.
+mod roots {
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(roots: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+        check(roots).map_err(S::Error::custom)?;
+        let texts: Result<Vec<&str>, _> = roots.iter().map(|root| std::str::from_utf8(root)).collect();
+        texts.map_err(|_| S::Error::custom("a root must be UTF-8 to stand in a text"))?.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
+        let roots: Vec<_> = Vec::<String>::deserialize(from)?.into_iter().map(String::into_bytes).collect();
+        check(&roots).map_err(D::Error::custom)?;
+        Ok(roots)
+    }
+
+    fn check(roots: &[Vec<u8>]) -> Result<(), String> {
+        if roots.is_empty() {
+            return Err("a grant needs a root: `roots = [\"/\"]` is everything".into());
+        }
+        for root in roots {
+            let climbs = root.split(|&b| b == b'/').any(|part| part == b"..");
+            if root.first() != Some(&b'/') || climbs || root.contains(&0) {
+                return Err(format!("`{}` is no absolute path without `..`", String::from_utf8_lossy(root)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> (tempfile::TempDir, Places) {
+        let top = tempfile::tempdir().unwrap();
+        let config = top.path().join("config");
+        (top, Places { state: config.join("state"), config })
+    }
+
+    fn grant(nth: u8, name: &str) -> Grant {
+        let roots = vec![b"/srv/a".to_vec(), b"/home/u".to_vec()];
+        Grant { pin: Pin([nth; 32]), name: name.into(), roots, read_only: false, expires: None }
+    }
+
+    #[test]
+    fn a_grant_stands_until_it_ends_or_is_taken_back() {
+        let (_top, places) = scratch();
+        let ends = Grant { expires: Some(Moment(100)), read_only: true, ..grant(2, "b") };
+        let put = |grant: &Grant| Grants::change(&places, |grants| grants.put(grant.clone())).unwrap();
+        assert_eq!((put(&grant(1, "a")), put(&ends), put(&ends)), (Put::New, Put::New, Put::Same));
+        let grants = Grants::load(&places).unwrap();
+        assert_eq!(grants.find(&Pin([1; 32]), Moment(0)), Some(&grant(1, "a")));
+        assert_eq!(grants.standing(&Pin([2; 32]), Moment(99)), Standing::Granted(&ends));
+        assert_eq!(grants.standing(&Pin([2; 32]), Moment(100)), Standing::Expired(&ends));
+        assert_eq!(grants.find(&Pin([2; 32]), Moment(100)), None);
+        assert_eq!(grants.standing(&Pin([3; 32]), Moment(0)), Standing::Unknown);
+        assert_eq!(put(&Grant { expires: None, ..ends.clone() }), Put::Changed);
+        assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), [grant(1, "a")]);
+        assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), []);
+        let pin = Pin([2; 32]).to_string();
+        assert_eq!(Grants::change(&places, |grants| grants.revoke(&pin)).unwrap().len(), 1);
+        assert_eq!(Grants::load(&places).unwrap(), Grants::default());
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_grants_nothing_and_is_told() {
+        let (_top, places) = scratch();
+        Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
+        let path = places.config.join(FILE);
+        let good = std::fs::read_to_string(&path).unwrap();
+        for (from, to, words) in [
+            ("read_only", "readonly", "line 7: unknown field `readonly`"),
+            ("read_only = false", "expires = \"soon\"", "line 7: `soon` is no date"),
+            ("/srv/a", "srv/a", "line 6: `srv/a` is no absolute path"),
+            ("/srv/a", "/srv/../etc", "no absolute path"),
+            ("[\"/srv/a\", \"/home/u\"]", "[]", "a grant needs a root"),
+        ] {
+            let bad = good.replace(from, to);
+            assert_ne!(bad, good, "{from}");
+            std::fs::write(&path, &bad).unwrap();
+            let said = String::from_utf8(Grants::load(&places).unwrap_err().message).unwrap();
+            assert!(said.contains(words) && said.contains("grants.toml"), "{said}");
+        }
+        std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
+        let said = Grants::load(&places).unwrap_err();
+        assert!(String::from_utf8_lossy(&said.message).contains("two grants"), "{said}");
+    }
+
+    #[test]
+    fn what_others_can_change_grants_nothing() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_top, places) = scratch();
+        Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
+        let path = places.config.join(FILE);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
+        let said = Grants::load(&places).unwrap_err();
+        assert!(String::from_utf8_lossy(&said.message).contains("chmod go-w"), "{said}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Grants::load(&places).is_ok(), "others may read who is trusted");
+    }
+
+    #[test]
+    fn a_root_that_no_text_can_hold_is_refused() {
+        let (_top, places) = scratch();
+        for root in [&b"relative"[..], b"/a/../b", b"/\xff", b""] {
+            let odd = Grant { roots: vec![root.to_vec()], ..grant(1, "a") };
+            assert!(Grants::change(&places, |grants| grants.put(odd)).is_err(), "{root:?}");
+            assert_eq!(Grants::load(&places).unwrap(), Grants::default());
+        }
+    }
+}

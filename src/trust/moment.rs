@@ -1,0 +1,80 @@
+//! A moment in the files of trust, as a person writes it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Seconds since 1970. Written in UTC, as in `2026-12-31T18:00:00Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Moment(pub i64);
+
+const DAY_SECS: i64 = 24 * 60 * 60;
+/// The most days or hours ahead that are taken for meant.
+const AHEAD_MAX: i64 = 100_000;
+
+impl Moment {
+    /// Reads what a person says: a date (to its end, in UTC), a date with time and zone, or how far ahead of `now` it
+    /// is: `30d`, `12h`.
+    pub fn read(text: &str, now: Moment) -> Result<Moment, String> {
+        let ahead = [('d', DAY_SECS), ('h', 60 * 60)].into_iter().find_map(|(unit, unit_secs)| {
+            let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
+            (1..=AHEAD_MAX).contains(&count).then_some(Moment(now.0 + count * unit_secs))
+        });
+        ahead.map_or_else(|| Moment::try_from(text.to_owned()), Ok)
+    }
+}
+
+impl TryFrom<String> for Moment {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Moment, String> {
+        if let Ok(moment) = text.parse::<jiff::Timestamp>() {
+            return Ok(Moment(moment.as_second()));
+        }
+        let is_date = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+        let date = is_date.then(|| text.parse::<jiff::civil::Date>().ok()).flatten();
+        let begin = date.and_then(|date| date.to_zoned(jiff::tz::TimeZone::UTC).ok());
+        begin.map(|begin| Moment(begin.timestamp().as_second() + DAY_SECS)).ok_or_else(|| {
+            format!("`{text}` is no date: write 2026-12-31 (to its end, in UTC), or 2026-12-31T18:00:00Z")
+        })
+    }
+}
+
+impl From<Moment> for String {
+    fn from(moment: Moment) -> String {
+        moment.to_string()
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_second(self.0) {
+            Ok(moment) => write!(f, "{moment}"),
+            Err(_) => write!(f, "{} seconds after 1970", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_read_as_people_write_it() {
+        let now = Moment(1_000_000_000);
+        for (text, secs) in [
+            ("2001-09-09T01:46:40Z", 1_000_000_000),
+            ("2001-09-09T03:46:40+02:00", 1_000_000_000),
+            ("1970-01-01", DAY_SECS),
+            ("2d", 1_000_000_000 + 2 * DAY_SECS),
+            ("12h", 1_000_000_000 + 12 * 3600),
+        ] {
+            assert_eq!(Moment::read(text, now), Ok(Moment(secs)), "{text}");
+        }
+        for bad in ["", "d", "0d", "-1d", "1.5d", "99999999999999999999d", "tomorrow", "2026-13-01", "2026-12-31 18:00"]
+        {
+            assert!(Moment::read(bad, now).is_err(), "{bad}");
+        }
+        assert_eq!(Moment::try_from(now.to_string()), Ok(now));
+    }
+}

@@ -1,0 +1,208 @@
+//! The hosts that were enrolled: how they are reached, and the key by which they are known.
+
+use super::files::{self, Locked};
+use super::moment::Moment;
+use super::pin::Pin;
+use super::place::Places;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The file in the config directory.
+const FILE: &str = "hosts.toml";
+/// What a person who opens the file reads first.
+const HEAD: &str = "# The hosts that `sparsync enroll` made known. A host without an entry is reached over ssh.\n\n";
+
+/// What carries a conversation to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Route {
+    /// QUIC, over UDP.
+    Quic,
+    /// TLS, over TCP.
+    Tls,
+    /// A remote shell.
+    Ssh,
+}
+
+/// A host that was enrolled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// The host as operands name it, with `user@` where they say one.
+    pub name: String,
+    /// What ssh is told to reach it.
+    pub ssh: String,
+    /// Where its server listens: addresses or host names, the best first. Never empty.
+    pub addresses: Vec<String>,
+    /// The port, of UDP and TCP.
+    pub port: u16,
+    /// The key that its server has.
+    pub pin: Pin,
+    /// The program there (`--rsync-path`), where it is not found by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// When it was enrolled.
+    pub met: Moment,
+    /// What carried the last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_route: Option<Route>,
+    /// Until when that is worth trying first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_until: Option<Moment>,
+}
+
+impl Peer {
+    /// The route that won lately; `None`: not known, or too long ago.
+    pub fn winner(&self, now: Moment) -> Option<Route> {
+        self.last_route.filter(|_| self.last_until.is_some_and(|until| now < until))
+    }
+}
+
+/// All hosts that were enrolled, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peers {
+    /// The hosts. No two have the same name.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<Peer>,
+}
+
+impl Peers {
+    /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
+    pub fn load(places: &Places) -> Result<Peers> {
+        let path = places.config.join(FILE);
+        let peers: Peers = files::read_toml(&path)?.unwrap_or_default();
+        peers.check(&path)?;
+        Ok(peers)
+    }
+
+    /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
+    pub fn change<T>(places: &Places, change: impl FnOnce(&mut Peers) -> T) -> Result<T> {
+        let locked = Locked::take(&places.config)?;
+        let before = Peers::load(places)?;
+        let mut peers = before.clone();
+        let result = change(&mut peers);
+        if peers != before {
+            peers.check(&places.config.join(FILE))?;
+            let text = toml::to_string(&peers)
+                .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {FILE}: {error}")))?;
+            locked.replace(FILE, [HEAD, &text].concat().as_bytes())?;
+        }
+        Ok(result)
+    }
+
+    /// The host of this name.
+    pub fn find(&self, name: &str) -> Option<&Peer> {
+        self.hosts.iter().find(|peer| peer.name == name)
+    }
+
+    /// Adds a host, in the place of one with the same name.
+    pub fn put(&mut self, peer: Peer) {
+        match self.hosts.iter_mut().find(|known| known.name == peer.name) {
+            Some(known) => *known = peer,
+            None => self.hosts.push(peer),
+        }
+    }
+
+    /// Forgets the host of this name; the one that was known.
+    pub fn remove(&mut self, name: &str) -> Option<Peer> {
+        let at = self.hosts.iter().position(|peer| peer.name == name)?;
+        Some(self.hosts.remove(at))
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        for (at, peer) in self.hosts.iter().enumerate() {
+            if self.hosts[..at].iter().any(|other| other.name == peer.name) {
+                return Err(files::mistaken(path, None, &format!("the host `{}` is there twice", peer.name)));
+            }
+            if peer.addresses.is_empty() || peer.port == 0 {
+                return Err(files::mistaken(path, None, &format!("the host `{}` has no address or port", peer.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> (tempfile::TempDir, Places) {
+        let top = tempfile::tempdir().unwrap();
+        let config = top.path().join("config");
+        (top, Places { state: config.join("state"), config })
+    }
+
+    fn peer(name: &str) -> Peer {
+        Peer {
+            name: name.into(),
+            ssh: format!("u@{name}"),
+            addresses: vec!["192.0.2.1".into(), "2001:db8::1".into()],
+            port: 28792,
+            pin: Pin([7; 32]),
+            program: None,
+            met: Moment(1_000_000_000),
+            last_route: None,
+            last_until: None,
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_again() {
+        let (_top, places) = scratch();
+        assert_eq!(Peers::load(&places).unwrap(), Peers::default());
+        let won = Peer { last_route: Some(Route::Tls), last_until: Some(Moment(50)), ..peer("b") };
+        Peers::change(&places, |peers| {
+            peers.put(peer("a"));
+            peers.put(won.clone());
+        })
+        .unwrap();
+        let peers = Peers::load(&places).unwrap();
+        assert_eq!((peers.find("a"), peers.find("b"), peers.find("c")), (Some(&peer("a")), Some(&won), None));
+        assert_eq!((won.winner(Moment(49)), won.winner(Moment(50))), (Some(Route::Tls), None));
+        assert_eq!(Peers::change(&places, |peers| peers.remove("a")).unwrap(), Some(peer("a")));
+        assert_eq!(Peers::load(&places).unwrap().hosts, [won]);
+    }
+
+    #[test]
+    fn changes_at_the_same_time_are_all_kept() {
+        let (_top, places) = scratch();
+        std::thread::scope(|scope| {
+            for nth in 0..8 {
+                let places = &places;
+                scope.spawn(move || Peers::change(places, |peers| peers.put(peer(&format!("h{nth}")))).unwrap());
+            }
+        });
+        assert_eq!(Peers::load(&places).unwrap().hosts.len(), 8);
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_is_told_with_its_line() {
+        let (_top, places) = scratch();
+        Peers::change(&places, |peers| peers.put(peer("a"))).unwrap();
+        let path = places.config.join(FILE);
+        let good = std::fs::read_to_string(&path).unwrap();
+        for (from, to, words) in [
+            ("port = 28792", "port = 28792\ncolour = \"red\"", "line 8: unknown field `colour`"),
+            ("port = 28792", "port = 70000", "line 7: "),
+            ("SHA256:", "MD5:", "line 8: not a fingerprint"),
+            ("name = \"a\"\n", "", "missing field `name`"),
+            ("[[host]]", "[[hosts]]", "unknown field `hosts`"),
+            ("port = 28792", "port = 0", "no address or port"),
+        ] {
+            let bad = good.replace(from, to);
+            assert_ne!(bad, good, "{from}");
+            std::fs::write(&path, &bad).unwrap();
+            let error = Peers::load(&places).unwrap_err();
+            let said = String::from_utf8(error.message).unwrap();
+            assert!(said.contains(words) && said.contains("hosts.toml") && error.exit == Exit::Usage, "{said}");
+            let kept = Peers::change(&places, |peers| peers.put(peer("b")));
+            assert!(kept.is_err() && std::fs::read_to_string(&path).unwrap() == bad, "a wrong file stays as it is");
+        }
+        std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
+        let said = Peers::load(&places).unwrap_err();
+        assert!(String::from_utf8_lossy(&said.message).contains("the host `a` is there twice"), "{said}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Where a user's keys, known hosts, grants and the state of a server are kept.
+
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The two directories of a user on this machine. Neither need exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// What a person may read and mend: the key, `hosts.toml`, `grants.toml`. Absolute.
+    pub config: PathBuf,
+    /// What a server leaves while it runs: its pid, its log. Absolute.
+    pub state: PathBuf,
+}
+
+impl Places {
+    /// The directories of the user who runs this process.
+    ///
+    /// `SPARSYNC_CONFIG_DIR` names another place for all of it. Else root has `/etc/sparsync` and `/var/lib/sparsync`,
+    /// and others what XDG says. Errs where a user has no home.
+    pub fn of(env: &Env) -> Result<Places> {
+        let cwd = Path::new(OsStr::from_bytes(&env.cwd));
+        Places::from(|name| env.var(name).filter(|value| !value.is_empty()), cwd, sys::ids().0 == 0)
+    }
+
+    fn from(var: impl Fn(&str) -> Option<OsString>, cwd: &Path, is_root: bool) -> Result<Places> {
+        if let Some(config) = var("SPARSYNC_CONFIG_DIR") {
+            let config = cwd.join(config);
+            return Ok(Places { state: config.join("state"), config });
+        }
+        if is_root {
+            return Ok(Places { config: "/etc/sparsync".into(), state: "/var/lib/sparsync".into() });
+        }
+        // XDG: a relative path is to be ignored.
+        let xdg = |name: &str, below_home: &str| -> Result<PathBuf> {
+            if let Some(dir) = var(name).map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+                return Ok(dir.join("sparsync"));
+            }
+            let home = var("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
+                Error::new(
+                    Exit::FileSelect,
+                    "sparsync: HOME is not set, so there is no place for keys: set it, or SPARSYNC_CONFIG_DIR",
+                )
+            })?;
+            Ok(home.join(below_home).join("sparsync"))
+        };
+        Ok(Places { config: xdg("XDG_CONFIG_HOME", ".config")?, state: xdg("XDG_STATE_HOME", ".local/state")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(vars: &[(&str, &str)], is_root: bool) -> Result<Places> {
+        let var = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        Places::from(var, Path::new("/work"), is_root)
+    }
+
+    fn at(config: &str, state: &str) -> Places {
+        Places { config: config.into(), state: state.into() }
+    }
+
+    #[test]
+    fn root_and_users_are_apart_and_a_variable_overrides_both() {
+        assert_eq!(places(&[("HOME", "/h")], false).unwrap(), at("/h/.config/sparsync", "/h/.local/state/sparsync"));
+        assert_eq!(places(&[("HOME", "/h")], true).unwrap(), at("/etc/sparsync", "/var/lib/sparsync"));
+        let xdg = [("HOME", "/h"), ("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "relative")];
+        assert_eq!(places(&xdg, false).unwrap(), at("/c/sparsync", "/h/.local/state/sparsync"));
+        for is_root in [false, true] {
+            assert_eq!(places(&[("SPARSYNC_CONFIG_DIR", "/x")], is_root).unwrap(), at("/x", "/x/state"));
+            assert_eq!(places(&[("SPARSYNC_CONFIG_DIR", "x")], is_root).unwrap(), at("/work/x", "/work/x/state"));
+        }
+        let error = places(&[], false).unwrap_err();
+        assert!(String::from_utf8_lossy(&error.message).contains("SPARSYNC_CONFIG_DIR"), "{error}");
+    }
+}
