@@ -154,7 +154,7 @@ fn die_at(scene: &Scene, n: u64) -> bool {
 }
 
 /// Tells whether a name is that of a temp file: `.name.XXXXXX`.
-fn is_temp(name: &str) -> bool {
+pub fn is_temp(name: &str) -> bool {
     let end = name.rsplit('.').next().unwrap_or_default();
     name.starts_with('.') && end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric())
 }
@@ -197,10 +197,22 @@ impl Stage {
     }
 
     pub fn run_program(&self, program: &Path, options: &[&str], env: &[(&str, String)]) -> Output {
+        self.run_words(program, &[options, &["src/", "dst/"]].concat(), env)
+    }
+
+    /// Runs a program with these words behind its name.
+    pub fn run_words(&self, program: &Path, words: &[&str], env: &[(&str, String)]) -> Output {
         let mut surroundings = self.surroundings.clone();
         surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-        let argv: Vec<_> = options.iter().chain(&["src/", "dst/"]).map(|arg| arg.as_bytes().to_vec()).collect();
+        let argv: Vec<_> = words.iter().map(|arg| arg.as_bytes().to_vec()).collect();
         run(program, &argv, &self.top, &surroundings)
+    }
+
+    /// Writes a program.
+    pub fn script(&self, name: &str, text: &str) {
+        let path = self.top.join(name);
+        std::fs::write(&path, text).expect("scratch can be written");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own file");
     }
 
     /// How many calls the whole run makes.
@@ -289,7 +301,7 @@ fn source(src: &Path, version: u64) {
 }
 
 /// A destination that has an older version of all, and more.
-fn both(top: &Path) {
+pub fn both(top: &Path) {
     source(&top.join("src"), 2);
     source(&top.join("dst"), 1);
     write(&top.join("dst/extra"), "extra", 1);

@@ -12,6 +12,7 @@ mod cost;
 mod delete;
 mod exit;
 mod faults;
+mod faults_far;
 mod filesfrom;
 mod filter;
 mod fuzzy;

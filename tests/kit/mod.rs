@@ -21,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub use build::Acl;
 pub use route::{Route, ssh};
 pub use run::{Output, Surroundings, run};
+pub use tree::{Lens, snapshot};
 pub use world::World;
 
 /// The user on whose behalf both programs run.
