@@ -20,7 +20,9 @@ pub enum Arity {
 pub enum Support {
     /// As rsync.
     Yes,
-    /// Accepted; it changes nothing on a local copy, in rsync either.
+    /// Copies by a remote shell obey it; it changes nothing on a local copy, in rsync either.
+    OverSsh,
+    /// Accepted; it changes nothing: it is for daemons, or for what is not needed here.
     NoEffect,
     /// Accepted by the parser; the run ends with exit 4 and names it.
     NotYet,

@@ -53,7 +53,7 @@ pub fn usage_text() -> String {
         let before = if at == 0 { "Usage:" } else { "  or  " };
         out.push_str(&format!("{before} sparsync [OPTION]... {operands}\n"));
     }
-    out.push_str("Everything but the first is carried out by the installed rsync for now.\n");
+    out.push_str("What names a daemon, or finds only an rsync over ssh, is left to the installed rsync.\n");
     out
 }
 

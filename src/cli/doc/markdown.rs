@@ -8,13 +8,16 @@ pub fn options_markdown() -> String {
     let mut out = String::from(
         "# Options\n\n\
          Made from the table in `src/cli/flags/` by `scripts/options`; do not edit.\n\n\
-         Every option of rsync 3.5.0 is read. What it does on a local copy is in the last column:\n\n\
-         - **yes**: as in rsync.\n\
-         - **no effect**: accepted; it changes nothing on a local copy, as in rsync.\n\
-         - **not yet**: the run ends with exit 4 before anything is touched, and names the option.\n\
+         Every option of rsync 3.5.0 is read. How far it is carried out is in the last column:\n\n\
+         - **yes**: as in rsync, on a local copy and over ssh.\n\
+         - **over ssh**: as in rsync over ssh; on a local copy it changes nothing, as in rsync.\n\
+         - **no effect**: accepted; it changes nothing.\n\
+         - **not yet**: a local copy ends with exit 4 before anything is touched, and names the option; over ssh the \
+         run is handed to the installed rsync.\n\
          - **refused**: rsync refuses it on Linux, and so does sparsync.\n\
          - **rsync**: the whole run is handed to the installed rsync.\n\n\
-         A run with a remote operand is handed to the installed rsync with all its options.\n\n\
+         A run with a daemon's operand, and one whose far end has only rsync, is handed to the installed rsync with all its \
+         options.\n\n\
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );
     for flag in flags::all() {
@@ -29,6 +32,7 @@ pub fn options_markdown() -> String {
         };
         let support = match flag.support {
             Support::Yes => "yes",
+            Support::OverSsh => "over ssh",
             Support::NoEffect => "no effect",
             Support::NotYet => "not yet",
             Support::Refused => "refused",

@@ -1,7 +1,7 @@
 //! `--version` and `-VV`.
 //!
 //! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A
-//! capability is listed as ours only when a local copy has it: the rest is the installed rsync's.
+//! capability is listed as ours only when our own copies have it: the rest is the installed rsync's.
 
 use super::{RSYNC_PROTOCOL, RSYNC_VERSION};
 
@@ -41,7 +41,7 @@ pub fn version_text() -> String {
     let mut out = format!(
         "rsync  version {RSYNC_VERSION}  protocol version {RSYNC_PROTOCOL}\n\
          This is sparsync {VERSION}: not rsync itself, but a replacement for that release.\n\
-         Runs with a remote operand are handed to the installed rsync.\n\
+         Runs with a daemon, or with an rsync over ssh, are the installed rsync's.\n\
          Capabilities:\n"
     );
     wrap(&mut out, CAPABILITIES.iter().map(|capability| capability.0));

@@ -18,10 +18,13 @@ const HANDOVER: Flag = Flag {
 };
 
 /// An option about the way to a peer: a local copy has none, and the peer need not know.
-const WAY: Flag = Flag { support: Support::NoEffect, reach: Reach::Here, ..Flag::SWITCH };
+const WAY: Flag = Flag { support: Support::OverSsh, reach: Reach::Here, ..Flag::SWITCH };
 
 /// An option about the way to a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
+
+/// An option about the way to a daemon, to whom the installed rsync goes.
+const DAEMON_WAY: Flag = Flag { support: Support::NoEffect, ..WAY };
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -91,6 +94,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "trust-sender",
         help: "do not check the remote sender's list",
+        man: "What it sends is believed to be what was asked for. That no path leads out of the destination is checked \
+              all the same.",
         set: |args, _| {
             args.trust_sender = true;
             Ok(())
@@ -105,7 +110,7 @@ pub const FLAGS: &[Flag] = &[
             args.address = Some(given.value.to_vec());
             Ok(())
         },
-        ..WAY_TEXT
+        ..DAEMON_WAY
     },
     Flag {
         long: "port",
@@ -115,13 +120,13 @@ pub const FLAGS: &[Flag] = &[
             args.port = number::int(given)?;
             Ok(())
         },
-        ..WAY_TEXT
+        ..DAEMON_WAY
     },
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "options of the socket towards a daemon",
-        ..WAY_TEXT
+        ..DAEMON_WAY
     },
     Flag {
         long: "password-file",
@@ -131,14 +136,15 @@ pub const FLAGS: &[Flag] = &[
             args.password_file = true;
             Ok(())
         },
-        ..WAY
+        ..DAEMON_WAY
     },
-    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..WAY_TEXT },
+    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..DAEMON_WAY },
     Flag {
         long: "blocking-io",
         negations: &["no-blocking-io"],
         help: "use blocking I/O towards the remote shell",
         man: "It is used anyhow.",
+        support: Support::NoEffect,
         ..WAY
     },
     Flag {
@@ -166,7 +172,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SECONDS"),
         negations: &["no-timeout"],
         help: "give up when a peer is silent for so long",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, given| {
             args.timeout = number::int(given)?;
             Ok(())
@@ -184,7 +190,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.contimeout = 0,
-        ..WAY
+        ..DAEMON_WAY
     },
     Flag {
         long: "bwlimit",
@@ -240,7 +246,8 @@ pub const FLAGS: &[Flag] = &[
         long: "protocol",
         arity: Arity::Value("NUM"),
         help: "use an older protocol",
-        man: "31 and 32 are the same on a local copy; older ones are not carried out yet.",
+        man: "31 and 32 are the same. With an older one a local copy ends with exit 4, and a run over ssh is handed to the \
+              installed rsync.",
         set: |args, given| {
             args.protocol = Some(number::int(given)?);
             Ok(())

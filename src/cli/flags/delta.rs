@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('B'),
         arity: Arity::Value("SIZE"),
         help: "set the block size of the delta algorithm",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, given| {
             let limits = size::Limits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
             args.block_size = size::size(given, "block-size", b'b', &limits)?;
@@ -107,7 +107,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('z'),
         negations: &["no-compress", "no-z"],
         help: "compress file data on the way",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, _| {
             args.compress = args.compress.saturating_add(1);
             args.no_compress = false;
@@ -123,7 +123,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "old-compress",
         help: "same as --compress-choice=zlib",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, _| {
             choose_compression(args, b"zlib");
             Ok(())
@@ -133,7 +133,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "new-compress",
         help: "same as --compress-choice=zlibx",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, _| {
             choose_compression(args, b"zlibx");
             Ok(())
@@ -145,7 +145,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["zc"],
         arity: Arity::Value("STR"),
         help: "choose the compression (names are checked)",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, given| {
             choose_compression(args, given.value);
             Ok(())
@@ -157,7 +157,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["zl"],
         arity: Arity::Value("NUM"),
         help: "set the level of compression",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         set: |args, given| {
             args.compress_level = Some(number::int(given)?);
             Ok(())
