@@ -1,6 +1,7 @@
 //! Digests: of the content of a file, of what a comparison would look at in a directory, and the one that rsync
 //! shows as `%C`. Reading is the caller's.
 
+use crate::options::Checksum;
 use std::io;
 
 /// Length of a content's digest: BLAKE3, cut. A content is compared with the one that it shall be, never looked up.
@@ -124,15 +125,43 @@ pub fn block(block: &[u8]) -> u64 {
 /// How much is read and hashed at a time for [`shown`].
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The digest that `%C` shows, of all that `read` hands out until it says 0: XXH128, as rsync chooses for
-/// itself. `read` fills the piece from its start.
-pub fn shown(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<[u8; 16]> {
-    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+/// How long the digest is that `%C` shows; 0: none is.
+pub const fn shown_len_bytes(sum: Checksum) -> usize {
+    match sum {
+        Checksum::None => 0,
+        Checksum::Xxh3 | Checksum::Xxh64 => 8,
+        Checksum::Xxh128 | Checksum::Md5 | Checksum::Md4 => 16,
+        Checksum::Sha1 => 20,
+    }
+}
+
+/// The digest that `%C` shows, of all that `read` hands out until it says 0; `None` without a checksum. `read` fills the
+/// piece from its start.
+pub fn shown(sum: Checksum, read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
+    use md5::Digest as _;
+    use xxhash_rust::{xxh3::Xxh3, xxh64::Xxh64};
+    Ok(Some(match sum {
+        Checksum::None => return Ok(None),
+        Checksum::Xxh128 => feed(Xxh3::new(), Xxh3::update, read)?.digest128().to_be_bytes().to_vec(),
+        Checksum::Xxh3 => feed(Xxh3::new(), Xxh3::update, read)?.digest().to_be_bytes().to_vec(),
+        Checksum::Xxh64 => feed(Xxh64::new(0), Xxh64::update, read)?.digest().to_be_bytes().to_vec(),
+        Checksum::Md5 => feed(md5::Md5::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
+        Checksum::Md4 => feed(md4::Md4::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
+        Checksum::Sha1 => feed(sha1::Sha1::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
+    }))
+}
+
+/// Gives a hasher all that is read.
+fn feed<H>(
+    mut hasher: H,
+    update: impl Fn(&mut H, &[u8]),
+    mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<H> {
     let mut piece = vec![0u8; PIECE_BYTES];
     loop {
         match read(&mut piece)? {
-            0 => return Ok(hasher.digest128().to_be_bytes()),
-            n => hasher.update(&piece[..n]),
+            0 => return Ok(hasher),
+            n => update(&mut hasher, &piece[..n]),
         }
     }
 }
@@ -147,9 +176,19 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_what_rsync_shows() {
-        let mut rest = &b"hello\n"[..];
-        let digest = shown(|piece| io::Read::read(&mut rest, piece)).unwrap();
-        assert_eq!(hex(&digest), "6bba86c7e069f56d5a10b435f1c8e49c");
+        for (sum, wanted) in [
+            (Checksum::Xxh128, "6bba86c7e069f56d5a10b435f1c8e49c"),
+            (Checksum::Xxh3, "99fc819aaba2462a"),
+            (Checksum::Xxh64, "e4c191d091bd8853"),
+            (Checksum::Md5, "b1946ac92492d2347c6235b4d2611184"),
+            (Checksum::Md4, "63481c78ae04c201fa01ea9d2b1db56d"),
+            (Checksum::Sha1, "f572d396fae9206628714fb2ce00f72e94f2258f"),
+            (Checksum::None, ""),
+        ] {
+            let mut rest = &b"hello\n"[..];
+            let digest = shown(sum, |piece| io::Read::read(&mut rest, piece)).unwrap().unwrap_or_default();
+            assert_eq!((hex(&digest).as_str(), digest.len()), (wanted, shown_len_bytes(sum)));
+        }
     }
 
     #[test]

@@ -47,8 +47,27 @@ refuses!(
 refuses!(a_usermap_without_a_colon, 1, "No colon found in --usermap: foo", ["-a", "--usermap=foo"]);
 refuses!(two_usermaps, 1, "usermap", ["-a", "--usermap=1:2", "--chown=3"]);
 refuses!(an_unknown_checksum, 4, "unknown checksum name", ["-ac", "--checksum-choice=crc"]);
+refuses!(an_unknown_checksum_of_two, 4, "unknown checksum name: x", ["-a", "--cc=md5,x"]);
+refuses!(no_checksum_at_all, 4, "unknown checksum name: ", ["-a", "--cc="]);
+refuses!(append_without_a_checksum, 1, "--append cannot be used with --whole-file", ["-a", "--append", "--cc=none"]);
 refuses!(an_unknown_stderr_mode, 1, "stderr", ["-a", "--stderr=nowhere"]);
 refuses!(an_unknown_debug_word, 1, "nonsense", ["-a", "--debug=nonsense"]);
+
+synctest!(a_comparison_without_a_checksum, |w: World| {
+    w.not_pulled("rsync's client loses the connection before it can tell");
+    w.source("a").dest("");
+    for options in [&["-ac", "--cc=none"], &["-ac", "--cc=md5,none"]] {
+        // Each of rsync's processes says that it ends, in any order.
+        w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
+        w.agree(options).exits(4).warns("Invalid checksum-choice for --checksum: none (0)");
+    }
+});
+
+synctest!(checksums_that_are_not_agreed_upon, |w: World| {
+    w.source("a").dest("").env("RSYNC_CHECKSUM_LIST", "foo");
+    w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
+    w.agree(&["-a"]).exits(4).warns("Failed to negotiate a checksum choice.\n");
+});
 
 synctest!(an_option_without_its_argument, |w: World| {
     w.once().no_dry_run().agree_paths(&["-e"], &[""; 0]).exits(1).warns("-e: missing argument");

@@ -291,3 +291,47 @@ synctest!(errors_through_the_client, |w: World| {
     w.source("a d/x").dest("");
     w.agree_paths(&["-ai", "--stderr=client"], &["src/", "nowhere", "dst/"]).exits(23);
 });
+
+/// Without a checksum, with one name, with two, and with names that are settled with the other side.
+const CHECKSUMS: [&str; 10] =
+    ["xxh128", "xxh3", "xxh64", "xxhash", "MD5", "md4", "sha1", "md5,sha1", "sha1,auto", "auto,auto"];
+
+fn sums(w: &World) {
+    w.source("a e= l->a d/b*70000 same=x h hh=h");
+}
+
+/// Copies with a format that shows digests, into a destination of its own.
+fn show_sums(w: &World, options: &[&str], number: usize) {
+    let dest = format!("dst{number}");
+    w.tree(&dest, "same=x d/b=old");
+    w.agree_paths(&[options, &["--out-format=[%C] %i %n"]].concat(), &["src/", &format!("{dest}/")]).exits(0);
+}
+
+synctest!(a_digest_of_what_was_transferred, |w: World| {
+    sums(&w);
+    for (number, choice) in CHECKSUMS.iter().chain(&["none", "none,md5", "md5,none"]).enumerate() {
+        show_sums(w.once(), &["-aii", &format!("--cc={choice}")], number);
+    }
+});
+
+synctest!(a_digest_of_what_is_listed, |w: World| {
+    sums(&w);
+    for (number, choice) in CHECKSUMS.iter().chain(&["none,md5"]).enumerate() {
+        show_sums(w.no_dry_run(), &["-aciiH", &format!("--cc={choice}")], number);
+    }
+});
+
+synctest!(a_dry_run_knows_what_is_listed, |w: World| {
+    w.only_local("the digest of a file that is only there is not told");
+    sums(&w);
+    for (number, choice) in ["auto", "sha1", "md5,xxh3"].iter().enumerate() {
+        show_sums(&w, &["-naciiH", &format!("--cc={choice}")], number);
+    }
+});
+
+synctest!(a_checksum_of_the_environment, |w: World| {
+    sums(&w);
+    for (number, list) in ["md5", "foo SHA1 md5", " ", "none", "xxh3 md4 & md4"].iter().enumerate() {
+        show_sums(w.once().env("RSYNC_CHECKSUM_LIST", list), &["-a"], number);
+    }
+});

@@ -4,6 +4,7 @@ use super::args::Args;
 use super::flag::Reach;
 use super::operand::{Operand, Remote, RemoteKind};
 use super::parse::Said;
+use super::value::names;
 use crate::error::{Error, Result};
 use crate::options::{FilesFrom, Options};
 
@@ -167,6 +168,9 @@ pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
     let from_environment = args.partial_dir.is_none() && !args.delay_updates;
     if let Some(dir) = options.place.partial_dir.as_ref().filter(|_| from_environment) {
         add(b"--partial-dir=", dir);
+    }
+    if let Some(sums) = args.sums.filter(|_| args.checksum_choice.is_none()) {
+        add(b"--checksum-choice=", names::of(sums.transfer).as_bytes());
     }
     words
 }

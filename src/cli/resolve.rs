@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::select::MissingArgs;
 use crate::options::{
-    AltDest, Append, ArgStyle, Backup, Check, CheckMode, Compress, Compression, Connect, Delete, Delta, FilesFrom,
-    IdMap, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
+    AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksum, Checksums, Compress, Compression, Connect, Delete,
+    Delta, FilesFrom, IdMap, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
 };
 use std::ffi::OsString;
 
@@ -51,6 +51,7 @@ pub fn resolve(args: &mut Args, operands: Vec<Operand>, vars: Vars<'_>) -> Resul
     let role = Peer::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| far::files_from(name, peer.as_ref())).transpose()?;
     check_operands(args, &sources, role)?;
+    settle_sums(args, vars)?;
     let dest = match dest {
         Some(dest) if dest.is_empty() && !list_only => {
             // Before 3.2.4 an empty destination was the current directory.
@@ -75,10 +76,35 @@ pub fn resolve(args: &mut Args, operands: Vec<Operand>, vars: Vars<'_>) -> Resul
     Ok(Some(Resolved { options, sources, dest, peer }))
 }
 
+/// Settles what checksums are shown, once nothing else speaks against the run.
+fn settle_sums(args: &mut Args, vars: Vars<'_>) -> Result<()> {
+    if args.sums.is_none()
+        && let Some(list) = vars("RSYNC_CHECKSUM_LIST")
+    {
+        let agreed = names::checksum_list(&bytes(list))?;
+        args.sums = agreed.map(|sum| Checksums { transfer: sum, listed: sum });
+    }
+    let sums = args.sums.unwrap_or_default();
+    if args.checksum && sums.listed == Checksum::None {
+        let message = "Invalid checksum-choice for --checksum: none (0)";
+        return Err(Error::new(Exit::Unsupported, message).by("sender"));
+    }
+    whole_without_sum(args);
+    Ok(())
+}
+
+/// Without a checksum a delta could not be verified.
+fn whole_without_sum(args: &mut Args) {
+    if args.sums.is_some_and(|sums| sums.transfer == Checksum::None) {
+        args.whole_file = Some(true);
+    }
+}
+
 /// Settles the options that a client sent: its words, which come without operands.
 pub fn resolve_for_server(args: &mut Args) -> Result<Options> {
     let none = |_: &str| None;
     let writing = check_early(args, args.list_only, &none)?;
+    settle_sums(args, &none)?;
     let files_from = args.files_from.clone().map(|name| match &name[..] {
         b"-" => FilesFrom::Stdin,
         _ => FilesFrom::File(name),
@@ -190,12 +216,8 @@ fn check_limits(args: &mut Args, list_only: bool, vars: Vars<'_>) -> Result<()> 
         return Err(refuse("--secluded-args conflicts with --old-args."));
     }
     if let Some(choice) = &args.checksum_choice {
-        let choice = names::checksum(choice)?;
-        args.no_file_sum = choice.no_file_sum;
-        // Without a checksum a delta could not be verified.
-        if choice.no_transfer_sum {
-            args.whole_file = Some(true);
-        }
+        args.sums = names::checksums(choice)?;
+        whole_without_sum(args);
     }
     if let Some(choice) = &args.compress_choice {
         names::compress(choice)?;
@@ -317,10 +339,6 @@ fn check_operands(args: &Args, sources: &[Vec<u8>], role: &'static str) -> Resul
 /// What this version does not carry out ends the run before anything is touched; `far`: between two machines.
 pub fn not_yet(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
     let iconv = args.iconv.clone().or_else(|| vars("RSYNC_ICONV").map(bytes));
-    if args.checksum && args.no_file_sum {
-        let message = "Invalid checksum-choice for --checksum: none (0)";
-        return Err(Error::new(Exit::Unsupported, message).by("sender"));
-    }
     const PROTOCOLS: std::ops::RangeInclusive<i32> = 20..=32;
     if let Some(protocol) = args.protocol {
         if protocol > *PROTOCOLS.end() {
@@ -370,6 +388,7 @@ fn check(args: &Args) -> Check {
     };
     Check {
         mode,
+        sums: args.sums.unwrap_or_default(),
         window_secs,
         update: args.update,
         existing_only: args.existing,

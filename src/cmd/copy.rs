@@ -88,7 +88,7 @@ pub fn reporter(
         log_as_sender: sends,
         keeps_owner: options.preserve.owner,
         keeps_group: options.preserve.group,
-        digest_len_bytes: 16,
+        sum: options.check.shown_sum(),
     };
     TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix))
 }

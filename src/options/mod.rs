@@ -12,7 +12,7 @@ pub mod place;
 pub mod preserve;
 pub mod select;
 
-pub use check::{Check, CheckMode};
+pub use check::{Check, CheckMode, Checksum, Checksums};
 pub use connect::{ArgStyle, Connect, Family};
 pub use delete::{Delete, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta};

@@ -9,7 +9,9 @@ use super::itemize::{Columns, DELETING, itemize};
 use super::list::permissions;
 use super::number::put_int;
 use super::times::LocalTimes;
+use crate::digest::shown_len_bytes;
 use crate::flist::Kind;
+use crate::options::Checksum;
 use std::io::Write;
 
 /// A width above this is taken for this: rsync's lines end there.
@@ -86,8 +88,8 @@ pub struct Constants {
     pub keeps_group: bool,
     /// Whether nothing is really transferred; `%C` of what would be is zeros then.
     pub dry_run: bool,
-    /// Length of digests, for the blanks where there is none.
-    pub digest_len_bytes: usize,
+    /// What `%C` shows.
+    pub sum: Checksum,
 }
 
 /// One entry as a format sees it.
@@ -268,9 +270,11 @@ fn put_field(
                 }
             }
             None => {
-                let zeros = constants.dry_run && item.is_some_and(|i| i.transfer);
+                let len_bytes = shown_len_bytes(constants.sum);
+                let zeros = constants.dry_run && len_bytes > 0 && item.is_some_and(|i| i.transfer);
                 let fill = if zeros { b'0' } else { b' ' };
-                out.resize(out.len() + 2 * constants.digest_len_bytes, fill);
+                // Without a checksum there are two blanks.
+                out.resize(out.len() + 2 * len_bytes.max(1), fill);
                 if !zeros {
                     return None;
                 }
@@ -395,7 +399,7 @@ pub(super) mod tests {
         keeps_owner: true,
         keeps_group: true,
         dry_run: false,
-        digest_len_bytes: 16,
+        sum: Checksum::Xxh128,
     };
 
     fn line(format: &str, shown: &Shown<'_>) -> String {

@@ -16,7 +16,7 @@ use super::tally::{Kinds, Tally};
 use super::times::LocalTimes;
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::options::{Outbuf, Output, StderrMode};
+use crate::options::{Checksum, Outbuf, Output, StderrMode};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,8 +62,8 @@ pub struct RunFacts {
     pub keeps_owner: bool,
     /// `-g`; without it `%G` is `DEFAULT`.
     pub keeps_group: bool,
-    /// Length of what [`Item::digest`] holds; `%C` is that wide where there is none.
-    pub digest_len_bytes: usize,
+    /// What [`Item::digest`] holds; `%C` is that wide where there is none.
+    pub sum: Checksum,
 }
 
 /// Writes rsync's lines.
@@ -113,7 +113,7 @@ impl TextReporter {
             keeps_owner: facts.keeps_owner,
             keeps_group: facts.keeps_group,
             dry_run: facts.dry_run,
-            digest_len_bytes: facts.digest_len_bytes,
+            sum: facts.sum,
         };
         let (stdout, stderr) = match output.stderr {
             StderrMode::Errors | StderrMode::Client => {
@@ -720,7 +720,7 @@ mod tests {
         log_as_sender: true,
         keeps_owner: true,
         keeps_group: true,
-        digest_len_bytes: 16,
+        sum: Checksum::Xxh128,
     };
 
     struct Run {

@@ -633,7 +633,7 @@ impl<'a> Generator<'a> {
             self.tally.created.add(Kind::Dir);
         }
         let told = self.context.wants.unchanged || (self.context.wants.items && !changes.is_none());
-        let mut item = told.then(|| Event::Item(job.item(update, changes)));
+        let mut item = told.then(|| Event::Item(job.item(self.context, update, changes)));
         if sub.implied && self.context.options.select.no_implied_dirs {
             item = None;
         }

@@ -80,9 +80,9 @@ pub const FLAGS: &[Flag] = &[
         long: "checksum-choice",
         aliases: &["cc"],
         arity: Arity::Value("STR"),
-        help: "choose the checksums (names are checked)",
-        man: "A local copy compares content with its own digest whatever is chosen.",
-        support: Support::NoEffect,
+        help: "choose the checksum that --out-format=%C shows",
+        man: "Of two names the second is that of the list, which is shown under --checksum. Whether contents are the \
+              same is found out with a digest of our own, whatever is chosen. RSYNC_CHECKSUM_LIST chooses, too.",
         set: |args, given| {
             args.checksum_choice = Some(given.value.to_vec());
             Ok(())

@@ -2,42 +2,96 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::options::{Checksum, Checksums};
 
-/// What a `--checksum-choice` means for a local copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ChecksumChoice {
-    /// `none` for the transfer: files are copied whole.
-    pub no_transfer_sum: bool,
-    /// `none` for the comparison: `--checksum` cannot work.
-    pub no_file_sum: bool,
-}
+/// Checksums by name, as rsync prefers them.
+const CHECKSUMS: [(&str, Checksum); 8] = [
+    ("xxh128", Checksum::Xxh128),
+    ("xxh3", Checksum::Xxh3),
+    ("xxh64", Checksum::Xxh64),
+    ("xxhash", Checksum::Xxh64),
+    ("md5", Checksum::Md5),
+    ("md4", Checksum::Md4),
+    ("sha1", Checksum::Sha1),
+    ("none", Checksum::None),
+];
 
-/// Reads `--checksum-choice`: one name for transfer and comparison, or one for each.
-pub fn checksum(text: &[u8]) -> Result<ChecksumChoice> {
-    const NAMES: [&str; 9] = ["auto", "xxh128", "xxh3", "xxh64", "xxhash", "md5", "md4", "sha1", "none"];
+/// Reads `--checksum-choice`: one name for transfer and comparison, or one for each. `None`: what both sides prefer.
+pub fn checksums(text: &[u8]) -> Result<Option<Checksums>> {
+    const AUTO: &[u8] = b"auto";
     // A comma in front is part of the name.
-    let (transfer, file) = match text.iter().position(|&b| b == b',') {
+    let (transfer, listed) = match text.iter().position(|&b| b == b',') {
         Some(comma) if comma > 0 => (&text[..comma], &text[comma + 1..]),
         _ => (text, text),
     };
-    known(transfer, &NAMES, "checksum")?;
-    known(file, &NAMES, "checksum")?;
-    let none = |name: &[u8]| name.eq_ignore_ascii_case(b"none");
-    Ok(ChecksumChoice { no_transfer_sum: none(transfer), no_file_sum: none(file) })
+    if transfer.eq_ignore_ascii_case(AUTO) && listed.eq_ignore_ascii_case(AUTO) {
+        return Ok(None);
+    }
+    // Of two names nothing is agreed upon with the peer: rsync takes what every peer knows.
+    let named = |name: &[u8]| match checksum(name) {
+        Some(sum) => Ok(sum),
+        None if name.eq_ignore_ascii_case(AUTO) => Ok(Checksum::Md5),
+        None => Err(unknown(name, "checksum")),
+    };
+    Ok(Some(Checksums { transfer: named(transfer)?, listed: named(listed)? }))
+}
+
+fn checksum(name: &[u8]) -> Option<Checksum> {
+    CHECKSUMS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())).map(|&(_, sum)| sum)
+}
+
+/// The name of a checksum.
+pub fn of(sum: Checksum) -> &'static str {
+    CHECKSUMS.iter().find(|&&(_, known)| known == sum).map_or("none", |(name, _)| name)
+}
+
+/// What RSYNC_CHECKSUM_LIST lets be chosen, first the client's list, then, behind an `&`, the server's.
+///
+/// `Ok(None)` if it says nothing. The error is rsync's when there is none that both have.
+pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
+    if text.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    let (client, server) = match text.iter().position(|&b| b == b'&') {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, text),
+    };
+    let known = |list: &[u8]| -> Vec<(&str, Checksum)> {
+        let words = list.split(u8::is_ascii_whitespace);
+        words
+            .filter_map(|word| CHECKSUMS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())))
+            .copied()
+            .collect()
+    };
+    let (client, server) = (known(client), known(server));
+    match client.iter().find(|(_, sum)| server.iter().any(|(_, other)| other == sum)) {
+        Some(&(_, sum)) => Ok(Some(sum)),
+        None => {
+            let names = |list: &[(&str, Checksum)]| match list {
+                [] => "INVALID".to_string(),
+                list => list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" "),
+            };
+            let message = format!(
+                "Failed to negotiate a checksum choice.\nServer list: {}\nClient list: {}",
+                names(&server),
+                names(&client)
+            );
+            Err(Error::new(Exit::Unsupported, message).by("sender"))
+        }
+    }
 }
 
 /// Checks `--compress-choice`.
 pub fn compress(text: &[u8]) -> Result<()> {
-    known(text, &["auto", "zstd", "lz4", "zlibx", "zlib", "none"], "compress")
+    const NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib", "none"];
+    let is_known = NAMES.iter().any(|known| text.eq_ignore_ascii_case(known.as_bytes()));
+    if is_known { Ok(()) } else { Err(unknown(text, "compress")) }
 }
 
-fn known(name: &[u8], names: &[&str], what: &str) -> Result<()> {
-    if names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())) {
-        return Ok(());
-    }
+fn unknown(name: &[u8], what: &str) -> Error {
     let mut message = format!("unknown {what} name: ").into_bytes();
     message.extend_from_slice(&crate::cli::flag::printable(name));
-    Err(Error::new(Exit::Unsupported, message))
+    Error::new(Exit::Unsupported, message)
 }
 
 #[cfg(test)]
@@ -46,11 +100,26 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        assert!(checksum(b"MD5").is_ok());
-        assert_eq!(checksum(b"md5,none").unwrap(), ChecksumChoice { no_transfer_sum: false, no_file_sum: true });
-        assert_eq!(checksum(b",md5").unwrap_err().message, b"unknown checksum name: ,md5");
-        assert_eq!(checksum(b"md5,sha1,x").unwrap_err().message, b"unknown checksum name: sha1,x");
+        let both = |transfer, listed| Some(Checksums { transfer, listed });
+        let read = |text: &str| checksums(text.as_bytes()).map_err(|error| String::from_utf8(error.message).unwrap());
+        assert_eq!(read("MD5"), Ok(both(Checksum::Md5, Checksum::Md5)));
+        assert_eq!(read("md5,none"), Ok(both(Checksum::Md5, Checksum::None)));
+        assert_eq!((read("auto"), read("Auto,auto")), (Ok(None), Ok(None)));
+        assert_eq!(read("auto,xxhash"), Ok(both(Checksum::Md5, Checksum::Xxh64)));
+        for (text, name) in [("", ""), (",md5", ",md5"), ("md5,", ""), ("md5,sha1,x", "sha1,x"), ("x,md5", "x")] {
+            assert_eq!(read(text), Err(format!("unknown checksum name: {name}")));
+        }
         assert_eq!(compress(b"").unwrap_err().message, b"unknown compress name: ");
         assert_eq!(compress(b"x").unwrap_err().exit, Exit::Unsupported);
+    }
+    #[test]
+    fn a_list_is_agreed_upon() {
+        let read = |text: &str| checksum_list(text.as_bytes()).map_err(|error| error.message);
+        assert_eq!((read(""), read("  ")), (Ok(None), Ok(None)));
+        assert_eq!(read("foo MD4 md5"), Ok(Some(Checksum::Md4)));
+        assert_eq!(read("sha1 md5 & xxh3 md5"), Ok(Some(Checksum::Md5)));
+        let failed = |lists: &str| Err(format!("Failed to negotiate a checksum choice.\n{lists}").into_bytes());
+        assert_eq!(read("md5,md4"), failed("Server list: INVALID\nClient list: INVALID"));
+        assert_eq!(read("sha1 & md5 xxhash"), failed("Server list: md5 xxhash\nClient list: sha1"));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::attrs::{self, Has, Subject};
 use super::{Context, Outcome, Spot, file, late, remove};
+use crate::digest;
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -14,6 +15,7 @@ use crate::role::scan::alternate::Hit;
 use crate::role::scan::{DirPlan, NONE, Original, Place, Step};
 use crate::work::gate::Gate;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -93,8 +95,28 @@ impl<'a> Job<'a> {
     }
 
     /// What is told of it.
-    pub fn item(&self, update: Update, changes: Changes) -> Box<Item> {
-        item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes)
+    pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
+        let mut item = item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes);
+        let lists_digests = context.options.check.mode == CheckMode::Digest;
+        if lists_digests && context.wants.digest && item.kind == Kind::File {
+            item.digest = self.listed_digest(context);
+        }
+        item
+    }
+
+    /// The digest that rsync's list has of it under `-c`. Of a peer's file it is that of ours, where ours is the same.
+    fn listed_digest(&self, context: &Context<'_>) -> Option<Vec<u8>> {
+        let select = &context.options.select;
+        let follow = select.copy_links || select.copy_unsafe_links;
+        let opened = match self.place() {
+            Some(place) => sys::open_read(place.dir.fd(), self.source_name(), follow, select.open_noatime),
+            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !context.is_dry() => {
+                sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
+            }
+            None => return None,
+        };
+        let file = opened.ok()?;
+        digest::shown(context.options.check.shown_sum(), |piece| sys::read(file.as_fd(), piece)).ok().flatten()
     }
 }
 
@@ -217,7 +239,7 @@ fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
 
 fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if context.wants.unchanged {
-        out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
+        out.events.push(Event::Item(job.item(context, Update::Attrs, Changes::NONE)));
     }
     true
 }
@@ -226,7 +248,7 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
     if context.wants.items {
         let told = if context.is_dry() { changes } else { seen_at_the_end(context, job, have, changes) };
-        out.events.push(Event::Item(job.item(Update::Attrs, told)));
+        out.events.push(Event::Item(job.item(context, Update::Attrs, told)));
     }
     if context.is_dry() {
         return false;
@@ -278,7 +300,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
             out.tally.created.add(job.source().kind());
         }
         if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
-            out.events.push(Event::Item(job.item(Update::Local, changes)));
+            out.events.push(Event::Item(job.item(context, Update::Local, changes)));
         }
     };
     if context.is_dry() {
@@ -401,7 +423,7 @@ fn link(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut
         }
     }
     if context.wants.unchanged {
-        out.events.push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
+        out.events.push(Event::Item(job.item(context, Update::HardLink, Changes::NONE)));
     }
     true
 }
@@ -536,7 +558,7 @@ fn follow_leader(
             out.tally.created.add(job.source().kind());
         }
         if context.wants.items {
-            let mut item = job.item(Update::HardLink, changes);
+            let mut item = job.item(context, Update::HardLink, changes);
             item.linked_to = (!is_linked).then(|| leader_path.as_bytes().to_vec());
             out.events.push(Event::Item(item));
         }

@@ -96,7 +96,7 @@ pub fn transfer(
     }
     let similar = context.chosen.take(&job.path);
     out.events.extend(similar.as_ref().and_then(|similar| similar.line(context, job)).map(Event::Note));
-    let mut item = job.item(Update::Received, changes);
+    let mut item = job.item(context, Update::Received, changes);
     item.transfer = true;
     if context.is_dry() {
         out.tally.transfer(item.len_bytes, 0);
@@ -143,7 +143,7 @@ pub fn transfer(
             if context.wants.items && context.wants.after_transfer {
                 item.moved_bytes = moved_bytes(poured.literal_bytes, context.tells_when_open);
                 if context.wants.digest {
-                    item.digest = digest_of(&content, job);
+                    item.digest = digest_of(context, &content, job);
                 }
                 out.events.push(Event::Item(item));
             }
@@ -207,7 +207,7 @@ fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
 }
 
 /// The digest that `%C` shows; `None` if the file cannot be read again.
-fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let placed;
     let file = match content {
         Content::File(fd) => fd.as_fd(),
@@ -217,7 +217,7 @@ fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
         }
     };
     sys::seek_to(file, 0).ok()?;
-    crate::digest::shown(|piece| sys::read(file, piece)).ok().map(|digest| digest.to_vec())
+    crate::digest::shown(context.options.check.shown_sum(), |piece| sys::read(file, piece)).ok().flatten()
 }
 
 /// An entry of the source that `--remove-source-files` removes once it arrived.
@@ -372,7 +372,7 @@ pub fn copy_from(
         }
     }
     if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
-        out.events.push(Event::Item(job.item(Update::Local, changes)));
+        out.events.push(Event::Item(job.item(context, Update::Local, changes)));
     }
     Some(true)
 }
@@ -668,7 +668,7 @@ fn tell_again(context: &Context<'_>, job: &Job<'_>) {
     if context.wants.items {
         // The first attempt would have left it with the time of now.
         let changes = attrs::left_as_new(context, job.source());
-        let mut item = job.item(Update::Received, changes);
+        let mut item = job.item(context, Update::Received, changes);
         item.transfer = true;
         let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         again.push((job.path.clone(), Event::Item(item)));

@@ -385,7 +385,7 @@ pub fn reporter(options: &Options) -> TextReporter {
         log_as_sender: false,
         keeps_owner: false,
         keeps_group: false,
-        digest_len_bytes: 16,
+        sum: crate::options::Checksum::Xxh128,
     };
     let nowhere = || Box::new(std::io::sink());
     TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
