@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
+use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, run, tell_skip};
 
 /// A run that is killed: the trees before it, and the options.
 pub struct Scene {
@@ -204,8 +204,12 @@ impl Stage {
     pub fn run_words(&self, program: &Path, words: &[&str], env: &[(&str, String)]) -> Output {
         let mut surroundings = self.surroundings.clone();
         surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-        let argv: Vec<_> = words.iter().map(|arg| arg.as_bytes().to_vec()).collect();
-        run(program, &argv, &self.top, &surroundings)
+        run(program, &bytes(words), &self.top, &surroundings)
+    }
+
+    /// Runs the program under test with these words behind its name, and asks it to stop.
+    pub fn interrupt(&self, words: &[&str], request: &Request<'_>) -> Output {
+        interrupt(oracle::under_test(), &bytes(words), &self.top, &self.surroundings, request)
     }
 
     /// Writes a program.
@@ -233,6 +237,10 @@ impl Stage {
         assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
         output.stdout.escape_ascii().to_string().replace("\\n", "\n")
     }
+}
+
+fn bytes(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// The files of a tree and what is in them; symlinks and fifos count by their kind.

@@ -1,13 +1,19 @@
-//! Killed between two machines: the client, the server, or the shell between them dies at one point after the other.
+//! Trouble between two machines: the client, the server, or the shell between them dies at one point after the other, is
+//! asked to stop, or falls silent.
 //!
 //! Whoever dies, what has its final name is whole, the others leave by themselves, and the next run finishes the job.
 //! Client and server die at the n-th call on files (see `src/fs/sys.rs`); the shell dies, with both of the streams that it
 //! carries, behind the n-th byte in one direction.
 
+use std::io::Read as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene, Stage, both, files, is_temp};
-use crate::kit::{Lens, Output, oracle, snapshot, tell_skip};
+use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::process::Signal;
+
+use crate::faults::{Scene, Stage, both, files, is_temp, write};
+use crate::kit::{Lens, Output, Request, World, oracle, snapshot, ssh, synctest, tell_skip};
 
 /// Who dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +48,12 @@ pass() { sh -c 'echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; exec cat' pid; }
 some() { dd bs=1 count=$CUT status=none; until [ -e pid ]; do :; done; kill -KILL $top $(cat pid); }
 rm -f pid
 case $DIRECTION in
-there) some <&3 3<&- | sh -c \"$*\" 3<&- | pass 3<&-;;
-back) pass <&3 3<&- | sh -c \"$*\" 3<&- | some 3<&-;;
+there) some <&3 3<&- | serve 3<&- | pass 3<&-;;
+back) pass <&3 3<&- | serve 3<&- | some 3<&-;;
 esac
 ";
+/// Runs the far end, and writes down how it ended.
+const SERVE: &str = "serve() { sh -c \"$far\"; echo $? >code; }\n";
 
 impl Way {
     fn operands(self) -> [&'static str; 2] {
@@ -61,8 +69,8 @@ fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Outp
     let script = match death {
         None | Some(Death::Client(_)) => "unset SPARSYNC_KILL_AT\nexec sh -c \"exec $*\"\n".to_owned(),
         Some(Death::Server(at)) => format!("export SPARSYNC_KILL_AT={at}\nexec sh -c \"exec $*\"\n"),
-        Some(Death::ShellThere(bytes)) => format!("CUT={bytes} DIRECTION=there\n{RELAY}"),
-        Some(Death::ShellBack(bytes)) => format!("CUT={bytes} DIRECTION=back\n{RELAY}"),
+        Some(Death::ShellThere(bytes)) => format!("CUT={bytes} DIRECTION=there far=$*\n{SERVE}{RELAY}"),
+        Some(Death::ShellBack(bytes)) => format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}"),
     };
     stage.script("shell", &[FAKE, &script].concat());
     let env = match death {
@@ -94,6 +102,9 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
         Death::Server(_) | Death::ShellThere(_) | Death::ShellBack(_) => {
             assert_eq!(broken.exit, 12, "{}", said(&broken));
             assert!(!broken.stderr.is_empty(), "{}", said(&broken));
+            // A server may have had nothing left to do.
+            let server = std::fs::read_to_string(stage.top.join("code")).unwrap_or("12\n".to_owned());
+            assert!(["0\n", "12\n"].contains(&&server[..]), "{}; the server: {server}", said(&broken));
         }
     }
     for (path, content) in files(&stage.top.join("dst")) {
@@ -156,4 +167,109 @@ fn the_shell_of_a_push() {
 fn the_shell_of_a_pull() {
     dies_at_each(Way::Pull, 10, growing().map(Death::ShellThere));
     dies_at_each(Way::Pull, 20, growing().map(Death::ShellBack));
+}
+
+// ── asked to stop ───────────────────────────────────────────────────────────────────────────────
+
+/// A large file over an old one.
+fn large(top: &Path) {
+    write(&top.join("src/big"), &"x".repeat(12_000_000), 2);
+    write(&top.join("dst/big"), "old", 1);
+}
+
+/// Asks a client and, as a terminal does, its shell to stop while a file is under way; nobody may stay at either end.
+fn stops(way: Way, shell: &str, to_all: bool) {
+    let stage = Stage::new(&Scene { options: &[], build: large, backups: &[] });
+    stage.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    // The far end holds this open as long as it lives. It can open it because it is read already.
+    let fifo = stage.top.join("alive");
+    fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+    let alive = fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
+    let top = stage.top.display();
+    let program = format!("--rsync-path=cd {top} && exec 9>alive && exec {}", oracle::under_test().display());
+    let shell = format!("--rsh={shell}");
+    let grows = || {
+        let entries = std::fs::read_dir(stage.top.join("dst")).expect("it is there");
+        let begun = |entry: std::fs::DirEntry| entry.metadata().is_ok_and(|meta| meta.len() > 3);
+        entries.flatten().any(begun)
+    };
+    let [source, dest] = way.operands();
+    let words = [&shell, &program, "-a", "--bwlimit=600", source, dest];
+    let request = Request { signal: Signal::INT, to_all, ready: &grows, told: &|| () };
+    let output = stage.interrupt(&words, &request);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.exit == 20 && stderr.contains("(code 20)"), "{way:?}: exit {}: {stderr}", output.exit);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        fs::fcntl_setfl(&alive, OFlags::empty()).expect("it is ours");
+        let _ = tell.send(std::fs::File::from(alive).read_to_end(&mut Vec::new()));
+    });
+    let left = told.recv_timeout(PROMPTLY);
+    assert!(matches!(left, Ok(Ok(0))), "{way:?}, {shell}: the far end is still there: {left:?}");
+    let there = files(&stage.top.join("dst"));
+    assert_eq!(there.into_iter().collect::<Vec<_>>(), [("big".into(), b"old".to_vec())], "{way:?}, {shell}");
+}
+
+#[test]
+fn a_client_that_is_asked_to_stop() {
+    stops(Way::Push, "./shell", false);
+    stops(Way::Pull, "./shell", false);
+}
+
+#[test]
+fn all_that_a_terminal_asks_to_stop() {
+    stops(Way::Push, "./shell", true);
+    stops(Way::Pull, "./shell", true);
+}
+
+synctest!(a_client_of_ssh_that_is_asked_to_stop, over ssh, |w: World| {
+    let way = if w.is_pulled() { Way::Pull } else { Way::Push };
+    stops(way, &ssh(), false);
+    stops(way, &ssh(), true);
+});
+
+// ── silent ──────────────────────────────────────────────────────────────────────────────────────
+
+/// Passes `CUT` bytes of one `DIRECTION` on, and nothing more until somebody opens `silence`. What stays is not of the run.
+const MUTE: &str = "exec 3<&0
+some() { dd bs=1 count=$CUT status=none 2>&-; exec cat silence 2>&-; }
+pass() { exec cat 2>&-; }
+case $DIRECTION in
+there) some <&3 3<&- | serve 3<&- | pass 3<&-;;
+back) pass <&3 3<&- | serve 3<&- | some 3<&-;;
+esac
+";
+
+/// Both ends give a peer up from which nothing more comes.
+fn gives_up(way: Way, direction: &str, bytes: u64) {
+    let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
+    fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+    let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{MUTE}");
+    stage.script("shell", &[FAKE, &script].concat());
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let [source, dest] = way.operands();
+    let words = ["--rsh=./shell", &program, "-a", "--timeout=1", source, dest];
+    let begun = Instant::now();
+    let output = stage.run_words(oracle::under_test(), &words, &[]);
+    // Whoever waits for somebody to write goes on.
+    let _ = fs::open(stage.top.join("silence"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+    let said = format!("{way:?}, {direction}: exit {}: {}", output.exit, output.stderr.escape_ascii());
+    assert!(output.exit == 30 && said.contains("timeout"), "{said}");
+    assert!(begun.elapsed() < PROMPTLY, "{:?}: {said}", begun.elapsed());
+    let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has left");
+    assert_eq!(server, "30\n", "{said}");
+}
+
+#[test]
+fn a_peer_that_falls_silent() {
+    std::thread::scope(|scope| {
+        for (way, direction, bytes) in [
+            (Way::Push, "there", 20_000),
+            (Way::Push, "back", 300),
+            (Way::Pull, "there", 300),
+            (Way::Pull, "back", 20_000),
+        ] {
+            scope.spawn(move || gives_up(way, direction, bytes));
+        }
+    });
 }

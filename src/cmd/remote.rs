@@ -227,7 +227,11 @@ impl Side {
         if let Err(error) = &mut ended
             && error.exit == Exit::Stream
         {
-            error.exit = left.exit();
+            // A signal of a terminal reaches the shell too, and the shell may be the first to go.
+            *error = match env.is_stopping() {
+                true => Error::new(Exit::Signal, "").by(error.role),
+                false => Error { exit: left.exit(), ..error.clone() },
+            };
         }
         copy::close(env, reporter, &tally, since, ended, self.role())
     }

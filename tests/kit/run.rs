@@ -50,26 +50,42 @@ pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surround
     collect(start(program, argv, cwd, surroundings), program)
 }
 
-/// Runs `program` in `cwd`, sends it a signal as soon as `ready` says so, calls `told`, and waits for its end.
+/// How a program is asked to stop.
+pub struct Request<'a> {
+    /// By which signal.
+    pub signal: Signal,
+    /// Those that it started get the signal too, as from a terminal.
+    pub to_all: bool,
+    /// It is asked as soon as this says so.
+    pub ready: &'a dyn Fn() -> bool,
+    /// Called once it was asked.
+    pub told: &'a dyn Fn(),
+}
+
+/// Runs `program` in `cwd`, asks it to stop, and waits for its end.
 pub fn interrupt(
     program: &Path,
     argv: &[Vec<u8>],
     cwd: &Path,
     surroundings: &Surroundings,
-    (signal, ready, told): (Signal, &dyn Fn() -> bool, &dyn Fn()),
+    request: &Request<'_>,
 ) -> Output {
     let child = start(program, argv, cwd, surroundings);
     let pid = Pid::from_child(&child);
     let begun = Instant::now();
-    while !ready() {
+    while !(request.ready)() {
         if begun.elapsed() > PATIENCE {
             let _ = kill_process_group(pid, Signal::KILL);
             panic!("{} never came to where it was to be interrupted", program.display());
         }
         std::thread::yield_now();
     }
-    kill_process(pid, signal).expect("a child that was not waited for can be signalled");
-    told();
+    let asked = match request.to_all {
+        true => kill_process_group(pid, request.signal),
+        false => kill_process(pid, request.signal),
+    };
+    asked.expect("a child that was not waited for can be signalled");
+    (request.told)();
     let asked = Instant::now();
     let output = collect(child, program);
     assert!(asked.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), asked.elapsed());

@@ -13,7 +13,7 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use super::build::Tree;
 use super::mask::{Mask, OwnMask};
 use super::route::Place;
-use super::run::{Output, Surroundings, USER, interrupt, run};
+use super::run::{Output, Request, Surroundings, USER, interrupt, run};
 use super::tree::{Lens, Snapshot, snapshot};
 use super::{Route, Who, diff, oracle, skip};
 
@@ -210,10 +210,15 @@ impl World {
 
     /// Leaves the case out where the sources are on another machine, for this reason.
     pub fn not_pulled(&self, reason: &str) -> &Self {
-        if matches!(self.route, Route::Pull(_)) {
+        if self.is_pulled() {
             skip(&format!("{:?}: {reason}", self.route));
         }
         self
+    }
+
+    /// Tells whether the sources are on another machine.
+    pub fn is_pulled(&self) -> bool {
+        matches!(self.route, Route::Pull(_))
     }
 
     /// Skips the case where the oracle is older than `version`.
@@ -300,7 +305,8 @@ impl World {
             let twin = &self.twins[i];
             let argv = self.argv(program, &options, &operands, i);
             let surroundings = self.surroundings.borrow();
-            let output = interrupt(program, &argv, twin, &surroundings, (signal, &|| ready(twin), &|| ()));
+            let request = Request { signal, to_all: false, ready: &|| ready(twin), told: &|| () };
+            let output = interrupt(program, &argv, twin, &surroundings, &request);
             let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(stderr.contains(last) && output.exit == 20, "exit {}, stderr: {stderr}", output.exit);
@@ -335,7 +341,8 @@ impl World {
             held.borrow().is_some()
         };
         let program = oracle::under_test();
-        interrupt(program, &argv, twin, &surroundings, (signal, &ready, &|| drop(held.take())))
+        let request = Request { signal, to_all: false, ready: &ready, told: &|| drop(held.take()) };
+        interrupt(program, &argv, twin, &surroundings, &request)
     }
 
     /// The directory of the program under test.
