@@ -15,7 +15,7 @@ use super::signature::{ReadAt, Signature, fill_at};
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// How much of the source a thread searches at a time, for blocks that are not very long.
-const SEGMENT_BYTES: usize = 4 << 20;
+const SEGMENT_BYTES: usize = 1 << 20;
 
 /// What a search came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::digest;
 pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<usize> + Sync + 'a;
 
 /// How much of a basis is read at a time.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 512 << 10;
 
 /// What is known of a block: first the upper bits of the sum that can be rolled, then some of its digest. What does not
 /// travel is 0.

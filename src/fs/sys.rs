@@ -711,6 +711,15 @@ pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     }
 }
 
+/// How much a pipe to or from a peer holds, where the system lets us: what a process writes should not have to wait for
+/// the other's turn on the processor.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Lets a pipe hold more than the 64 KiB it begins with. What is no pipe, or may not hold more, stays as it is.
+pub fn widen_pipe(fd: BorrowedFd<'_>) {
+    let _ = rustix::pipe::fcntl_setpipe_size(fd, PIPE_BYTES);
+}
+
 /// Lifts the limit on open files to what the system allows; how many that is.
 pub fn lift_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -11,6 +11,7 @@ use crate::proto::{Sniffed, sniff};
 use crate::work::clock::Since;
 use std::ffi::OsStr;
 use std::io::{self, Cursor, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,6 +207,8 @@ impl Shell {
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
+        sys::widen_pipe(stdout.as_fd());
+        sys::widen_pipe(stdin.as_fd());
         let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, patience.clone());
         let mut heard = Vec::new();
         let mut piece = [0; 4096];

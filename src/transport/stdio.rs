@@ -2,6 +2,7 @@
 
 use super::Link;
 use super::link::{Patience, PatientReader};
+use crate::fs::sys;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -10,6 +11,8 @@ use std::os::fd::AsFd;
 pub fn link(patience: Patience) -> io::Result<Link> {
     let from_peer = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let to_peer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    sys::widen_pipe(from_peer.as_fd());
+    sys::widen_pipe(to_peer.as_fd());
     let parting = patience.parting.clone();
     Ok(Link { reader: Box::new(PatientReader::new(from_peer, patience)), writer: Box::new(to_peer), parting })
 }
