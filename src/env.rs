@@ -24,8 +24,10 @@ pub struct Env {
     pub stdout_is_tty: bool,
     /// The umask as it was; it is 0 since, so that modes are what we say.
     pub umask: u32,
-    /// Set by SIGINT, SIGTERM and SIGHUP.
+    /// Set by SIGINT, SIGTERM and SIGHUP, and by whoever ends the run for another reason.
     pub stop: Arc<AtomicBool>,
+    /// Set by these signals alone.
+    asked: Arc<AtomicBool>,
 }
 
 impl Env {
@@ -43,6 +45,7 @@ impl Env {
             stdout_is_tty: std::io::stdout().is_terminal(),
             umask: crate::fs::sys::take_umask(),
             stop: Arc::new(AtomicBool::new(false)),
+            asked: Arc::new(AtomicBool::new(false)),
         }
     }
 
@@ -55,6 +58,7 @@ impl Env {
     pub fn hear_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
+            signal_hook::flag::register(signal, self.asked.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
         }
         Ok(())
@@ -62,7 +66,7 @@ impl Env {
 
     /// Whether a signal asked the process to end.
     pub fn is_stopping(&self) -> bool {
-        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+        self.asked.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Reads standard input to its end.

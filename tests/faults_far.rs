@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, FileType, Mode, OFlags};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::{Scene, Stage, both, files, is_temp, write};
 use crate::kit::{Lens, Output, Request, World, oracle, snapshot, ssh, synctest, tell_skip};
@@ -272,4 +272,87 @@ fn a_peer_that_falls_silent() {
             scope.spawn(move || gives_up(way, direction, bytes));
         }
     });
+}
+
+// ── cut off late ────────────────────────────────────────────────────────────────────────────────
+
+/// Length of the file that is cut off.
+const LARGE_BYTES: u64 = 64 << 20;
+
+/// Who is killed when nearly all of a file has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Sender,
+    Receiver,
+}
+
+/// Kills one while a large file is under way at nine tenths, runs again, and returns how many bytes went over the wire
+/// then. `old`: what has its name at the destination before.
+fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) -> u64 {
+    let stage = Stage::new(&Scene { options: &[], build: |top| write(&top.join("src/a"), "a", 1), backups: &[] });
+    let mut noise = Vec::new();
+    let random = std::fs::File::open("/dev/urandom").expect("every machine has it");
+    random.take(LARGE_BYTES).read_to_end(&mut noise).expect("it never ends");
+    std::fs::write(stage.top.join("src/big"), &noise).expect("scratch can be written");
+    std::fs::create_dir_all(stage.top.join("dst")).expect("scratch can be written");
+    if let Some(old) = old {
+        write(&stage.top.join("dst/big"), old, 1);
+    }
+    let at = if (victim == Victim::Sender) == (way == Way::Push) { "client" } else { "server" };
+    let pids = "echo $$ >server.new; mv server.new server; echo $PPID >client.new; mv client.new client\n";
+    stage.script("shell", &[FAKE, pids, "exec sh -c \"exec $*\"\n"].concat());
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let [source, dest] = way.operands();
+    let words = [&["--rsh=./shell", &program, "-a", "--stats"], options, &[source, dest]].concat();
+    let landed = || {
+        let entries = std::fs::read_dir(stage.top.join("dst")).expect("it is there");
+        entries.flatten().any(|entry| entry.metadata().is_ok_and(|meta| meta.len() >= LARGE_BYTES * 9 / 10))
+    };
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| stage.run_words(oracle::under_test(), &words, &[]));
+        while !landed() && !run.is_finished() {
+            std::thread::yield_now();
+        }
+        let pid = std::fs::read_to_string(stage.top.join(at)).expect("the shell has written it");
+        let pid = Pid::from_raw(pid.trim().parse().expect("a number")).expect("not 0");
+        kill_process(pid, Signal::KILL).expect("it is under way");
+        let exit = run.join().expect("it ends").exit;
+        assert!([12, KILLED].contains(&exit), "{way:?} {options:?} {victim:?}: {exit}");
+    });
+    let again = stage.run_words(oracle::under_test(), &words, &[]);
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert_eq!(again.exit, 0, "{}", again.stderr.escape_ascii());
+    let names: Vec<_> = files(&stage.top.join("dst")).into_keys().collect();
+    assert_eq!(names, [Path::new("a"), Path::new("big")], "{way:?} {options:?} {victim:?}");
+    assert!(std::fs::read(stage.top.join("dst/big")).expect("it is there") == noise, "{way:?} {options:?} {victim:?}");
+    let count = |line: &str| {
+        let count = line.strip_prefix("Total bytes sent: ").or(line.strip_prefix("Total bytes received: "))?;
+        count.replace(',', "").parse::<u64>().ok()
+    };
+    let counts: Vec<u64> = said.lines().filter_map(count).collect();
+    assert_eq!(counts.len(), 2, "{said}");
+    counts.iter().sum()
+}
+
+/// What was cut off at nine tenths costs little more than the last.
+#[track_caller]
+fn costs_little(way: Way, options: &[&str], victim: Victim, old: Option<&str>) {
+    let bytes = costs_again(way, options, victim, old);
+    assert!(bytes <= LARGE_BYTES * 15 / 100, "{way:?} {options:?} {victim:?} {old:?}: {bytes} bytes again");
+}
+
+#[test]
+fn what_is_kept_of_a_file_is_not_sent_again() {
+    for way in [Way::Push, Way::Pull] {
+        costs_little(way, &["--partial"], Victim::Sender, None);
+        costs_little(way, &["--partial-dir=.part"], Victim::Sender, Some("old"));
+    }
+}
+
+#[test]
+fn what_a_killed_receiver_left_is_not_sent_again() {
+    costs_little(Way::Push, &["--delete"], Victim::Receiver, None);
+    costs_little(Way::Push, &[], Victim::Receiver, Some("old"));
+    costs_little(Way::Pull, &["--partial"], Victim::Receiver, None);
+    costs_little(Way::Pull, &["--delete"], Victim::Receiver, Some("old"));
 }

@@ -1,8 +1,8 @@
 //! How a file comes under its final name, whole or not at all.
 //!
 //! A file that is new there is written without a name and linked when it is finished: whatever kills
-//! the process, nothing is left. Where there is a file already, or no such unnamed files, it is written
-//! as `.name.XXXXXX` and renamed. Five of those letters are a check on the rest of the name, and a file is
+//! the process, nothing is left. Where there is a file already, where there are no such unnamed files, or where the next
+//! run shall go on with what is left ([`open_left_over`]), it is written as `.name.XXXXXX` and renamed. Five of those letters are a check on the rest of the name, and a file is
 //! locked while it is written, so that the next run can tell what a crash left behind ([`is_stale`]) from
 //! another program's work. It removes that when it comes to write the same name, because the first temp
 //! name of a name is always the same, or when it lists the directory.
@@ -33,10 +33,10 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Begins a file that will be `name` in `dir`. `replaces`: something has that name now.
-    /// `staging`: the directory for the temp name, if not `dir` (`--temp-dir`).
-    pub fn begin(dir: &Dir, name: &[u8], mode: u32, replaces: bool, staging: Option<&Dir>) -> io::Result<Pending> {
-        if !replaces && staging.is_none() && !NO_TMPFILE.load(Ordering::Relaxed) {
+    /// Begins a file that will be `name` in `dir`. `is_named`: under a temp name, because something has that name now or
+    /// what a crash leaves of it shall be found. `staging`: the directory for the temp name, if not `dir` (`--temp-dir`).
+    pub fn begin(dir: &Dir, name: &[u8], mode: u32, is_named: bool, staging: Option<&Dir>) -> io::Result<Pending> {
+        if !is_named && staging.is_none() && !NO_TMPFILE.load(Ordering::Relaxed) {
             match sys::tmpfile(dir.fd(), mode) {
                 Ok(fd) => return Ok(Pending { fd, dir: dir.clone(), temp_name: None, finished: false }),
                 Err(error) if lacks_tmpfile(&error) => NO_TMPFILE.store(true, Ordering::Relaxed),
@@ -186,6 +186,18 @@ pub fn is_temp_name(name: &[u8]) -> bool {
     check == check_letters(start)
 }
 
+/// The name whose first temp name this is, or what was left of it if it was cut; `None`: it is none.
+pub fn name_of_temp(temp: &[u8]) -> Option<&[u8]> {
+    let name = temp.get(1..temp.len().checked_sub(SUFFIX_LEN + 1)?)?;
+    (temp_name(name) == temp).then_some(name)
+}
+
+/// Opens what a crash left of a file that was to be `name`; `None`: there is nothing, or it is being written.
+pub fn open_left_over(dir: &Dir, name: &[u8]) -> Option<OwnedFd> {
+    let temp = temp_name(name);
+    is_stale(dir, &temp).then(|| sys::open_read(dir.fd(), &temp, false, false).ok())?
+}
+
 /// Whether something with such a name was left behind. A file was if nobody holds its lock. Other things
 /// have such a name for the moment of one call only, and whoever makes them makes them anew.
 pub fn is_stale(dir: &Dir, name: &[u8]) -> bool {
@@ -219,6 +231,10 @@ mod tests {
             *other.last_mut().unwrap() ^= 1;
             assert!(!is_temp_name(&other));
         }
+        assert_eq!(name_of_temp(&temp_name(b"some.name")), Some(&b"some.name"[..]));
+        assert_eq!(name_of_temp(&temp_name(&[b'n'; 255])), Some(&[b'n'; NAME_MAX - SUFFIX_LEN - 2][..]));
+        assert_eq!(name_of_temp(b".a.XXXXXX"), None);
+        assert_eq!((name_of_temp(b""), name_of_temp(&nth_temp_name(b"a", 1))), (None, None));
         assert_eq!(temp_name(b"a"), b".a.Auwq2e", "names of earlier versions must be known again");
         assert!(!is_temp_name(b".bashrc.backup") && !is_temp_name(b".a.XXXXXX") && !is_temp_name(b"."));
     }

@@ -6,7 +6,7 @@ use super::destination::Destination;
 use super::generator::{Batch, Generator, Plans};
 use super::scan::Compare;
 use super::scan::alternate::Alternate;
-use super::scan::dest::DestWalk;
+use super::scan::dest::{DestWalk, resumes};
 use super::source;
 use super::terms::Terms;
 use crate::error::Error;
@@ -173,6 +173,7 @@ impl<'a> Receiving<'a> {
             alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
             keep_dirlinks: policy.preserve.keep_dirlinks,
             compare: self.compare,
+            resumes: &|len_bytes| resumes(options, self.wire.is_some(), len_bytes),
         };
         let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
         let top = start.top.map(|mut entry| {

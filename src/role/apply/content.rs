@@ -11,6 +11,7 @@ use crate::fs::compare::digest_of_beginning;
 use crate::fs::copy::write_where_not_zero;
 use crate::fs::root::Dir;
 use crate::fs::sys;
+use crate::fs::write::open_left_over;
 use crate::options::Append;
 use crate::proto::{Basis, FileId};
 use crate::report::event::Problem;
@@ -168,14 +169,33 @@ pub fn basis_file(
         let dir = super::file::open_partial(dir, name).ok()?;
         open_basis(&dir, job.name())
     });
+    let left_over = left_over(context, job, dir);
+    let source_bytes = job.source().len_bytes;
+    // Little of the new file itself is worth less than all of an old one.
+    let is_most = |(_, len_bytes): &(OwnedFd, u64)| *len_bytes >= source_bytes - source_bytes / 4;
+    if kept.is_none() && left_over.as_ref().is_some_and(is_most) {
+        return left_over;
+    }
     kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name())))
         .or_else(|| job.hit().and_then(|hit| open_basis(&hit.dir, job.name())))
         .or_else(|| similar?.open())
+        .or(left_over)
+}
+
+/// What a crash left of the file, if the run goes on with it.
+fn left_over(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
+    if !context.resumes(job.source().len_bytes) {
+        return None;
+    }
+    usable(open_left_over(dir, job.name())?)
 }
 
 /// Opens a file that may be a basis; `None`: there is none, or nothing is in it.
 pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
-    let fd = sys::open_read(dir.fd(), name, false, false).ok()?;
+    usable(sys::open_read(dir.fd(), name, false, false).ok()?)
+}
+
+fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
     let stat = sys::fstat(fd.as_fd()).ok()?;
     (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
 }

@@ -407,7 +407,13 @@ fn place_content(
     }
     let staging = staging_dir(context, job, dir)?;
     let staged = staging.as_ref().or(context.temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
-    let pending = Pending::begin(dir, job.name(), mode & 0o777, job.replaces(), staged).map_err(|error| {
+    // Before what a crash left makes way for its successor.
+    let basis = match content {
+        Content::Stream { .. } => basis_file(context, job, dir, similar),
+        Content::File(_) => None,
+    };
+    let is_named = job.replaces() || context.resumes(job.source().len_bytes);
+    let pending = Pending::begin(dir, job.name(), mode & 0o777, is_named, staged).map_err(|error| {
         let name = crate::fs::write::temp_name(job.name());
         let shown = context.full(job.spot.path.join(&name).as_bytes());
         Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error))
@@ -417,10 +423,6 @@ fn place_content(
     if place.preallocate && job.source().len_bytes > 0 {
         let _ = sys::allocate(pending.fd(), job.source().len_bytes);
     }
-    let basis = match content {
-        Content::Stream { .. } => basis_file(context, job, dir, similar),
-        Content::File(_) => None,
-    };
     let vessel = Vessel {
         to: pending.fd(),
         start_bytes: 0,

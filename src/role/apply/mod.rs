@@ -104,6 +104,11 @@ impl Context<'_> {
         self.options.delta.whole_file.map_or(self.wire.is_some(), |whole| !whole)
     }
 
+    /// Whether what a crash leaves of a file of this length shall be gone on with.
+    pub fn resumes(&self, len_bytes: u64) -> bool {
+        crate::role::scan::dest::resumes(self.options, self.wire.is_some(), len_bytes)
+    }
+
     /// Whether the run is being stopped.
     pub fn stopped(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)

@@ -13,13 +13,25 @@ use crate::fs::errno;
 use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
-use crate::fs::write::{is_stale, is_temp_name};
+use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
+use crate::options::Options;
 use crate::path::RelPath;
 use crate::plan::{self, Action, Decision, Policy, Reason};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
 use std::collections::HashMap;
 use std::io;
+
+/// From this length on it pays to go on with what a crash left of a file. In bytes.
+const RESUMED_BYTES: u64 = 1 << 20;
+
+/// Whether a run goes on with what a crash left of a file of this length, where the file belongs: its blocks need not come
+/// over the wire again. What a run that can still clean up leaves is what `--partial` says, as with rsync.
+pub fn resumes(options: &Options, has_peer: bool, len_bytes: u64) -> bool {
+    let place = &options.place;
+    let is_apart = place.inplace || place.append.is_some() || place.delay_updates || place.temp_dir.is_some();
+    has_peer && len_bytes >= RESUMED_BYTES && options.delta.whole_file != Some(true) && !is_apart
+}
 
 /// What a look at the destination must know besides the directory at hand. Shared by all workers.
 pub struct DestWalk<'a> {
@@ -49,6 +61,8 @@ pub struct DestWalk<'a> {
     pub keep_dirlinks: bool,
     /// Compares contents under `-c`: source directory and name, destination's.
     pub compare: &'a Compare<'a>,
+    /// Whether what a crash left of a file of so many bytes is its basis: [`resumes`].
+    pub resumes: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
 impl DestWalk<'_> {
@@ -261,11 +275,15 @@ impl DestWalk<'_> {
         }
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
         let mut join = Join::default();
+        let mut left_over = Vec::new();
         while let Some(pair) = join.next(&source, &dest, |at| dest.entries[at].is_dir()) {
             match pair {
                 Pair::Source(source_at) => pairs.push((source_at as u32, NONE)),
                 Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
-                Pair::Dest(dest_at) => self.judge_extra(plan, &dest, dest_at, &mut full, chain),
+                Pair::Dest(dest_at) => match self.continued(&source, dest.name(&dest.entries[dest_at])) {
+                    Some(source_at) => left_over.push((source_at, dest_at)),
+                    None => self.judge_extra(plan, &dest, dest_at, &mut full, chain),
+                },
             }
         }
         let mut alternates = AltDirs::default();
@@ -310,8 +328,23 @@ impl DestWalk<'_> {
                 }
             }
         }
+        for (source_at, dest_at) in left_over {
+            let goes_on =
+                |step: &Step| step.source as usize == source_at && matches!(step.decision.action, Action::Transfer(_));
+            if !plan.steps.iter().any(goes_on) {
+                self.judge_extra(plan, &dest, dest_at, &mut full, chain);
+                plan.extras.sort_unstable();
+            }
+        }
         plan.source = source;
         plan.dest = dest;
+    }
+
+    /// The file of the source that goes on with a left-over of this name, if it is transferred.
+    fn continued(&self, source: &DirList, temp: &[u8]) -> Option<usize> {
+        let at = source.find(name_of_temp(temp)?)?;
+        let entry = &source.entries[at];
+        (entry.kind() == Kind::File && (self.resumes)(entry.len_bytes)).then_some(at)
     }
 
     /// What only the destination has: a temp file of a crashed run goes, the rest may be deleted if no
