@@ -28,7 +28,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// No conversation here takes so long, unless it would never end.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(90);
 /// What the pipe between the two ends holds.
 const ROOM_BYTES: usize = 1 << 20;
 
