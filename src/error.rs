@@ -5,7 +5,7 @@
 use crate::exit::Exit;
 
 /// Why the run must stop. Printed once, at the top.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// The code the process ends with.
     pub exit: Exit,

@@ -13,6 +13,7 @@ pub mod parse;
 pub mod resolve;
 pub mod server;
 pub mod value;
+pub mod verb;
 
 pub use doc::{help_text, version_json, version_text};
 pub use far::Far;
@@ -27,7 +28,6 @@ use std::os::unix::ffi::OsStringExt;
 /// How the program was called, and what of the process its meaning may depend on.
 pub struct Call<'a> {
     /// The program's name as called: the first word of argv. Called as `rsync` there are no verbs.
-    #[allow(dead_code, reason = "read once there are verbs")]
     pub program: &'a OsStr,
     /// The words behind it.
     pub args: &'a [OsString],
@@ -50,6 +50,8 @@ pub enum Request {
     Copy(Box<Copy>),
     /// The far end of a copy of ours, on standard input and output.
     Serve(Serve),
+    /// A server, or a host that is to be known.
+    Verb(verb::Verb),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`version_json`] on standard output, exit 0.
@@ -99,6 +101,9 @@ pub struct Serve {
 /// An error is in rsync's words where it has them, and carries its exit code; the caller adds the
 /// closing line `rsync error: …`.
 pub fn read(call: &Call<'_>) -> Result<Request> {
+    if let Some(verb) = verb::read(call.program, call.args) {
+        return verb.map(Request::Verb);
+    }
     // popt leaves aliases alone where a client wrote the words.
     let from_client = call.args.iter().any(|word| word == "--server");
     let aliases = if from_client { Vec::new() } else { parse::aliases(call.popt) };

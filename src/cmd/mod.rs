@@ -6,6 +6,7 @@ mod remote;
 mod rules;
 mod serve;
 
+use crate::cli::verb::Verb;
 use crate::cli::{self, Call, Request};
 use crate::env::Env;
 use crate::error::Error;
@@ -32,6 +33,9 @@ pub fn run(env: &mut Env) -> Exit {
     let ended = match cli::read(&call) {
         Ok(Request::Copy(wanted)) if wanted.far.is_some() => return remote::run(env, *wanted),
         Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
+        Ok(Request::Verb(Verb::Help(text))) => say(&mut env.stdout, text.as_bytes()),
+        Ok(Request::Verb(Verb::Server(_))) => Err(not_yet("server")),
+        Ok(Request::Verb(Verb::Enroll(_))) => Err(not_yet("enroll")),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
@@ -48,6 +52,10 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(()) => Exit::Ok,
         Err(error) => fail(env, &error),
     }
+}
+
+fn not_yet(verb: &str) -> Error {
+    Error::new(Exit::Unsupported, format!("sparsync: {verb} is not carried out by this version yet"))
 }
 
 fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {

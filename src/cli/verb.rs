@@ -1,0 +1,690 @@
+//! The verbs `server` and `enroll`: their words to values, and their `--help`.
+//!
+//! A first word is a verb only where the program was called by a name of its own, so that a script that calls it
+//! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case.
+
+use super::value::shell;
+use crate::error::{Error, Result};
+use lexopt::Arg::{Long, Short, Value};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The port of a server that was told no other, of UDP and TCP.
+#[allow(dead_code, reason = "the server, which uses it, comes next")]
+pub const DEFAULT_PORT: u16 = 28792;
+
+/// What a verb asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
+    /// `sparsync server ...`, here or on a host.
+    Server(Box<Server>),
+    /// `sparsync enroll ...`.
+    Enroll(Box<Enroll>),
+    /// This text on standard output, exit 0.
+    Help(&'static str),
+}
+
+/// What is to be done with a server, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// What.
+    pub action: Action,
+    /// On which host; `None`: here.
+    pub host: Option<Reach>,
+}
+
+/// How a host is reached by a remote shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// `[user@]host`, as the shell knows it.
+    pub host: String,
+    /// The words of `-e`; empty: ssh.
+    pub shell: Vec<Vec<u8>>,
+    /// The program there (`--rsync-path`); `None`: `sparsync`.
+    pub program: Option<Vec<u8>>,
+}
+
+/// What is done with a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Starts it, or says that it runs.
+    Start(Start),
+    /// Ends it: once its sessions are done, or now.
+    Stop {
+        /// Without waiting for sessions.
+        now: bool,
+    },
+    /// Ends it and starts it, as it was unless said otherwise.
+    Restart(Start),
+    /// Tells how it is.
+    Status {
+        /// For programs.
+        json: bool,
+    },
+    /// Writes a unit for systemd.
+    Install(Install),
+    /// Tells who may do what.
+    Grants {
+        /// For programs.
+        json: bool,
+    },
+    /// Lets a key in.
+    Grant(Box<NewGrant>),
+    /// Takes grants back.
+    Revoke {
+        /// A name or a pin.
+        who: String,
+    },
+    /// One conversation on standard input and output. The server itself calls this.
+    Session(Session),
+}
+
+/// How a server is started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    /// In this process, for supervisors.
+    pub foreground: bool,
+    /// In this process, which has been started for that: it leaves its terminal, and tells who started it when it
+    /// listens.
+    pub detached: bool,
+    /// Addresses to listen at; none: all of this machine.
+    pub listen: Vec<String>,
+    /// The port of UDP and TCP; 0: one that is free.
+    pub port: Option<u16>,
+}
+
+/// What unit is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Install {
+    /// For the whole machine instead of for the calling user.
+    pub system: bool,
+    /// To standard output only.
+    pub dry_run: bool,
+    /// What the unit starts the server with.
+    pub start: Start,
+}
+
+/// A key that shall be let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGrant {
+    /// The key, as `SHA256:` and letters.
+    pub pin: String,
+    /// What its owner is called.
+    pub name: String,
+    /// Where; none: everywhere that this user may.
+    pub roots: Vec<Vec<u8>>,
+    /// Only to read.
+    pub read_only: bool,
+    /// Until when, as the user wrote it.
+    pub expires: Option<String>,
+    /// Also starts the server, if it does not run.
+    pub start: Option<Start>,
+    /// For programs.
+    pub json: bool,
+}
+
+/// What a session may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// The directories outside of which it sees nothing. Never empty.
+    pub roots: Vec<Vec<u8>>,
+    /// It writes nothing.
+    pub read_only: bool,
+}
+
+/// What `enroll` shall do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enroll {
+    /// Makes a host known, and this machine to it.
+    Host(EnrollHost),
+    /// Tells which hosts are known.
+    List {
+        /// For programs.
+        json: bool,
+    },
+    /// Forgets a host, and makes it forget this machine.
+    Revoke(Reach),
+}
+
+/// A host that is to be known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrollHost {
+    /// The host, and how it is reached by a remote shell.
+    pub reach: Reach,
+    /// The directories there that this machine may use; none: all that the login may.
+    pub roots: Vec<Vec<u8>>,
+    /// Only to read.
+    pub read_only: bool,
+    /// Until when, as the user wrote it.
+    pub expires: Option<String>,
+    /// What this machine is called there; `None`: its own name.
+    pub name: Option<String>,
+    /// The port of the server there; `None`: the one that it has, or [`DEFAULT_PORT`].
+    pub port: Option<u16>,
+    /// Starts the server there, if it does not run.
+    pub start: bool,
+    /// Copies this program there, if there is none.
+    pub install: bool,
+    /// Tells what would be done.
+    pub dry_run: bool,
+}
+
+/// Reads a command line that begins with a verb; `None`: it is a copy.
+pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
+    let name = crate::path::file_name(program.as_bytes());
+    if !name.starts_with(b"sparsync") {
+        return None;
+    }
+    let (first, rest) = args.split_first()?;
+    let mut words = Words { verb: "", parser: lexopt::Parser::from_args(rest.iter().cloned()) };
+    match first.as_bytes() {
+        b"server" => {
+            words.verb = "server";
+            Some(server(&mut words))
+        }
+        b"enroll" => {
+            words.verb = "enroll";
+            Some(enroll(&mut words))
+        }
+        _ => None,
+    }
+}
+
+/// The words behind a verb.
+struct Words {
+    verb: &'static str,
+    parser: lexopt::Parser,
+}
+
+impl Words {
+    fn wrong(&self, what: &str) -> Error {
+        let verb = self.verb;
+        Error::usage(format!("sparsync {verb}: {what}\nTry `sparsync {verb} --help`."))
+    }
+
+    fn next(&mut self) -> Result<Option<lexopt::Arg<'_>>> {
+        // What lexopt says ("unexpected argument ...") stands in an error of ours.
+        let verb = self.verb;
+        self.parser
+            .next()
+            .map_err(|error| Error::usage(format!("sparsync {verb}: {error}\nTry `sparsync {verb} --help`.")))
+    }
+
+    fn value(&mut self, of: &str) -> Result<OsString> {
+        self.parser.value().map_err(|_| self.wrong(&format!("{of} needs a value")))
+    }
+
+    fn text(&mut self, of: &str) -> Result<String> {
+        let value = self.value(of)?;
+        value.into_string().map_err(|_| self.wrong(&format!("the value of {of} is not UTF-8")))
+    }
+
+    fn port(&mut self, least: u16) -> Result<u16> {
+        let text = self.text("--port")?;
+        let port = text.parse().ok().filter(|port| *port >= least);
+        port.ok_or_else(|| self.wrong(&format!("--port: `{text}` is no port: it is a number from {least} to 65535")))
+    }
+
+    fn root(&mut self) -> Result<Vec<u8>> {
+        let root = self.value("--root")?;
+        let bytes = root.as_bytes();
+        let climbs = bytes.split(|&b| b == b'/').any(|part| part == b"..");
+        if bytes.first() != Some(&b'/') || climbs || root.to_str().is_none() {
+            let shown = root.to_string_lossy();
+            return Err(self.wrong(&format!("--root: `{shown}` is no absolute path in UTF-8 without `..`")));
+        }
+        Ok(root.into_vec())
+    }
+
+    fn shell(&mut self) -> Result<Vec<Vec<u8>>> {
+        let text = self.value("-e")?;
+        let words = shell::split(text.as_bytes())?;
+        if words.is_empty() { Err(self.wrong("-e needs a command")) } else { Ok(words) }
+    }
+
+    /// A host that a remote shell takes for a host.
+    fn host(&self, word: &str) -> Result<String> {
+        let name = word.rsplit_once('@').map_or(word, |(_, name)| name);
+        let user = word.rsplit_once('@').map(|(user, _)| user);
+        let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+        if name.is_empty() || user == Some("") || word.starts_with('-') || !word.chars().all(is_plain) {
+            return Err(self.wrong(&format!("`{word}` is no host: write HOST or USER@HOST")));
+        }
+        if name.ends_with(':') || name.contains(':') && name.parse::<std::net::Ipv6Addr>().is_err() {
+            return Err(self.wrong(&format!("`{word}` is no host: leave the colon and what follows it out")));
+        }
+        Ok(word.to_owned())
+    }
+}
+
+/// An option that was read, free of the parser.
+enum Word {
+    Long(String),
+    Short(char),
+    Value(OsString),
+}
+
+impl Words {
+    fn word(&mut self) -> Result<Option<Word>> {
+        Ok(self.next()?.map(|arg| match arg {
+            Long(name) => Word::Long(name.to_owned()),
+            Short(letter) => Word::Short(letter),
+            Value(value) => Word::Value(value),
+        }))
+    }
+}
+
+/// What may be said behind `server`; which of it an action takes is settled at the end.
+#[derive(Default)]
+struct ServerWords {
+    operands: Vec<String>,
+    said: Vec<&'static str>,
+    start: Start,
+    now: bool,
+    json: bool,
+    system: bool,
+    dry_run: bool,
+    name: Option<String>,
+    roots: Vec<Vec<u8>>,
+    read_only: bool,
+    expires: Option<String>,
+    starts: bool,
+    shell: Vec<Vec<u8>>,
+    program: Option<Vec<u8>>,
+}
+
+fn server(words: &mut Words) -> Result<Verb> {
+    let mut got = ServerWords::default();
+    while let Some(word) = words.word()? {
+        let name = match word {
+            Word::Long(name) if name == "help" => return Ok(Verb::Help(SERVER_HELP)),
+            Word::Short('h') => return Ok(Verb::Help(SERVER_HELP)),
+            Word::Short('e') => "rsh".to_owned(),
+            Word::Short('n') => "dry-run".to_owned(),
+            Word::Short(letter) => return Err(words.wrong(&format!("-{letter}: unknown option"))),
+            Word::Long(name) => name,
+            Word::Value(operand) => {
+                let operand = operand.into_string().map_err(|_| words.wrong("an operand is not UTF-8"))?;
+                got.operands.push(operand);
+                continue;
+            }
+        };
+        let known = SERVER_OPTIONS.iter().find(|(known, _)| **known == name);
+        let Some((known, _)) = known else {
+            return Err(words.wrong(&format!("--{name}: unknown option")));
+        };
+        got.said.push(known);
+        match *known {
+            "foreground" => got.start.foreground = true,
+            "detached" => got.start.detached = true,
+            "listen" => {
+                let address = words.text("--listen")?;
+                if address.parse::<std::net::IpAddr>().is_err() {
+                    let what = format!("--listen: `{address}` is no IP address; the port goes with --port");
+                    return Err(words.wrong(&what));
+                }
+                got.start.listen.push(address);
+            }
+            "port" => got.start.port = Some(words.port(0)?),
+            "now" => got.now = true,
+            "json" => got.json = true,
+            "system" => got.system = true,
+            "user" => got.system = false,
+            "dry-run" => got.dry_run = true,
+            "name" => got.name = Some(words.text("--name")?),
+            "root" => {
+                let root = words.root()?;
+                got.roots.push(root);
+            }
+            "read-only" => got.read_only = true,
+            "expires" => got.expires = Some(words.text("--expires")?),
+            "start" => got.starts = true,
+            "rsh" => got.shell = words.shell()?,
+            _ => got.program = Some(words.value("--rsync-path")?.into_vec()),
+        }
+    }
+    settle_server(words, got)
+}
+
+/// The options behind `server`, and the actions that take them.
+const SERVER_OPTIONS: [(&str, &[&str]); 16] = [
+    ("foreground", &["start"]),
+    ("detached", &["start"]),
+    ("listen", &["start", "restart", "install", "grant"]),
+    ("port", &["start", "restart", "install", "grant"]),
+    ("now", &["stop", "restart"]),
+    ("json", &["status", "grants", "grant"]),
+    ("system", &["install"]),
+    ("user", &["install"]),
+    ("dry-run", &["install"]),
+    ("name", &["grant"]),
+    ("root", &["grant", "session"]),
+    ("read-only", &["grant", "session"]),
+    ("expires", &["grant"]),
+    ("start", &["grant"]),
+    ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
+    ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
+];
+
+fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
+    let ServerWords { operands, said, start, now, json, system, dry_run, shell, program, .. } = got;
+    let mut operands = operands.into_iter();
+    let Some(action) = operands.next() else {
+        return Err(words.wrong("what shall be done? start, stop, restart, status, install, grants, grant or revoke"));
+    };
+    let for_whom = |operands: &mut dyn Iterator<Item = String>, what: &str| {
+        operands.next().ok_or_else(|| words.wrong(&format!("{action} needs {what}")))
+    };
+    let settled = match action.as_str() {
+        "start" => Action::Start(start),
+        "stop" => Action::Stop { now },
+        "restart" => Action::Restart(start),
+        "status" => Action::Status { json },
+        "install" => Action::Install(Install { system, dry_run, start }),
+        "grants" => Action::Grants { json },
+        "grant" => Action::Grant(Box::new(NewGrant {
+            pin: for_whom(&mut operands, "the fingerprint of a key: SHA256:...")?,
+            name: got.name.ok_or_else(|| words.wrong("grant needs --name: what the key's owner is called"))?,
+            roots: got.roots,
+            read_only: got.read_only,
+            expires: got.expires,
+            start: got.starts.then_some(start),
+            json,
+        })),
+        "revoke" => Action::Revoke { who: for_whom(&mut operands, "a name or a fingerprint: see `grants`")? },
+        "session" if got.roots.is_empty() => return Err(words.wrong("session needs --root")),
+        "session" => Action::Session(Session { roots: got.roots, read_only: got.read_only }),
+        other => {
+            return Err(words.wrong(&format!(
+                "`{other}` is not known: start, stop, restart, status, install, grants, grant and revoke are"
+            )));
+        }
+    };
+    for (name, takers) in SERVER_OPTIONS {
+        if said.contains(&name) && !takers.contains(&action.as_str()) {
+            return Err(words.wrong(&format!("{action} does not take --{name}; {} does", takers.join(", "))));
+        }
+    }
+    if let (Action::Session(_), Some(host)) = (&settled, operands.as_slice().first()) {
+        return Err(words.wrong(&format!("session is what a server here calls; `{host}` is too many")));
+    }
+    let host = match operands.next() {
+        Some(host) => Some(Reach { host: words.host(&host)?, shell, program }),
+        None if !shell.is_empty() || program.is_some() => {
+            return Err(words.wrong("-e and --rsync-path are for a host, and none is named"));
+        }
+        None => None,
+    };
+    if let Some(extra) = operands.next() {
+        return Err(words.wrong(&format!("`{extra}` is one word too many")));
+    }
+    Ok(Verb::Server(Box::new(Server { action: settled, host })))
+}
+
+fn enroll(words: &mut Words) -> Result<Verb> {
+    let (mut host, mut list, mut revoke, mut json) = (None::<String>, false, None::<String>, false);
+    let mut said = Vec::new();
+    let mut wanted = EnrollHost {
+        reach: Reach { host: String::new(), shell: Vec::new(), program: None },
+        roots: Vec::new(),
+        read_only: false,
+        expires: None,
+        name: None,
+        port: None,
+        start: true,
+        install: false,
+        dry_run: false,
+    };
+    while let Some(word) = words.word()? {
+        let name = match word {
+            Word::Short('h') => return Ok(Verb::Help(ENROLL_HELP)),
+            Word::Short('e') => "rsh".to_owned(),
+            Word::Short('n') => "dry-run".to_owned(),
+            Word::Short(letter) => return Err(words.wrong(&format!("-{letter}: unknown option"))),
+            Word::Long(name) => name,
+            Word::Value(operand) => {
+                let operand = operand.into_string().map_err(|_| words.wrong("the host is not UTF-8"))?;
+                if let Some(first) = &host {
+                    return Err(words.wrong(&format!("one host at a time: `{first}` and `{operand}` are two")));
+                }
+                host = Some(operand);
+                continue;
+            }
+        };
+        match name.as_str() {
+            "help" => return Ok(Verb::Help(ENROLL_HELP)),
+            "list" => list = true,
+            "json" => json = true,
+            "revoke" => revoke = Some(words.text("--revoke")?),
+            "rsh" => wanted.reach.shell = words.shell()?,
+            "rsync-path" => wanted.reach.program = Some(words.value("--rsync-path")?.into_vec()),
+            "root" => wanted.roots.push(words.root()?),
+            "read-only" => wanted.read_only = true,
+            "expires" => wanted.expires = Some(words.text("--expires")?),
+            "name" => wanted.name = Some(words.text("--name")?),
+            "port" => wanted.port = Some(words.port(1)?),
+            "no-start" => wanted.start = false,
+            "install" => wanted.install = true,
+            "dry-run" => wanted.dry_run = true,
+            other => return Err(words.wrong(&format!("--{other}: unknown option"))),
+        }
+        said.push(name);
+    }
+    let allowed: &[&str] = match (list, &revoke) {
+        (true, Some(_)) => return Err(words.wrong("--list and --revoke are two things: say one of them")),
+        (true, None) => &["list", "json"],
+        (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
+        (false, None) => {
+            &["rsh", "rsync-path", "root", "read-only", "expires", "name", "port", "no-start", "install", "dry-run"]
+        }
+    };
+    if let Some(odd) = said.iter().find(|name| !allowed.contains(&name.as_str())) {
+        return Err(words.wrong(&format!("--{odd} does not go with the rest")));
+    }
+    let enroll = match (host, revoke) {
+        (Some(host), _) if list => return Err(words.wrong(&format!("--list tells all hosts; `{host}` is too many"))),
+        (Some(host), Some(_)) => return Err(words.wrong(&format!("--revoke has its host; `{host}` is too many"))),
+        (None, None) if list => Enroll::List { json },
+        (None, Some(host)) => Enroll::Revoke(Reach { host: words.host(&host)?, ..wanted.reach }),
+        (Some(host), None) => {
+            wanted.reach.host = words.host(&host)?;
+            Enroll::Host(wanted)
+        }
+        (None, None) => return Err(words.wrong("which host? Write HOST or USER@HOST, as for ssh")),
+    };
+    Ok(Verb::Enroll(Box::new(enroll)))
+}
+
+const SERVER_HELP: &str = "\
+sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
+
+Usage: sparsync server start|stop|restart|status|install|grants|grant|revoke [OPTION]... [[USER@]HOST]
+
+With a HOST the same is done there, over ssh.
+
+  start                   start in the background; says so if it runs already, exit 0
+  stop                    take nobody any more, wait for the sessions that run, end
+  restart                 stop and start, with the same addresses unless others are said
+  status                  tell how it is; exit 0 if it runs, 3 if not
+  install                 write a unit for systemd, and say how to enable it
+  grants                  tell which keys may do what
+  grant PIN               let a key in (`sparsync enroll` does this for you)
+  revoke NAME|PIN         take grants back; sessions of that key end within a second
+
+start, restart, install:
+  --port=PORT             the port of UDP and TCP, 28792 by default; 0: one that is free
+  --listen=ADDRESS        listen at this address only; may be repeated
+  --foreground            (start) stay in this process, for supervisors; the log goes to standard error
+stop, restart:
+  --now                   end sessions instead of waiting for them
+status, grants, grant:
+  --json                  for programs
+install:
+  --system                a unit for the whole machine, run by root; else one of the calling user
+  --dry-run, -n           write to standard output only
+grant:
+  --name=NAME             what the key's owner is called
+  --root=DIR              where it may copy from and to; may be repeated; without it everywhere that you may
+  --read-only             only from there
+  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h)
+  --start                 also start the server, if it does not run
+with a HOST:
+  --rsh=COMMAND, -e       the remote shell
+  --rsync-path=PROGRAM    the program there, if it is not found as sparsync
+
+Keys, hosts and grants are kept in ~/.config/sparsync (root: /etc/sparsync), what a server leaves while it runs in
+~/.local/state/sparsync (root: /var/lib/sparsync). SPARSYNC_CONFIG_DIR names another place for all of it.
+";
+
+const ENROLL_HELP: &str = "\
+sparsync enroll makes a host known, and this machine to it, so that copies to and from it go over QUIC or TLS.
+
+Usage: sparsync enroll [OPTION]... [USER@]HOST
+  or   sparsync enroll --list
+  or   sparsync enroll --revoke=HOST
+
+Over ssh it tells each side the other's public key and starts the server there. Nothing else changes: the same
+command lines take the faster route, and ssh if that is not to be had. Enrolling again does no harm.
+
+  --root=DIR              where on HOST this machine may copy from and to; may be repeated; without it everywhere
+                          that the ssh login may
+  --read-only             only from there
+  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h)
+  --name=NAME             what this machine is called there
+  --port=PORT             the port of the server there, 28792 by default
+  --no-start              do not start the server there
+  --install               copy this program to ~/.local/bin there, if there is none
+  --dry-run, -n           tell what would be done
+  --list                  tell which hosts are known; --json for programs
+  --revoke=HOST           forget a host, and make it forget this machine
+  --rsh=COMMAND, -e       the remote shell
+  --rsync-path=PROGRAM    the program there, if it is not found as sparsync
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> Option<Result<Verb>> {
+        let mut words = line.split_whitespace().map(OsString::from);
+        let program = words.next().unwrap();
+        read(&program, &words.collect::<Vec<_>>())
+    }
+
+    fn server(line: &str) -> Server {
+        match said(&format!("sparsync server {line}")) {
+            Some(Ok(Verb::Server(server))) => *server,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn refused(line: &str) -> String {
+        match said(&format!("/usr/bin/sparsync {line}")) {
+            Some(Err(error)) if error.exit == crate::exit::Exit::Usage => String::from_utf8(error.message).unwrap(),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_a_first_word_is_a_verb_and_only_under_our_own_name() {
+        for copy in
+            ["sparsync ./server x", "sparsync -- server x", "sparsync -a server x", "rsync server start", "sparsync"]
+        {
+            assert_eq!(said(copy), None, "{copy}");
+        }
+        assert!(said("/x/rsync enroll host").is_none());
+        assert!(matches!(said("./sparsync server status"), Some(Ok(Verb::Server(_)))));
+        for (line, help) in
+            [("server --help", SERVER_HELP), ("enroll -h", ENROLL_HELP), ("server start --help", SERVER_HELP)]
+        {
+            assert_eq!(said(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
+        }
+        assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
+        for (name, _) in SERVER_OPTIONS {
+            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !matches!(name, "detached" | "user"), "{name}");
+        }
+    }
+
+    #[test]
+    fn servers_are_asked_for_what_is_said() {
+        let here = |action| Server { action, host: None };
+        assert_eq!(server("start"), here(Action::Start(Start::default())));
+        let start = Start { port: Some(0), listen: vec!["::1".into()], foreground: true, detached: false };
+        assert_eq!(server("start --foreground --port 0 --listen=::1"), here(Action::Start(start)));
+        assert_eq!(server("stop --now"), here(Action::Stop { now: true }));
+        assert_eq!(server("status --json"), here(Action::Status { json: true }));
+        assert_eq!(server("revoke laptop"), here(Action::Revoke { who: "laptop".into() }));
+        let session = Session { roots: vec![b"/a".to_vec(), b"/b".to_vec()], read_only: true };
+        assert_eq!(server("session --root /a --root=/b --read-only"), here(Action::Session(session)));
+        let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
+        let reach =
+            Reach { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
+        assert_eq!(there, Server { action: Action::Revoke { who: "laptop".into() }, host: Some(reach) });
+        let Action::Grant(grant) = server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
+        else {
+            panic!("no grant")
+        };
+        assert_eq!((grant.name.as_str(), grant.expires.as_deref()), ("n", Some("30d")));
+        assert_eq!(grant.start.unwrap().port, Some(7));
+    }
+
+    #[test]
+    fn hosts_are_enrolled_as_said() {
+        let Some(Ok(Verb::Enroll(enroll))) = said(
+            "sparsync enroll --root=/a --root /b --read-only --expires 2027-01-01 --name me --port 99 --no-start --install \
+             -n -e rsh u@host",
+        ) else {
+            panic!("not read")
+        };
+        let Enroll::Host(host) = *enroll else { panic!("{enroll:?}") };
+        assert_eq!((host.roots.len(), host.read_only, host.port, host.start), (2, true, Some(99), false));
+        assert!(host.install && host.dry_run && host.reach.host == "u@host" && host.name.as_deref() == Some("me"));
+        assert_eq!(
+            said("sparsync enroll --list --json"),
+            Some(Ok(Verb::Enroll(Box::new(Enroll::List { json: true }))))
+        );
+        assert!(
+            matches!(said("sparsync enroll --revoke h"), Some(Ok(Verb::Enroll(e))) if matches!(*e, Enroll::Revoke(_)))
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told_in_clear_words() {
+        for (line, words) in [
+            ("server", "what shall be done?"),
+            ("server begin", "`begin` is not known"),
+            ("server start --colour", "--colour: unknown option"),
+            ("server start -q", "-q: unknown option"),
+            ("server start --port", "--port needs a value"),
+            ("server start --port=70000", "`70000` is no port"),
+            ("server start --listen host", "`host` is no IP address"),
+            ("server start --now", "start does not take --now; stop, restart does"),
+            ("server start a b", "`b` is one word too many"),
+            ("server start -e rsh", "-e and --rsync-path are for a host"),
+            ("server start --json=x", "--json"),
+            ("server revoke", "revoke needs a name or a fingerprint"),
+            ("server grant SHA256:x", "grant needs --name"),
+            ("server grant x --name n --root a", "`a` is no absolute path"),
+            ("server grant x --name n --root /a/../b", "no absolute path"),
+            ("server session", "session needs --root"),
+            ("server session --root / host", "session is what a server here calls"),
+            ("server status -oProxyCommand=x", "-o: unknown option"),
+            ("server status @h", "`@h` is no host"),
+            ("server status h:", "leave the colon"),
+            ("server status h/x", "is no host"),
+            ("enroll", "which host?"),
+            ("enroll a b", "one host at a time"),
+            ("enroll a:b", "leave the colon"),
+            ("enroll --list a", "--list tells all hosts"),
+            ("enroll --list --port 7", "--port does not go with"),
+            ("enroll --revoke a b", "--revoke has its host"),
+            ("enroll --port 0 a", "`0` is no port: it is a number from 1"),
+            ("enroll --root x a", "no absolute path"),
+            ("enroll -- -oProxyCommand=x", "is no host"),
+        ] {
+            let told = refused(line);
+            assert!(told.contains(words), "{line}: {told}");
+            assert!(told.starts_with("sparsync ") && told.ends_with("--help`."), "{told}");
+        }
+    }
+}
