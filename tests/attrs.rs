@@ -74,6 +74,36 @@ synctest!(a_directory_without_write_permission_is_updated, as user, |w: World| {
     w.agree(&["-ai"]);
 });
 
+/// A destination that its owner may use, but not in every way.
+macro_rules! half_open_destination {
+    ($name:ident, $mode:expr, [$($option:expr),+]) => {
+        synctest!($name, as user, |w: World| {
+            w.source("a d/b").dest("old d/b=other").build("dst", |t| drop(t.dir(".").mode($mode)));
+            w.agree(&[$($option),+]);
+        });
+    };
+}
+
+half_open_destination!(a_destination_that_may_not_be_listed_is_opened_up, 0o300, ["-ai"]);
+half_open_destination!(a_destination_that_may_not_be_listed_is_not_listed_in_a_dry_run, 0o300, ["-ain", "--delete"]);
+half_open_destination!(a_destination_that_may_not_be_listed_loses_extras, 0o300, ["-ai", "--delete"]);
+half_open_destination!(a_destination_that_is_opened_up_stays_open, 0o300, ["-rti"]);
+half_open_destination!(a_destination_that_may_not_be_written_is_closed_again, 0o100, ["-rti"]);
+half_open_destination!(a_destination_that_may_be_read_only_is_closed_again, 0o500, ["-rti"]);
+half_open_destination!(a_destination_that_may_not_be_entered_is_an_error, 0o600, ["-ai"]);
+half_open_destination!(a_destination_that_may_only_be_written_is_an_error, 0o200, ["-ai"]);
+
+synctest!(directories_that_may_not_be_used_are_opened_up, as user, |w: World| {
+    w.source("n3/a n2/a n1/a n6/a n4/a n0/a").dest("n3/%300 n2/%200 n1/%100 n6/%600 n4/%400 n0/%000 n3/x n6/x");
+    w.no_dry_run().agree(&["-rti"]).exits(0);
+});
+
+synctest!(single_files_go_where_nothing_may_be_listed, as user, |w: World| {
+    w.source("a b").dest("b=old").build("dst", |t| drop(t.dir(".").mode(0o300)));
+    w.agree_paths(&["-ai"], &["src/a", "src/b", "dst/"]).exits(0);
+    w.agree_paths(&["-aib", "--inplace", "-I"], &["src/a", "src/b", "dst/"]).exits(0);
+});
+
 // ── owners ──────────────────────────────────────────────────────────────────────────────────────
 fn owners(w: &World) {
     w.build("src", |t| {

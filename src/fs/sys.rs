@@ -206,6 +206,13 @@ pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     Ok(fs::openat(fs::CWD, path, DIR_FLAGS, Mode::empty())?)
 }
 
+/// As [`open_dir_path`], for a directory that may not be listed.
+pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
+    enter(Call::OpenDir);
+    let flags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
+}
+
 /// Opens a file for reading; never waits on a fifo that was swapped in.
 pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) -> io::Result<OwnedFd> {
     enter(Call::Open);

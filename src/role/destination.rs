@@ -30,6 +30,8 @@ pub struct Destination {
     pub path: Vec<u8>,
     /// The one entry's new name.
     pub renamed: Option<Vec<u8>>,
+    /// Its permission bits, where it had to be opened up for its owner.
+    pub mode_before: Option<u32>,
     /// It was not there before.
     pub is_new: bool,
     /// Lines about directories that were made for it.
@@ -40,7 +42,14 @@ impl Destination {
     /// Finds or makes the destination.
     pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
         let Some(arg) = dest else {
-            return Ok(Destination { root: None, path: Vec::new(), renamed: None, is_new: false, made: Vec::new() });
+            return Ok(Destination {
+                root: None,
+                path: Vec::new(),
+                renamed: None,
+                mode_before: None,
+                is_new: false,
+                made: Vec::new(),
+            });
         };
         let full = source::absolute(terms.cwd, arg);
         let arg: &[u8] = if arg.is_empty() { b"." } else { arg };
@@ -59,11 +68,18 @@ impl Destination {
         let lone_dir_is_bare = facts.lone_dir_is_bare == Some(true);
         match sys::stat_path(arg, true) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
-                let root = open(arg, full.clone())?;
+                let opens_up = facts.has_top && !terms.options.dry_run;
+                let (dir, mode_before) = enter(arg, stat.mode, opens_up).map_err(|error| {
+                    // Told as it was given, with its slash.
+                    let given = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full.clone() };
+                    let problem = Problem::failed(Voice::MainReceiver, "change_dir#1", &given, &error);
+                    Error::new(Exit::FileSelect, problem.line).by("Receiver")
+                })?;
                 return Ok(Destination {
-                    root: Some(root),
+                    root: Some(Root::new(dir, full.clone(), follow)),
                     path: full,
                     renamed: None,
+                    mode_before,
                     is_new: false,
                     made: Vec::new(),
                 });
@@ -118,7 +134,7 @@ impl Destination {
             };
             if !facts.has_top {
                 let renamed = Some(path::file_name(arg).to_vec());
-                return Ok(Destination { root, path: parent_full, renamed, is_new: false, made });
+                return Ok(Destination { root, path: parent_full, renamed, mode_before: None, is_new: false, made });
             }
         }
         let exists = terms.options.place.mkpath && !is_one && !terms.options.dry_run;
@@ -132,8 +148,31 @@ impl Destination {
             made.push([b"created directory ", arg].concat());
         }
         let root = if terms.options.dry_run { None } else { Some(open(arg, full.clone())?) };
-        Ok(Destination { root, path: full, renamed: None, is_new: !exists, made })
+        Ok(Destination { root, path: full, renamed: None, mode_before: None, is_new: !exists, made })
     }
+}
+
+/// Opens a directory that is there, of which the mode is known. One that its owner may enter and not list is opened up
+/// first where that is wanted, and its mode before returned; else it is opened for what can be done in it by name.
+fn enter(path: &[u8], mode: u32, opens_up: bool) -> io::Result<(Dir, Option<u32>)> {
+    let mode = mode & 0o7777;
+    let dir = match sys::open_dir_path(path) {
+        Ok(fd) => Dir::new(fd),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let dir = Dir::new(sys::open_dir_path_to_search(path)?);
+            let opened = opens_up && sys::chmod(dir.fd(), b".", mode | 0o700).is_ok();
+            if let (true, Ok(fd)) = (opened, sys::open_dir_path(path)) {
+                return Ok((Dir::new(fd), Some(mode)));
+            }
+            dir
+        }
+        Err(error) => return Err(error),
+    };
+    // What may be listed need not be one that can be entered.
+    if mode & 0o111 != 0o111 {
+        sys::stat(dir.fd(), b".", false)?;
+    }
+    Ok((dir, None))
 }
 
 /// Makes a directory with those above it (`--mkpath`), or finds out what would be made; how many were missing.

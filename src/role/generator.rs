@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::{DirList, Entry, Kind, order};
 use crate::fs::errno;
-use crate::fs::root::Dir;
+use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::options::When;
 use crate::path::RelPath;
@@ -280,6 +280,12 @@ impl<'a> Generator<'a> {
         let there = if self.context.dest.is_some() { There::Present } else { There::Absent };
         let plan = self.take(root, &RelPath::root(), &there)?;
         let has_plan = plan.is_some();
+        let plan = plan.map(|mut plan| {
+            if plan.dest_unseen {
+                self.plans.walk().look_again(&mut plan, self.context.dest.map(Root::dir));
+            }
+            plan
+        });
         let last = self.prepare_root(top.as_ref());
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         let plan = plan.unwrap_or_default();
@@ -501,7 +507,7 @@ impl<'a> Generator<'a> {
             let well = self.adjust_dir(at, source, there, (path, &full), working);
             return (late.filter(|_| well), well);
         }
-        match there.filter(|there| late.is_some() && there.mode & 0o700 != 0o700) {
+        match there.filter(|there| working & !there.mode & 0o700 != 0) {
             None => (late, true),
             Some(_) => match attrs::set_mode(at.0.fd(), at.1, working) {
                 Ok(()) => (late, true),
@@ -533,6 +539,8 @@ impl<'a> Generator<'a> {
         self.tally.merge(&plan.tally);
         self.tell_list();
         self.delete_during(&plan, &spot);
+        // A directory that cannot be listed stops what would be deleted after it.
+        self.io_error |= plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some();
         self.ask_remover()?;
         if let Some((source, there)) = itself {
             self.tally.list(Kind::Dir, 0, 1);
@@ -706,7 +714,7 @@ impl<'a> Generator<'a> {
         }
         let Some(parent) = spot.dir.as_ref().filter(|_| !self.context.is_dry()) else {
             let dir = spot.dir.as_ref().filter(|_| there.is_some());
-            let dir = dir.and_then(|_| self.context.dest.and_then(|dest| dest.open_dir(path).ok()));
+            let dir = dir.and_then(|_| self.context.dest.and_then(|dest| dest.open_dir_to_search(path).ok()));
             return Ok((Some(dir), untouched()));
         };
         let is_new = there.is_none();

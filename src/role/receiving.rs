@@ -179,7 +179,10 @@ impl<'a> Receiving<'a> {
         let top = start.top.map(|mut entry| {
             walk.wanted.adopt(&mut entry);
             let there = to.root.as_ref().filter(|_| !to.is_new).and_then(|root| {
-                let stat = sys::fstat(root.dir().fd()).ok()?;
+                let mut stat = sys::fstat(root.dir().fd()).ok()?;
+                if let Some(before) = to.mode_before {
+                    stat.mode = stat.mode & !0o7777 | before;
+                }
                 let mut list = crate::flist::DirList::default();
                 let there = list.push(b".", &stat);
                 let full = || root.path.clone();

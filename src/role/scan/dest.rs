@@ -195,7 +195,9 @@ impl DestWalk<'_> {
         let denied = errno::denied();
         let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
         if plan.dest_unseen && self.delete && plan.may_delete {
-            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(plan.path.as_bytes()), &denied));
+            // rsync names the root as what is in it.
+            let dir: &[u8] = if plan.path.is_root() { b"." } else { plan.path.as_bytes() };
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(dir), &denied));
         }
         let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
         for step in plan.steps.iter().filter(|step| hidden(step)) {
