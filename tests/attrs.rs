@@ -98,6 +98,25 @@ synctest!(directories_that_may_not_be_used_are_opened_up, as user, |w: World| {
     w.no_dry_run().agree(&["-rti"]).exits(0);
 });
 
+/// A source that its owner may use, but not in every way.
+macro_rules! half_open_source {
+    ($name:ident, $mode:expr, $exit:expr) => {
+        synctest!($name, as user, |w: World| {
+            w.source("a d/b d/c").dest("old").build("src", |t| drop(t.dir(".").mode($mode)));
+            for operands in [&["src/"][..], &["src"], &["src/a"], &["src/d"], &["src/a", "src/d/"]] {
+                w.agree_paths(&["-rtin"], &[operands, &["dst/"]].concat());
+            }
+            w.agree_paths(&["-rti", "--delete"], &["src/", "dst/"]).exits(23);
+            w.agree_paths(&["-rtiR"], &["src/./a", "src/d", "dst/"]).exits($exit);
+        });
+    };
+}
+
+half_open_source!(a_source_that_may_not_be_listed_has_what_is_named, 0o300, 0);
+half_open_source!(a_source_that_may_only_be_entered_has_what_is_named, 0o100, 0);
+half_open_source!(a_source_that_may_not_be_entered_has_nothing, 0o600, 23);
+half_open_source!(a_source_that_may_not_be_used_has_nothing, 0o000, 23);
+
 synctest!(single_files_go_where_nothing_may_be_listed, as user, |w: World| {
     w.source("a b").dest("b=old").build("dst", |t| drop(t.dir(".").mode(0o300)));
     w.agree_paths(&["-ai"], &["src/a", "src/b", "dst/"]).exits(0);

@@ -108,3 +108,13 @@ synctest!(a_list_beside_the_sources_ended_by_zero_bytes, between machines, |w: W
     w.source(TREE).dest("old d/old").file("list", "a\0#h\0d/y/z");
     w.agree(&["-ai0", "--files-from=far:list"]).exits(0).says(">f+++++++++ d/y/z");
 });
+
+synctest!(a_base_that_is_missing_ends_the_run, |w: World| {
+    w.not_pulled("rsync's client loses the connection before it can tell");
+    w.source("a").dest("").file("list", "a\n");
+    // That its other process ends is told, too, before or after.
+    w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
+    for base in ["nowhere", "nowhere/", "src/a"] {
+        w.agree_paths(&["--files-from=list", "-a"], &[base, "dst/"]).exits(3).warns("change_dir \"{W}/");
+    }
+});

@@ -152,25 +152,18 @@ impl Destination {
     }
 }
 
-/// Opens a directory that is there, of which the mode is known. One that its owner may enter and not list is opened up
-/// first where that is wanted, and its mode before returned; else it is opened for what can be done in it by name.
+/// Enters the directory that is the destination. One that its owner may enter and not list is opened up where that is
+/// wanted, and its mode before returned; else it is opened for what can be done in it by name.
 fn enter(path: &[u8], mode: u32, opens_up: bool) -> io::Result<(Dir, Option<u32>)> {
     let mode = mode & 0o7777;
-    let dir = match sys::open_dir_path(path) {
-        Ok(fd) => Dir::new(fd),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let dir = Dir::new(sys::open_dir_path_to_search(path)?);
-            let opened = opens_up && sys::chmod(dir.fd(), b".", mode | 0o700).is_ok();
-            if let (true, Ok(fd)) = (opened, sys::open_dir_path(path)) {
-                return Ok((Dir::new(fd), Some(mode)));
-            }
-            dir
-        }
-        Err(error) => return Err(error),
-    };
-    // What may be listed need not be one that can be entered.
-    if mode & 0o111 != 0o111 {
-        sys::stat(dir.fd(), b".", false)?;
+    let dir = source::enter(path)?;
+    if opens_up
+        && mode & 0o400 == 0
+        && sys::open_dir_path(path).is_err()
+        && sys::chmod(dir.fd(), b".", mode | 0o700).is_ok()
+        && let Ok(fd) = sys::open_dir_path(path)
+    {
+        return Ok((Dir::new(fd), Some(mode)));
     }
     Ok((dir, None))
 }

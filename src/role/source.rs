@@ -246,6 +246,14 @@ impl<'a> Gatherer<'a> {
     /// Names that `--files-from` lists, relative to `base_arg`.
     fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
         let shown = trim_slashes(base_arg).to_vec();
+        // Without it there is nothing to go by; told as it was given.
+        let cannot_enter = |error: io::Error| {
+            let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") { b"/" } else { b"" };
+            let full = [&absolute(self.cwd, base_arg)[..], slash].concat();
+            let problem = Problem::failed(Voice::Sender, "change_dir", &full, &error);
+            Error::new(Exit::FileSelect, problem.line).by("sender")
+        };
+        enter(if base_arg.is_empty() { b"." } else { base_arg }).map_err(cannot_enter)?;
         let base = self.base(base_arg, &shown)?;
         for name in names {
             let (cleaned, content) = clean(name);
@@ -296,8 +304,7 @@ impl<'a> Gatherer<'a> {
             return Ok(base.clone());
         }
         let full = absolute(self.cwd, dir);
-        let opened = sys::open_dir_path(dir).and_then(|fd| {
-            let dir = Dir::new(fd);
+        let opened = enter(dir).and_then(|dir| {
             let dev = sys::fstat(dir.fd())?.dev;
             Ok((dir, dev))
         });
@@ -433,7 +440,7 @@ impl<'a> Gatherer<'a> {
         let full = absolute(self.cwd, arg);
         let parent = path::split_parent(arg).0;
         if !parent.is_empty()
-            && let Err(error) = sys::stat_path(parent, true)
+            && let Err(error) = sys::stat_path(&path::join(parent, b"."), true)
         {
             let problem = Problem::failed(Voice::Sender, "change_dir", &absolute(self.cwd, parent), &error);
             self.out.problems.push(problem);
@@ -498,7 +505,7 @@ impl<'a> Gatherer<'a> {
         let parent = leading.join(&b'/');
         let follow = self.select.copy_links || content;
         let looked = match RelPath::parse(&parent) {
-            Ok(dir) => base.root.open_dir(&dir).and_then(|dir| sys::stat(dir.fd(), last, follow)),
+            Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| sys::stat(dir.fd(), last, follow)),
             Err(_) => Err(io::ErrorKind::InvalidInput.into()),
         };
         let stat = match looked {
@@ -578,6 +585,20 @@ impl Gatherer<'_> {
             self.out.problems.push(Problem::said(line, Weight::Warning));
         }
     }
+}
+
+/// Opens a directory, if only to reach names in it where it may not be listed; an error if it may not be entered.
+pub fn enter(path: &[u8]) -> io::Result<Dir> {
+    let dir = match sys::open_dir_path(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sys::open_dir_path_to_search(path),
+        other => other,
+    };
+    let dir = Dir::new(dir?);
+    // What may be listed need not be one that can be entered.
+    if sys::fstat(dir.fd())?.mode & 0o111 != 0o111 {
+        sys::stat(dir.fd(), b".", false)?;
+    }
+    Ok(dir)
 }
 
 /// Whether there is something below a base that takes part under a path of the transfer.

@@ -5,6 +5,7 @@ use crate::filter::{Chain, Side};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
+use crate::fs::errno;
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::path::RelPath;
@@ -69,7 +70,13 @@ impl SourceWalk<'_> {
     }
 
     fn list_origin(&self, found: &mut Listed, index: u16, origin: &mut Origin) {
-        let dir = match origin.base.root.open_dir(&origin.path) {
+        let root = &origin.base.root;
+        let opened = match origin.listing {
+            Listing::All { .. } => root.open_dir(&origin.path),
+            // What is named can be reached where nothing can be listed.
+            Listing::Named(_) => root.open_dir_to_search(&origin.path),
+        };
+        let dir = match opened {
             Ok(dir) => dir,
             Err(error) => {
                 let full = origin.base.root.full(origin.path.as_bytes());
@@ -119,8 +126,12 @@ impl SourceWalk<'_> {
             names.extend_from_slice(entry.name);
         });
         if let Err(error) = listed {
-            let full = place.full(b"");
-            let problem = Problem::failed(Voice::Sender, "readdir", &full, &error);
+            let problem = if errno::may_not_be_listed(&error) {
+                // The directory of an argument was opened for its names only; rsync lists what is in it.
+                Problem::failed(Voice::Sender, "opendir", &place.full(b"."), &errno::denied())
+            } else {
+                Problem::failed(Voice::Sender, "readdir", &place.full(b""), &error)
+            };
             found.problems.push(problem.weighing(Weight::SourceError));
         }
         let mut full = found.path.as_bytes().to_vec();
