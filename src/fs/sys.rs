@@ -727,6 +727,25 @@ pub fn widen_pipe(fd: BorrowedFd<'_>) {
     let _ = rustix::pipe::fcntl_setpipe_size(fd, PIPE_BYTES);
 }
 
+/// The longest packet, its IP header included, that fits the way to the peer that a socket is connected to, as far as
+/// this machine knows; in bytes.
+pub fn path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<u32> {
+    use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
+    Ok(if is_ipv6 { ipv6_mtu(socket) } else { ip_mtu(socket) }?)
+}
+
+/// Asks for room for so many bytes that wait to be sent and for as many that wait to be read; the system may give less.
+pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
+    use rustix::net::sockopt as options;
+    // Only a privileged process may go beyond what the system grants everybody.
+    if options::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+        let _ = options::set_socket_recv_buffer_size(socket, bytes);
+    }
+    if options::set_socket_send_buffer_size_force(socket, bytes).is_err() {
+        let _ = options::set_socket_send_buffer_size(socket, bytes);
+    }
+}
+
 /// Lifts the limit on open files to what the system allows; how many that is.
 pub fn lift_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

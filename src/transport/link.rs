@@ -59,8 +59,21 @@ pub struct Patience {
     pub parting: Parting,
 }
 
+impl Patience {
+    /// Whether somebody who has waited so long shall wait on; the errors are those that a read then fails with.
+    pub fn check(&self, waited: Duration) -> io::Result<()> {
+        if self.parting.is_over() || !self.parting.has_begun() && self.stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        match self.idle {
+            Some(idle) if waited >= idle => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How often a read that waits looks whether it still shall.
-const LOOK_MS: u32 = 100;
+pub const LOOK_MS: u32 = 100;
 
 /// A reader that does not wait longer than it shall.
 pub struct PatientReader<R> {
@@ -77,18 +90,14 @@ impl<R: Read + AsFd> PatientReader<R> {
 
 impl<R: Read + AsFd> Read for PatientReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Patience { idle, stop, parting } = &self.patience;
         let waits = Since::now();
+        let mut waited = Duration::ZERO;
         loop {
-            if parting.is_over() || !parting.has_begun() && stop.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
+            self.patience.check(waited)?;
             if sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
                 return self.reader.read(into);
             }
-            if idle.is_some_and(|idle| waits.elapsed() >= idle) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
+            waited = waits.elapsed();
         }
     }
 }

@@ -1,0 +1,93 @@
+//! From `async` to threads that block: waiting for a future, and a thread that drives what happens meanwhile.
+
+use crate::transport::link::LOOK_MS;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// A future whose type is nobody's business.
+pub type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Waits in this thread for a future that something else drives. `may_wait` is asked before each wait, at least each
+/// [`LOOK_MS`]; its error ends the waiting.
+pub fn wait<T>(future: impl Future<Output = T>, mut may_wait: impl FnMut() -> io::Result<()>) -> io::Result<T> {
+    struct Sleeper(Thread);
+    impl Wake for Sleeper {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Sleeper(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return Ok(done);
+        }
+        may_wait()?;
+        std::thread::park_timeout(Duration::from_millis(LOOK_MS.into()));
+    }
+}
+
+/// A thread that drives sockets and timers. Dropped, all that it drives ends at once.
+pub struct Engine {
+    handle: Handle,
+    last: Option<oneshot::Sender<Boxed>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts it.
+    pub fn start(name: &str) -> io::Result<Engine> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let handle = runtime.handle().clone();
+        let (last, awaited) = oneshot::channel::<Boxed>();
+        let drive = move || {
+            runtime.block_on(async {
+                if let Ok(last) = awaited.await {
+                    last.await;
+                    // What the last thing left to others, above all a word to the peer, is done in these turns.
+                    for _ in 0..LAST_TURNS {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            });
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(drive)?;
+        Ok(Engine { handle, last: Some(last), thread: Some(thread) })
+    }
+
+    /// By which something is given to it to drive.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Drives this to its end, and nothing after it.
+    pub fn end(mut self, last: Boxed) {
+        if let Some(sender) = self.last.take() {
+            let _ = sender.send(last);
+        }
+    }
+}
+
+/// How often every task gets its turn before an engine ends.
+const LAST_TURNS: usize = 8;
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.last.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

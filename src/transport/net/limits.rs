@@ -1,0 +1,51 @@
+//! Every bound of the network, by name.
+
+use std::time::Duration;
+
+/// A peer that was not heard for so long is gone. Phones lose their network for 90 s.
+pub const IDLE: Duration = Duration::from_secs(100);
+/// After so long without a word a client says that it is there; that also holds the mappings of home routers open.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long a server waits for a handshake to end.
+pub const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long the last bytes of a conversation may take to arrive at a client that has not gone.
+pub const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// How many bytes may be under way in one direction. Less holds up a fast link that is long; more leaves the caches.
+pub const WINDOW_BYTES: u32 = 8 << 20;
+/// How many bytes a UDP socket shall hold for us.
+pub const SOCKET_ROOM_BYTES: usize = 4 << 20;
+/// Until it is known that a path carries longer ones, the bytes of a datagram. Every path of QUIC carries these.
+pub const DATAGRAM_MIN_BYTES: u16 = 1_200;
+/// The bytes of a datagram on Ethernet, where nothing is known of the path.
+pub const DATAGRAM_USUAL_BYTES: u16 = 1_452;
+/// The most that a datagram may have.
+pub const DATAGRAM_MAX_BYTES: u16 = 65_527;
+/// The most that is tried on a path within this machine: several fit into what the kernel takes at once.
+pub const DATAGRAM_LOCAL_BYTES: u16 = 16_000;
+
+/// How many pieces are taken off a stream at once.
+pub const PIECES: usize = 32;
+/// The longest piece that is handed to a stream at once.
+pub const PIECE_MAX_BYTES: usize = 128 << 10;
+
+/// What a server takes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Conversations at a time.
+    pub sessions: usize,
+    /// Handshakes that have begun and not ended, at a time.
+    pub half_open: usize,
+    /// From so many of them on, a QUIC client must first show that its address is its own.
+    pub retry_from: usize,
+    /// Handshakes that one address may begin in a second.
+    pub handshakes_per_sec: u32,
+    /// A client that was not heard for so long is gone.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { sessions: 256, half_open: 256, retry_from: 32, handshakes_per_sec: 100, idle: IDLE }
+    }
+}

@@ -1,0 +1,335 @@
+//! QUIC: endpoints, handshakes, and the two halves of a stream as a reader and a writer.
+
+use super::bridge::{Boxed, wait};
+use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES};
+use super::{Trouble, is_about_keys};
+use crate::fs::sys;
+use crate::transport::link::{FAREWELL, Parting, Patience};
+use crate::work::clock::Since;
+use bytes::{Buf, Bytes};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, TransportErrorCode, VarInt, WriteError};
+use std::io::{self, BufRead, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The name that TLS wants of a server. Keys are pinned, so nobody looks at it.
+pub const NO_NAME: &str = "sparsync";
+
+/// With these a peer hangs up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HangUp {
+    /// All is said.
+    Done = 0,
+    /// This end was told to.
+    Told = 1,
+}
+
+/// A conversation that has begun.
+pub struct Conversation {
+    /// The connection that carries it.
+    pub connection: quinn::Connection,
+    /// To the peer.
+    pub send: quinn::SendStream,
+    /// From the peer.
+    pub recv: quinn::RecvStream,
+}
+
+/// An endpoint on a socket; with a configuration it takes connections.
+pub fn endpoint(socket: UdpSocket, server: Option<quinn::ServerConfig>) -> io::Result<quinn::Endpoint> {
+    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
+    let mut config = quinn::EndpointConfig::default();
+    config.max_udp_payload_size(limits::DATAGRAM_MAX_BYTES).map_err(io::Error::other)?;
+    quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
+}
+
+/// A socket of the right family for this peer, at a port that the system chooses.
+pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0))
+}
+
+/// How the transport shall behave towards a peer.
+pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    let window = VarInt::from_u32(WINDOW_BYTES);
+    config
+        .max_idle_timeout(quinn::IdleTimeout::try_from(idle).ok())
+        .stream_receive_window(window)
+        .receive_window(window)
+        .send_window(WINDOW_BYTES.into())
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None);
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(longest_datagram(peer));
+    // Beginning with longer ones would end a handshake before it began: a server answers a stranger with no more than
+    // three times what it was sent.
+    config.initial_mtu(limits::DATAGRAM_MIN_BYTES).mtu_discovery_config(Some(discovery));
+    config
+}
+
+/// The most bytes in a datagram to a peer that are worth to be tried: what the way really carries is found out by trying,
+/// but this machine's own interface is known beforehand.
+fn longest_datagram(peer: SocketAddr) -> u16 {
+    const UDP_HEAD_BYTES: u32 = 8;
+    let ip_head_bytes = if peer.is_ipv4() { 20 } else { 40 };
+    let known = client_socket(peer).and_then(|socket| {
+        socket.connect(peer)?;
+        let mtu_bytes = sys::path_mtu(socket.as_fd(), peer.is_ipv6())?;
+        Ok((mtu_bytes, socket.local_addr()?.ip() == peer.ip()))
+    });
+    let Ok((mtu_bytes, is_here)) = known else {
+        return limits::DATAGRAM_USUAL_BYTES;
+    };
+    let fits = mtu_bytes.saturating_sub(ip_head_bytes + UDP_HEAD_BYTES);
+    let fits = u16::try_from(fits).unwrap_or(u16::MAX).clamp(limits::DATAGRAM_MIN_BYTES, limits::DATAGRAM_MAX_BYTES);
+    if is_here || peer.ip().is_loopback() { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits }
+}
+
+/// Connects to a server, and hears its first bytes.
+pub async fn connect(
+    endpoint: &quinn::Endpoint,
+    peer: SocketAddr,
+    tls: Arc<rustls::ClientConfig>,
+) -> Result<Conversation, Trouble> {
+    let broken = |why: String| Trouble::Broken(why);
+    let crypto = QuicClientConfig::try_from(tls).map_err(|error| broken(error.to_string()))?;
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    let mut transport = transport(peer, limits::IDLE);
+    transport.keep_alive_interval(Some(limits::KEEP_ALIVE)).max_concurrent_bidi_streams(VarInt::from_u32(1));
+    config.transport_config(Arc::new(transport));
+    let connecting = endpoint.connect_with(config, peer, NO_NAME).map_err(|error| broken(error.to_string()))?;
+    let connection = connecting.await.map_err(trouble)?;
+    let (send, recv) = connection.accept_bi().await.map_err(trouble)?;
+    Ok(Conversation { connection, send, recv })
+}
+
+/// The part of a server's configuration that is the same for all clients.
+pub fn server_config(tls: Arc<rustls::ServerConfig>) -> io::Result<quinn::ServerConfig> {
+    let crypto = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
+    Ok(quinn::ServerConfig::with_crypto(Arc::new(crypto)))
+}
+
+/// Ends a client's handshake, and opens the stream of the conversation. Also the certificate that it showed.
+pub async fn welcome(
+    incoming: quinn::Incoming,
+    mut config: quinn::ServerConfig,
+    idle: Duration,
+) -> Result<(Conversation, Vec<u8>), ConnectionError> {
+    let mut transport = transport(incoming.remote_address(), idle);
+    transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
+    config.transport_config(Arc::new(transport));
+    let connection = incoming.accept_with(Arc::new(config))?.await?;
+    let shown =
+        connection.peer_identity().and_then(|shown| shown.downcast::<Vec<rustls::pki_types::CertificateDer>>().ok());
+    let cert = shown.and_then(|chain| chain.first().map(|cert| cert.to_vec())).unwrap_or_default();
+    let (send, recv) = connection.open_bi().await?;
+    Ok((Conversation { connection, send, recv }, cert))
+}
+
+/// Why a connection did not come about.
+fn trouble(error: ConnectionError) -> Trouble {
+    match &error {
+        ConnectionError::TimedOut => Trouble::Unreachable("no answer over QUIC".into()),
+        // Found here, before anything was said.
+        ConnectionError::TransportError(fault) => match alert(fault.code) {
+            Some(alert) if is_about_keys(alert) => Trouble::WrongKey(fault.reason.clone()),
+            Some(_) | None => Trouble::Broken(error.to_string()),
+        },
+        ConnectionError::ConnectionClosed(told) => match alert(told.error_code) {
+            _ if told.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy,
+            Some(alert) if is_about_keys(alert) => {
+                Trouble::NotAdmitted(String::from_utf8_lossy(&told.reason).into_owned())
+            }
+            Some(_) | None => Trouble::Broken(error.to_string()),
+        },
+        ConnectionError::ApplicationClosed(_)
+        | ConnectionError::VersionMismatch
+        | ConnectionError::Reset
+        | ConnectionError::LocallyClosed
+        | ConnectionError::CidsExhausted => Trouble::Broken(lost(error).to_string()),
+    }
+}
+
+/// The alert of TLS in a code of QUIC.
+fn alert(code: TransportErrorCode) -> Option<u8> {
+    let code = u64::from(code);
+    (code >> 8 == 1).then_some(code as u8)
+}
+
+/// Why nothing more is heard or said.
+fn lost(error: ConnectionError) -> io::Error {
+    let why = match &error {
+        ConnectionError::TimedOut => format!("nothing was heard for {} s", limits::IDLE.as_secs()),
+        ConnectionError::Reset => "the peer was started anew".into(),
+        ConnectionError::LocallyClosed => "hung up".into(),
+        ConnectionError::ApplicationClosed(told) if told.reason.is_empty() => "the peer hung up".into(),
+        ConnectionError::ApplicationClosed(told) => {
+            format!("the peer hung up: {}", String::from_utf8_lossy(&told.reason))
+        }
+        ConnectionError::VersionMismatch
+        | ConnectionError::TransportError(_)
+        | ConnectionError::ConnectionClosed(_)
+        | ConnectionError::CidsExhausted => error.to_string(),
+    };
+    io::Error::new(io::ErrorKind::ConnectionReset, why)
+}
+
+/// The two halves of a conversation. When both are dropped and the peer has heard what was written, it is told that this
+/// end has gone. `at_end` is handed what has to be driven for that.
+pub fn halves(
+    conversation: Conversation,
+    patience: Patience,
+    last_words: Duration,
+    at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
+) -> (Reader, Writer) {
+    let Conversation { connection, send, recv } = conversation;
+    let hold =
+        Arc::new(Hold { connection, last_words, heard: Mutex::default(), at_end: Mutex::new(Some(Box::new(at_end))) });
+    let parting = patience.parting.clone();
+    let reader = Reader { recv, pieces: vec![Bytes::new(); PIECES], at: PIECES, patience, hold: hold.clone() };
+    (reader, Writer { send, parting, hold })
+}
+
+/// How long a client that is about to leave waits for what it said to be heard.
+pub const CLIENT_LAST_WORDS: Duration = FAREWELL;
+
+type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
+
+/// What the halves share.
+struct Hold {
+    connection: quinn::Connection,
+    last_words: Duration,
+    /// Done when the peer has heard all that was written.
+    heard: Mutex<Option<Boxed>>,
+    at_end: Mutex<Option<AtEnd>>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let heard = self.heard.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let at_end = self.at_end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let (connection, last_words) = (self.connection.clone(), self.last_words);
+        if let Some(at_end) = at_end {
+            at_end(Box::pin(async move {
+                if let Some(heard) = heard {
+                    let _ = tokio::time::timeout(last_words, heard).await;
+                }
+                connection.close(VarInt::from_u32(HangUp::Done as u32), b"");
+            }));
+        }
+    }
+}
+
+/// What the peer says.
+pub struct Reader {
+    recv: quinn::RecvStream,
+    /// What was taken off the stream; those before `at` are used up.
+    pieces: Vec<Bytes>,
+    at: usize,
+    patience: Patience,
+    #[expect(dead_code, reason = "held, so that the connection stays while somebody reads")]
+    hold: Arc<Hold>,
+}
+
+impl BufRead for Reader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.at < self.pieces.len() && self.pieces[self.at].is_empty() {
+            self.at += 1;
+        }
+        if self.at == self.pieces.len() {
+            self.refill()?;
+        }
+        Ok(self.pieces.get(self.at).map_or(&[], |piece| piece))
+    }
+
+    fn consume(&mut self, count: usize) {
+        if count > 0 {
+            self.pieces[self.at].advance(count);
+        }
+    }
+}
+
+impl Reader {
+    /// Takes off the stream what is there, and waits for it if nothing is. At the end of the stream there is nothing.
+    fn refill(&mut self) -> io::Result<()> {
+        let Reader { recv, pieces, patience, .. } = self;
+        patience.check(Duration::ZERO)?;
+        let mut waits = None;
+        let taken = wait(recv.read_chunks(pieces), || patience.check(waits.get_or_insert_with(Since::now).elapsed()))?;
+        let count = match taken {
+            Ok(count) => count.unwrap_or(0),
+            Err(ReadError::ConnectionLost(error)) => return Err(lost(error)),
+            Err(error) => return Err(io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())),
+        };
+        // The pieces lie at the end, those that are first in front.
+        self.at = self.pieces.len() - count;
+        self.pieces.rotate_right(self.at);
+        Ok(())
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut got = 0;
+        while got < into.len() {
+            // More is only waited for where there is nothing yet.
+            if got > 0 && self.pieces[self.at..].iter().all(Bytes::is_empty) {
+                break;
+            }
+            let piece = self.fill_buf()?;
+            if piece.is_empty() {
+                break;
+            }
+            let count = piece.len().min(into.len() - got);
+            into[got..got + count].copy_from_slice(&piece[..count]);
+            self.consume(count);
+            got += count;
+        }
+        Ok(got)
+    }
+}
+
+/// What the peer shall hear.
+pub struct Writer {
+    send: quinn::SendStream,
+    parting: Parting,
+    hold: Arc<Hold>,
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let piece = Bytes::copy_from_slice(&bytes[..bytes.len().min(PIECE_MAX_BYTES)]);
+        let count = piece.len();
+        let parting = &self.parting;
+        let written = wait(self.send.write_chunk(piece), || match parting.is_over() {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        })?;
+        match written {
+            Ok(()) => Ok(count),
+            Err(WriteError::ConnectionLost(error)) => Err(lost(error)),
+            Err(WriteError::Stopped(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let heard = self.send.stopped();
+        let _ = self.send.finish();
+        *self.hold.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(async move {
+            let _ = heard.await;
+        }));
+    }
+}

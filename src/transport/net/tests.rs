@@ -1,0 +1,339 @@
+//! Links on loopback: what comes through, how they end, and who is not let in.
+
+use super::client::{Dial, dial_quic};
+use super::limits::Limits;
+use super::server::{Guest, Listener, listen};
+use super::{Kind, Trouble};
+use crate::transport::Link;
+use crate::transport::link::{FAREWELL, Parting, Patience};
+use crate::trust::Pin;
+use crate::trust::identity::Identity;
+use crate::trust::tls;
+use crate::work::clock::Since;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Longer than anything here may take on a busy machine.
+const LONG: Duration = Duration::from_secs(10);
+const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+/// A server on loopback, and the identities of both ends.
+struct World {
+    near: Identity,
+    far: Identity,
+    listener: Listener,
+}
+
+impl World {
+    fn new() -> World {
+        let near = Identity::passing().unwrap();
+        let pin = near.pin;
+        World::that(near, Arc::new(move |shown: &Pin| *shown == pin), &Limits::default())
+    }
+
+    fn that(near: Identity, admit: tls::Admit, limits: &Limits) -> World {
+        let far = Identity::passing().unwrap();
+        let listener = listen(&[HERE.into()], tls::server_config(&far, admit), limits).unwrap();
+        World { near, far, listener }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.addresses()[0]
+    }
+
+    fn dial(&self, patience: Patience) -> Dial {
+        Dial { tls: tls::client_config(&self.near, self.far.pin), limit: LONG, patience }
+    }
+
+    /// Both ends of a conversation; the server has said one byte, which the client has not read yet.
+    fn meet(&self, kind: Kind, patience: Patience) -> (Link, Guest) {
+        let (dial, address) = (self.dial(patience), self.address());
+        std::thread::scope(|scope| {
+            let near = scope.spawn(move || dial_by(kind, address, &dial));
+            let mut guest = self.listener.accept(LONG).unwrap().expect("a guest comes");
+            guest.writer.write_all(b"!").unwrap();
+            (near.join().unwrap().unwrap(), guest)
+        })
+    }
+}
+
+fn dial_by(kind: Kind, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
+    match kind {
+        Kind::Quic => dial_quic(address, dial),
+        Kind::Tls => todo!(),
+    }
+}
+
+fn patient() -> Patience {
+    Patience { idle: None, stop: Arc::default(), parting: Parting::default() }
+}
+
+/// Runs the case over each kind of link.
+fn each(case: impl Fn(Kind)) {
+    case(Kind::Quic);
+}
+
+/// Bytes that a shift or a swap would show.
+fn bytes(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(len).collect()
+}
+
+#[test]
+fn bytes_come_through_both_ways_at_once() {
+    each(|kind| {
+        let world = World::new();
+        let (link, guest) = world.meet(kind, patient());
+        let (up, down) = (bytes(24 << 20), bytes((16 << 20) + 7));
+        std::thread::scope(|scope| {
+            let (up, down) = (&up, &down);
+            let Guest { mut reader, mut writer, .. } = guest;
+            scope.spawn(move || writer.write_all(down).unwrap());
+            scope.spawn(move || {
+                let mut got = Vec::new();
+                reader.read_to_end(&mut got).unwrap();
+                assert!(got == *up, "what the server heard is not what the client said");
+            });
+            let Link { mut reader, mut writer, .. } = link;
+            scope.spawn(move || writer.write_all(up).unwrap());
+            let mut got = Vec::new();
+            reader.read_to_end(&mut got).unwrap();
+            assert_eq!(got[0], b'!');
+            assert!(got[1..] == *down, "what the client heard is not what the server said");
+        });
+    });
+}
+
+#[test]
+fn each_end_stops_speaking_on_its_own() {
+    each(|kind| {
+        let world = World::new();
+        let (Link { mut reader, mut writer, .. }, mut guest) = world.meet(kind, patient());
+        writer.write_all(b"all of it").unwrap();
+        drop(writer);
+        let mut got = Vec::new();
+        guest.reader.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"all of it");
+        guest.writer.write_all(b" thanks").unwrap();
+        drop(guest);
+        got.clear();
+        reader.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"! thanks");
+        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0, "the end is said as often as somebody asks");
+    });
+}
+
+#[test]
+fn what_was_said_last_is_heard_also_where_the_speaker_leaves_at_once() {
+    each(|kind| {
+        let world = World::new();
+        let sent = bytes(3 << 20);
+        for _ in 0..8 {
+            let (mut link, mut guest) = world.meet(kind, patient());
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    link.writer.write_all(&sent).unwrap();
+                    drop(link);
+                });
+                let mut got = Vec::new();
+                guest.reader.read_to_end(&mut got).unwrap();
+                assert!(got == sent);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_with_another_key_is_told_nothing() {
+    each(|kind| {
+        let world = World::new();
+        let stranger = Identity::passing().unwrap();
+        let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..world.dial(patient()) };
+        let trouble = dial_by(kind, world.address(), &dial).err();
+        assert!(matches!(trouble, Some(Trouble::WrongKey(_))), "{trouble:?}");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+    });
+}
+
+#[test]
+fn a_client_that_is_not_admitted_hears_so() {
+    each(|kind| {
+        let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
+        let trouble = dial_by(kind, world.address(), &world.dial(patient())).err();
+        assert!(matches!(trouble, Some(Trouble::NotAdmitted(_))), "{trouble:?}");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+    });
+}
+
+#[test]
+fn nobody_there_is_said_in_time() {
+    each(|kind| {
+        let world = World::new();
+        // Bound, and never read from or accepted on.
+        let udp = std::net::UdpSocket::bind(HERE).unwrap();
+        let address = match kind {
+            Kind::Quic => udp.local_addr().unwrap(),
+            Kind::Tls => std::net::TcpListener::bind(HERE).unwrap().local_addr().unwrap(),
+        };
+        let begun = Since::now();
+        let limit = Duration::from_millis(200);
+        let trouble = dial_by(kind, address, &Dial { limit, ..world.dial(patient()) }).err();
+        assert!(matches!(trouble, Some(Trouble::Unreachable(_))), "{trouble:?}");
+        assert!(begun.elapsed() < LONG / 2);
+    });
+}
+
+#[test]
+fn a_run_that_shall_stop_waits_neither_for_a_dial_nor_for_a_word() {
+    each(|kind| {
+        let world = World::new();
+        let stop = Arc::new(AtomicBool::new(false));
+        let patience = Patience { stop: stop.clone(), ..patient() };
+        let (mut link, _guest) = world.meet(kind, patience.clone());
+        link.reader.read_exact(&mut [0]).unwrap();
+        let stopped = std::thread::scope(|scope| {
+            let read = scope.spawn(|| link.reader.read(&mut [0; 8]));
+            stop.store(true, Ordering::Relaxed);
+            let begun = Since::now();
+            let error = read.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+            begun.elapsed()
+        });
+        assert!(stopped < FAREWELL, "{stopped:?}");
+        let udp = std::net::UdpSocket::bind(HERE).unwrap();
+        let trouble = dial_by(kind, udp.local_addr().unwrap(), &world.dial(patience)).err();
+        assert!(matches!(trouble, Some(Trouble::Stopped | Trouble::Unreachable(_))), "{trouble:?}");
+    });
+}
+
+#[test]
+fn a_silent_peer_is_given_up_after_the_time_that_it_has() {
+    each(|kind| {
+        let world = World::new();
+        let patience = Patience { idle: Some(Duration::from_millis(150)), ..patient() };
+        let (mut link, _guest) = world.meet(kind, patience);
+        link.reader.read_exact(&mut [0]).unwrap();
+        let begun = Since::now();
+        assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(begun.elapsed() >= Duration::from_millis(150));
+    });
+}
+
+#[test]
+fn a_parting_lasts_as_long_as_a_farewell() {
+    each(|kind| {
+        let world = World::new();
+        let (mut link, _guest) = world.meet(kind, patient());
+        link.reader.read_exact(&mut [0]).unwrap();
+        let begun = Since::now();
+        link.parting.begin();
+        assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionAborted);
+        assert!(begun.elapsed() >= FAREWELL);
+        // Nor does a writer wait for somebody who never reads.
+        let error = std::iter::repeat_with(|| link.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
+        assert_eq!(error.expect("the windows are smaller than that").kind(), ErrorKind::ConnectionAborted);
+    });
+}
+
+#[test]
+fn who_writes_learns_that_nobody_reads() {
+    each(|kind| {
+        let world = World::new();
+        let (link, mut guest) = world.meet(kind, patient());
+        drop(link.reader);
+        let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
+        assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
+    });
+}
+
+#[test]
+fn a_server_hangs_up_and_says_why() {
+    each(|kind| {
+        let world = World::new();
+        let (mut link, guest) = world.meet(kind, patient());
+        link.reader.read_exact(&mut [0]).unwrap();
+        std::thread::scope(|scope| {
+            let (blocked, is_there) = mpsc::channel();
+            let Guest { mut reader, hang_up, .. } = guest;
+            let far = scope.spawn(move || {
+                blocked.send(()).unwrap();
+                reader.read(&mut [0; 8])
+            });
+            is_there.recv().unwrap();
+            hang_up.now("revoked");
+            assert_eq!(far.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+        });
+        let error = link.reader.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        if kind == Kind::Quic {
+            assert!(error.to_string().contains("revoked"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_server_that_ends_takes_its_conversations_with_it() {
+    each(|kind| {
+        let world = World::new();
+        let (mut link, guest) = world.meet(kind, patient());
+        link.reader.read_exact(&mut [0]).unwrap();
+        drop(world);
+        assert!(link.reader.read(&mut [0; 8]).is_err(), "an end that was not said is no end");
+        drop(guest);
+    });
+}
+
+#[test]
+fn a_server_that_drains_goes_on_with_those_that_it_has() {
+    each(|kind| {
+        let world = World::new();
+        let (mut link, mut guest) = world.meet(kind, patient());
+        world.listener.drain();
+        let dial = Dial { limit: Duration::from_millis(200), ..world.dial(patient()) };
+        assert!(dial_by(kind, world.address(), &dial).is_err());
+        link.writer.write_all(b"still here").unwrap();
+        let mut got = [0; 10];
+        guest.reader.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"still here");
+    });
+}
+
+/// Not a test of speed: it says what the speed is where `SPARSYNC_BENCH_MIB` says how much to send.
+#[test]
+fn a_gigabyte_goes_as_fast_as_it_goes() {
+    let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB").ok().and_then(|said| said.parse::<usize>().ok()) else {
+        let _ = writeln!(io::stderr(), "skipped: SPARSYNC_BENCH_MIB is not set");
+        return;
+    };
+    each(|kind| {
+        let world = World::new();
+        for up in [true, false] {
+            let (mut link, mut guest) = world.meet(kind, patient());
+            link.reader.read_exact(&mut [0]).unwrap();
+            let begun = Since::now();
+            std::thread::scope(|scope| {
+                let (from, to): (&mut (dyn Write + Send), &mut (dyn Read + Send)) = match up {
+                    true => (&mut link.writer, &mut guest.reader),
+                    false => (&mut guest.writer, &mut link.reader),
+                };
+                scope.spawn(move || {
+                    let piece = bytes(256 << 10);
+                    (0..mib * 4).for_each(|_| from.write_all(&piece).unwrap());
+                });
+                let mut piece = vec![0; 256 << 10];
+                (0..mib * 4).for_each(|_| to.read_exact(&mut piece).unwrap());
+            });
+            let rate = mib as f64 * 1.048_576 / begun.elapsed().as_secs_f64();
+            let _ = writeln!(io::stderr(), "{kind}, {}: {rate:.0} MB/s", if up { "up" } else { "down" });
+        }
+    });
+}
