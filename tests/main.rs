@@ -16,6 +16,7 @@ mod faults_far;
 mod filesfrom;
 mod filter;
 mod fuzzy;
+mod grants;
 mod itemize;
 mod links;
 mod machine;

@@ -6,7 +6,7 @@ mod remote;
 mod rules;
 mod serve;
 
-use crate::cli::verb::Verb;
+use crate::cli::verb::{Action, Verb};
 use crate::cli::{self, Call, Request};
 use crate::env::Env;
 use crate::error::Error;
@@ -34,7 +34,10 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Copy(wanted)) if wanted.far.is_some() => return remote::run(env, *wanted),
         Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
         Ok(Request::Verb(Verb::Help(text))) => say(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Verb(Verb::Server(_))) => Err(not_yet("server")),
+        Ok(Request::Verb(Verb::Server(server))) => match server.action {
+            Action::Session(granted) => return serve::session(env, &granted),
+            _ => Err(not_yet("server")),
+        },
         Ok(Request::Verb(Verb::Enroll(_))) => Err(not_yet("enroll")),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),

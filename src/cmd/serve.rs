@@ -2,11 +2,12 @@
 
 use super::{copy, fail, rules};
 use crate::cli;
+use crate::cli::verb::Session;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::{glob, sys};
-use crate::options::FilesFrom;
+use crate::fs::{glob, ids, reach, sys};
+use crate::options::{FilesFrom, Options, RemoveSource};
 use crate::proto::Setup;
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
@@ -14,12 +15,40 @@ use crate::transport::link::{Parting, Patience};
 use crate::transport::stdio;
 use crate::work::clock;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-/// Serves one client to its end.
+/// The most memory that a session of a server may take.
+const SESSION_MEMORY_MAX_BYTES: u64 = 8 << 30;
+
+/// What was settled before the client said anything.
+enum Asked<'a> {
+    /// The command line of a remote shell: somebody may have approved it (a forced command).
+    CommandLine(&'a cli::Serve),
+    /// What a server grants: the client says all else.
+    Grant(&'a Session),
+}
+
+/// Serves one client to its end, which a remote shell brought here.
 pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     let secs = u64::from(asked.timeout_secs);
     let idle = (secs > 0).then(|| Duration::from_secs(secs));
+    converse(env, idle, &Asked::CommandLine(&asked))
+}
+
+/// Serves one client to its end, which a server let in: within what its key was granted.
+pub fn session(env: &mut Env, granted: &Session) -> Exit {
+    sys::limit_memory(SESSION_MEMORY_MAX_BYTES);
+    if let Err(error) = reach::confine(&granted.roots, granted.read_only) {
+        let roots = granted.roots.join(&b' ');
+        let shown = String::from_utf8_lossy(&roots);
+        let words = format!("sparsync: none of the granted directories can be reached ({shown}): {error}");
+        return fail(env, &Error::new(Exit::FileSelect, words));
+    }
+    converse(env, None, &Asked::Grant(granted))
+}
+
+fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     let patience = Patience { idle, stop: env.stop.clone(), parting: Parting::default() };
     let link = match env.hear_signals().and_then(|()| stdio::link(patience)) {
         Ok(link) => link,
@@ -27,7 +56,7 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     };
     sys::share_memory_pools();
     sys::lift_open_files();
-    let settle = |setup: &Setup| settle(setup, &asked, env);
+    let settle = |setup: &Setup| settle(setup, asked, env);
     session::serve(link, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
 }
 
@@ -35,26 +64,27 @@ fn cannot_serve(error: &io::Error) -> Error {
     Error::new(Exit::Ipc, format!("sparsync: cannot speak to the client: {error}"))
 }
 
-/// Makes of a client's words what they mean here, if its command line asked for the same: somebody may have approved
-/// that (a forced command), and nobody the session.
-fn settle(setup: &Setup, asked: &cli::Serve, env: &Env) -> Result<Settled, Error> {
-    let refuse = |words: &str| Err(Error::new(Exit::Protocol, format!("sparsync: the session asks for {words}")));
-    if setup.server_sends != asked.sends {
-        return refuse("the other direction than the command line of this server");
-    }
-    if !setup.operands.is_empty() && !asked.operands.is_empty() {
-        return refuse("other paths than the command line of this server");
+/// Makes of a client's words what they mean here, if it asks for no more than was settled.
+fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error> {
+    if let Asked::CommandLine(asked) = asked {
+        same_as_approved(setup, asked)?;
     }
     let options = cli::settle(&setup.words, &setup.remote_words, env.umask, clock::now_unix().0)?;
+    if let Asked::Grant(granted) = asked {
+        within(setup, &options, granted)?;
+    }
     let read =
         rules::Read { parsed: setup.rules.clone(), cvs_home: setup.cvs_home.clone(), cvs_env: setup.cvs_env.clone() };
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
         // A listing has a destination on the command line alone.
-        _ if options.select.list_only && !asked.sends => Vec::new(),
-        [] => asked.operands.clone(),
+        _ if options.select.list_only && !setup.server_sends => Vec::new(),
+        [] => match asked {
+            Asked::CommandLine(asked) => asked.operands.clone(),
+            Asked::Grant(_) => return Err(asks_for("no path")),
+        },
         // No shell has seen these.
-        operands => operands.iter().flat_map(|path| glob::expand(path)).collect(),
+        operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
     };
     let listed = match (&setup.listed, &options.select.files_from) {
         (Some(listed), _) => Some(listed.clone()),
@@ -64,4 +94,42 @@ fn settle(setup: &Setup, asked: &cli::Serve, env: &Env) -> Result<Settled, Error
         (None, _) => None,
     };
     Ok(Settled { options, rules, operands, listed })
+}
+
+fn asks_for(words: &str) -> Error {
+    Error::new(Exit::Protocol, format!("sparsync: the session asks for {words}"))
+}
+
+/// Somebody may have approved the command line, and nobody the session.
+fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
+    if setup.server_sends != asked.sends {
+        return Err(asks_for("the other direction than the command line of this server"));
+    }
+    if !setup.operands.is_empty() && !asked.operands.is_empty() {
+        return Err(asks_for("other paths than the command line of this server"));
+    }
+    Ok(())
+}
+
+/// A grant to read is one to write nothing: that is told at once, and held by `fs::reach` besides.
+fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Error> {
+    let writes = if !setup.server_sends {
+        "this machine's key may only copy from here"
+    } else if options.select.remove_source != RemoveSource::No {
+        "this machine's key may only read here, so nothing can be removed (--remove-source-files)"
+    } else {
+        return Ok(());
+    };
+    if granted.read_only { Err(Error::new(Exit::FileSelect, format!("sparsync: {writes}"))) } else { Ok(()) }
+}
+
+/// A path as the shell of a login would have it: `~` and `~name` at its beginning are homes.
+fn at_home(env: &Env, path: &[u8]) -> Vec<u8> {
+    let Some(rest) = path.strip_prefix(b"~") else {
+        return path.to_vec();
+    };
+    let name_len = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+    let (name, below) = rest.split_at(name_len);
+    let home = if name.is_empty() { env.var("HOME").map(OsStringExt::into_vec) } else { ids::home_of(name) };
+    home.map_or_else(|| path.to_vec(), |home| [&home, below].concat())
 }

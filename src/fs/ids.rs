@@ -66,6 +66,13 @@ impl Ids {
 }
 
 /// The name service takes C strings: a name with NUL exists nowhere.
+/// The home directory of a user; `None`: nobody has that name.
+pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    use uzers::os::unix::UserExt;
+    uzers::get_user_by_name(OsStr::from_bytes(user)).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
+}
+
 fn speakable(name: &[u8]) -> Option<&OsStr> {
     (!name.contains(&0)).then(|| OsStr::from_bytes(name))
 }

@@ -1,5 +1,6 @@
 //! The only code that touches files: system calls, and what is built on them.
 
+pub mod reach;
 pub mod sys;
 
 pub mod acl;

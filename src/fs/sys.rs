@@ -6,6 +6,7 @@
 //! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
 //! are not followed here unless a function says so.
 
+use super::reach::{self, Spot};
 use crate::flist::Time;
 use crate::flist::entry::Stat;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -139,6 +140,27 @@ fn enter(call: Call) {
     let _ = call;
 }
 
+/// Where a name is: in `dir`, unless it leads further and this process is confined; see [`reach`].
+fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
+    match reach::of_process() {
+        Some(reach) => reach.spot(dir, name),
+        None => Ok(Spot::plain(dir, name)),
+    }
+}
+
+/// Opens a name, following symlinks as far as this process may reach.
+fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    match reach::of_process() {
+        Some(reach) => reach.open(dir, name, flags, mode),
+        None => Ok(fs::openat(dir, name, flags, mode)?),
+    }
+}
+
+/// Errs where this process may change nothing.
+fn may_write() -> io::Result<()> {
+    reach::of_process().map_or(Ok(()), reach::Reach::may_write)
+}
+
 /// Whether symlinks on the way to a directory may be followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
@@ -172,7 +194,7 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
     let resolve = match follow {
         Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
         Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-        Follow::Anywhere => return Ok(fs::openat(at, path, flags, Mode::empty())?),
+        Follow::Anywhere => return open_through(at, path, flags, Mode::empty()),
     };
     loop {
         match fs::openat2(at, path, flags, Mode::empty(), resolve) {
@@ -203,7 +225,7 @@ pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Res
 /// Opens any path as a directory, following symlinks: for operands, which the user vouches for.
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     enter(Call::OpenDir);
-    Ok(fs::openat(fs::CWD, path, DIR_FLAGS, Mode::empty())?)
+    open_through(fs::CWD, path, DIR_FLAGS, Mode::empty())
 }
 
 /// As [`open_dir_path`], for a directory that may not be listed.
@@ -223,41 +245,52 @@ pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) 
     if noatime {
         flags |= OFlags::NOATIME;
     }
-    match fs::openat(dir, name, flags, Mode::empty()) {
+    let open = |flags: OFlags| match follow {
+        true => open_through(dir, name, flags, Mode::empty()),
+        false => spot(dir, name).and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
+    };
+    match open(flags) {
         // Only the owner may ask for O_NOATIME.
-        Err(Errno::PERM) if noatime => Ok(fs::openat(dir, name, flags.difference(OFlags::NOATIME), Mode::empty())?),
-        other => Ok(other?),
+        Err(error) if noatime && error.raw_os_error() == Some(libc::EPERM) => open(flags.difference(OFlags::NOATIME)),
+        other => other,
     }
 }
 
 /// Opens an existing file for reading and writing in place.
 pub fn open_write(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     enter(Call::Open);
+    may_write()?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    Ok(fs::openat(dir, name, flags, Mode::empty())?)
+    let at = spot(dir, name)?;
+    Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)
 }
 
 /// Creates a file that must not exist.
 pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     enter(Call::Create);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(fs::openat(dir, name, flags, Mode::from_raw_mode(mode))?)
+    may_write()?;
+    let at = spot(dir, name)?;
+    Ok(fs::openat(at.dir(), &*at.name, flags, Mode::from_raw_mode(mode))?)
 }
 
 /// Creates a file without a name, which the kernel removes if nobody links it.
 pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     enter(Call::TmpFile);
+    may_write()?;
     Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
 }
 
 /// Gives a file made by [`tmpfile`] its name, which must be free.
 pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     enter(Call::Link);
-    match fs::linkat(fd, c"", dir, name, AtFlags::EMPTY_PATH) {
+    may_write()?;
+    let at = spot(dir, name)?;
+    match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
         // Kernels before 6.10 want a capability for that; the detour through /proc they allow.
         Err(Errno::NOENT | Errno::PERM) => {
             let path = proc_fd(fd);
-            Ok(fs::linkat(fs::CWD, path.as_slice(), dir, name, AtFlags::SYMLINK_FOLLOW)?)
+            Ok(fs::linkat(fs::CWD, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
         }
         other => Ok(other?),
     }
@@ -285,12 +318,30 @@ fn wanted(links: bool) -> StatxFlags {
 /// Looks at one name of a directory.
 pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
     enter(Call::Stat);
+    // A slash at the end asks for what a link leads to, too.
+    let follows = follow || name.ends_with(b"/");
+    if follows && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
+        return stat_in_reach(dir, name);
+    }
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let at = spot(dir, name)?;
+    let (dir, name) = (at.dir(), &*at.name);
     match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
         Ok(found) => Ok(from_statx(&found)),
         Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// [`stat`] for a process that is confined, where a symlink may lead out.
+fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
+    if !name.ends_with(b"/") {
+        let itself = stat(dir, name, false)?;
+        if itself.mode & 0o170000 != 0o120000 {
+            return Ok(itself);
+        }
+    }
+    fstat(open_through(dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.as_fd())
 }
 
 /// The path that an open directory has now, as far as the system tells.
@@ -377,7 +428,8 @@ pub fn list(dir: BorrowedFd<'_>, mut tell: impl FnMut(Listed<'_>)) -> io::Result
 /// A symlink's value.
 pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
     enter(Call::ReadLink);
-    Ok(fs::readlinkat(dir, name, Vec::with_capacity(256))?.into_bytes())
+    let at = spot(dir, name)?;
+    Ok(fs::readlinkat(at.dir(), &*at.name, Vec::with_capacity(256))?.into_bytes())
 }
 
 /// Reads at the file's position; 0 is the end.
@@ -472,31 +524,45 @@ pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Another name for an entry; a symlink itself is linked, not what it names.
 pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
     enter(Call::Link);
-    Ok(fs::linkat(from, old, to, new, AtFlags::empty())?)
+    may_write()?;
+    let (old, new) = (spot(from, old)?, spot(to, new)?);
+    Ok(fs::linkat(old.dir(), &*old.name, new.dir(), &*new.name, AtFlags::empty())?)
 }
 
 /// Moves an entry; whatever has the new name is replaced.
 pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
     enter(Call::Rename);
-    Ok(fs::renameat(from, old, to, new)?)
+    may_write()?;
+    let (old, new) = (spot(from, old)?, spot(to, new)?);
+    Ok(fs::renameat(old.dir(), &*old.name, new.dir(), &*new.name)?)
 }
 
 /// Removes anything but a directory.
 pub fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     enter(Call::Unlink);
-    Ok(fs::unlinkat(dir, name, AtFlags::empty())?)
+    may_write()?;
+    let at = spot(dir, name)?;
+    Ok(fs::unlinkat(at.dir(), &*at.name, AtFlags::empty())?)
 }
 
 /// Removes an empty directory.
 pub fn rmdir(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     enter(Call::RmDir);
-    Ok(fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
+    may_write()?;
+    let at = spot(dir, name)?;
+    Ok(fs::unlinkat(at.dir(), &*at.name, AtFlags::REMOVEDIR)?)
 }
 
 /// Makes a directory.
 pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     enter(Call::MkDir);
-    Ok(fs::mkdirat(dir, name, Mode::from_raw_mode(mode))?)
+    may_write()?;
+    let at = spot(dir, name)?;
+    // A root, which is there.
+    if &*at.name == b"." {
+        return Err(Errno::EXIST.into());
+    }
+    Ok(fs::mkdirat(at.dir(), &*at.name, Mode::from_raw_mode(mode))?)
 }
 
 /// Makes a directory of any path, for operands.
@@ -507,13 +573,17 @@ pub fn mkdir_path(path: &[u8], mode: u32) -> io::Result<()> {
 /// Makes a symlink.
 pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     enter(Call::Symlink);
-    Ok(fs::symlinkat(target, dir, name)?)
+    may_write()?;
+    let at = spot(dir, name)?;
+    Ok(fs::symlinkat(target, at.dir(), &*at.name)?)
 }
 
 /// Makes a device, fifo or socket. `mode` has the type bits.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     enter(Call::MkNod);
-    Ok(fs::mknodat(dir, name, fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777), rdev)?)
+    may_write()?;
+    let at = spot(dir, name)?;
+    Ok(fs::mknodat(at.dir(), &*at.name, fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777), rdev)?)
 }
 
 /// Keeps reading from leaving an access time; only an owner may ask for that.
@@ -524,6 +594,7 @@ pub fn spare_atime(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Sets the permission bits of an open file.
 pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     enter(Call::Chmod);
+    may_write()?;
     Ok(fs::fchmod(fd, Mode::from_raw_mode(mode & 0o7777))?)
 }
 
@@ -531,8 +602,10 @@ pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
 /// follow one, the entry is opened as a path first and changed through /proc.
 pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     enter(Call::Chmod);
+    may_write()?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = fs::openat(dir, name, flags, Mode::empty())?;
+    let at = spot(dir, name)?;
+    let fd = fs::openat(at.dir(), &*at.name, flags, Mode::empty())?;
     if fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) == fs::FileType::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
@@ -544,18 +617,21 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
 /// name means `dir` itself, which may be an open file.
 pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     enter(Call::Chown);
+    may_write()?;
     let uid = uid.map(rustix::process::Uid::from_raw);
     let gid = gid.map(rustix::process::Gid::from_raw);
     if name.is_empty() {
         return Ok(fs::fchown(dir, uid, gid)?);
     }
-    Ok(fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+    let at = spot(dir, name)?;
+    Ok(fs::chownat(at.dir(), &*at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Sets access and modification time, not following a symlink; `None` leaves one as it is. An empty name
 /// means `dir` itself, which may be an open file.
 pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Option<Time>) -> io::Result<()> {
     enter(Call::Utimes);
+    may_write()?;
     let spec = |time: Option<Time>| match time {
         Some(time) => fs::Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) as _ },
         None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
@@ -564,7 +640,8 @@ pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Opti
     if name.is_empty() {
         return Ok(fs::futimens(dir, &times)?);
     }
-    Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    let at = spot(dir, name)?;
+    Ok(fs::utimensat(at.dir(), &*at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Takes the lock that marks a temp file as somebody's; `false`: another process holds it.
@@ -618,24 +695,28 @@ pub fn flistxattr(fd: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
 /// Sets an attribute of an open file.
 pub fn fsetxattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
     enter(Call::XattrSet);
+    may_write()?;
     Ok(fs::fsetxattr(fd, name, value, fs::XattrFlags::empty())?)
 }
 
 /// Sets an attribute of a path, not following a symlink at its end.
 pub fn lsetxattr(path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
     enter(Call::XattrSet);
+    may_write()?;
     Ok(fs::lsetxattr(path, name, value, fs::XattrFlags::empty())?)
 }
 
 /// Removes an attribute of an open file.
 pub fn fremovexattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     enter(Call::XattrSet);
+    may_write()?;
     Ok(fs::fremovexattr(fd, name)?)
 }
 
 /// Removes an attribute of a path, not following a symlink at its end.
 pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
     enter(Call::XattrSet);
+    may_write()?;
     Ok(fs::lremovexattr(path, name)?)
 }
 
@@ -755,6 +836,14 @@ pub fn lift_open_files() -> u64 {
     now.unwrap_or(1 << 20)
 }
 
+/// Limits the memory that this process can take; more than the system allows is as much as it allows.
+pub fn limit_memory(bytes: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Data).maximum;
+    let bytes = maximum.map_or(bytes, |maximum| maximum.min(bytes));
+    let _ = setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
+}
+
 /// Sets the umask again, for a program that takes this one's place.
 pub fn set_umask(umask: u32) {
     let _ = rustix::process::umask(Mode::from_raw_mode(umask));
@@ -780,13 +869,15 @@ fn stat_is_file(path: &std::ffi::OsStr) -> bool {
 pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
     enter(Call::Open);
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-    Ok(fs::openat(fs::CWD, path, flags, Mode::from_raw_mode(mode))?)
+    may_write()?;
+    open_through(fs::CWD, path, flags, Mode::from_raw_mode(mode))
 }
 
 /// Reads a whole file of any path, up to `max_bytes`.
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
     enter(Call::Open);
-    let fd = fs::openat(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = open_through(fs::CWD, path, flags, Mode::empty())?;
     read_to_end(fd.as_fd(), max_bytes)
 }
 

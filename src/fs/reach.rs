@@ -1,0 +1,345 @@
+//! How far a process may reach: everywhere, or below some directories only.
+//!
+//! A session of a server is a process of its own and is confined before it hears its client. From then on [`super::sys`]
+//! asks here for every name that could lead further than one step from an open directory: paths from the working
+//! directory, absolute ones, and symlinks that are followed. The kernel walks them below a root (`openat2` with
+//! `RESOLVE_BENEATH`), so what is swapped in meanwhile leads nowhere either.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::io;
+use std::sync::OnceLock;
+
+static REACH: OnceLock<Reach> = OnceLock::new();
+
+/// The reach of this process; `None`: it was not confined.
+pub fn of_process() -> Option<&'static Reach> {
+    REACH.get()
+}
+
+/// Confines this process: nothing outside of `roots` (absolute paths) is opened, looked at or changed any more, and
+/// nothing at all is changed if it is `read_only`. A root `/` leaves everything in reach.
+///
+/// Called once, before any thread is started. Errs when none of the roots can be opened, and where the kernel has no
+/// `openat2`.
+pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
+    let reach = Reach::new(roots, read_only)?;
+    REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+}
+
+/// What a process may reach.
+#[derive(Debug)]
+pub struct Reach {
+    /// `None`: everything.
+    roots: Option<Vec<Root>>,
+    read_only: bool,
+    /// The working directory, where relative paths begin.
+    cwd: Vec<u8>,
+}
+
+/// A directory below which all is in reach.
+#[derive(Debug)]
+struct Root {
+    /// The names that it has: as it was given, and as the system calls it.
+    paths: Vec<Vec<u8>>,
+    fd: OwnedFd,
+}
+
+/// A name in a directory that is in reach.
+pub struct Spot<'a> {
+    held: Result<BorrowedFd<'a>, OwnedFd>,
+    /// One element, or `.` for the directory itself.
+    pub name: std::borrow::Cow<'a, [u8]>,
+}
+
+impl<'a> Spot<'a> {
+    /// As it was said.
+    pub fn plain(dir: BorrowedFd<'a>, name: &'a [u8]) -> Spot<'a> {
+        Spot { held: Ok(dir), name: name.into() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        match &self.held {
+            Ok(fd) => *fd,
+            Err(fd) => fd.as_fd(),
+        }
+    }
+}
+
+const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl Reach {
+    fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Reach> {
+        let cwd = fs::open(c".", TO_SEARCH, Mode::empty()).map_err(io::Error::from).and_then(|fd| path_of(fd.as_fd()));
+        let mut reach = Reach { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()) };
+        if roots.iter().any(|root| elements(root).next().is_none()) {
+            return Ok(reach);
+        }
+        let mut found = Vec::new();
+        let mut trouble = Errno::NOENT;
+        for root in roots {
+            match fs::open(root.as_slice(), TO_SEARCH, Mode::empty()) {
+                Ok(fd) => found.push(Root { paths: vec![root.clone(), path_of(fd.as_fd())?], fd }),
+                Err(error) => trouble = error,
+            }
+        }
+        let Some(first) = found.first() else {
+            return Err(trouble.into());
+        };
+        fs::openat2(&first.fd, c".", TO_SEARCH, Mode::empty(), ResolveFlags::BENEATH)?;
+        reach.roots = Some(found);
+        Ok(reach)
+    }
+
+    /// Errs if nothing may be changed.
+    pub fn may_write(&self) -> io::Result<()> {
+        if self.read_only { Err(denied("this key may only read here")) } else { Ok(()) }
+    }
+
+    /// Whether paths are walked by the kernel alone, because all is in reach.
+    pub fn is_everything(&self) -> bool {
+        self.roots.is_none()
+    }
+
+    /// The spot of a name that may have several elements, be absolute, or begin at the working directory. The last
+    /// element is not followed.
+    pub fn spot<'a>(&self, dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
+        if self.is_everything() || is_one_step(dir, name) {
+            return Ok(Spot::plain(dir, name));
+        }
+        let mut path = self.absolute(dir, name)?;
+        while path.last() == Some(&b'/') {
+            path.pop();
+        }
+        let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+        let last = &path[cut..];
+        // A root has no parent in reach, and of `..` only the kernel knows what it means.
+        let is_whole = matches!(last, b"" | b"." | b"..") || self.is_root(&path);
+        if is_whole {
+            return Ok(Spot { held: Err(self.open_path(&path, TO_SEARCH, Mode::empty())?), name: b"."[..].into() });
+        }
+        let held = self.open_path(&path[..cut], TO_SEARCH, Mode::empty())?;
+        Ok(Spot { held: Err(held), name: last.to_vec().into() })
+    }
+
+    /// Opens a name, following symlinks as far as they stay in reach.
+    pub fn open(&self, dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        if self.is_everything() {
+            return Ok(fs::openat(dir, name, flags, mode)?);
+        }
+        self.open_path(&self.absolute(dir, name)?, flags, mode)
+    }
+
+    fn open_path(&self, path: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let mut trouble = denied("it is outside of the directories that were granted");
+        for root in self.roots.iter().flatten() {
+            let Some(rest) = root.paths.iter().find_map(|root| below(root, path)) else {
+                continue;
+            };
+            let rest = if rest.is_empty() { b".".to_vec() } else { rest };
+            match beneath(root.fd.as_fd(), &rest, flags, mode) {
+                Err(Errno::XDEV) => {}
+                Err(error) => trouble = error.into(),
+                Ok(fd) => return Ok(fd),
+            }
+        }
+        Err(trouble)
+    }
+
+    fn is_root(&self, path: &[u8]) -> bool {
+        let is_it = |root: &Root| root.paths.iter().any(|root| below(root, path).is_some_and(|rest| rest.is_empty()));
+        self.roots.iter().flatten().any(is_it)
+    }
+
+    fn absolute(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
+        if name.first() == Some(&b'/') {
+            return Ok(name.to_vec());
+        }
+        let mut path = if is_cwd(dir) { self.cwd.clone() } else { path_of(dir)? };
+        path.push(b'/');
+        path.extend_from_slice(name);
+        Ok(path)
+    }
+}
+
+/// Whether a name cannot lead further than one step from an open directory.
+fn is_one_step(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    !is_cwd(dir) && name != b".." && !name.contains(&b'/')
+}
+
+fn is_cwd(dir: BorrowedFd<'_>) -> bool {
+    use std::os::fd::AsRawFd;
+    dir.as_raw_fd() == fs::CWD.as_raw_fd()
+}
+
+fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    Ok(fs::readlinkat(fs::CWD, super::sys::proc_fd(dir).as_slice(), Vec::new())?.into_bytes())
+}
+
+fn beneath(root: BorrowedFd<'_>, rest: &[u8], flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    loop {
+        match fs::openat2(root, rest, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
+            // The kernel asks to try again when something was renamed during the walk.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// The elements of a path; `.` is none.
+fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."))
+}
+
+/// What of `path` is left behind `root`, `..` and all; `None`: it does not begin with it.
+fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = elements(path);
+    for element in elements(root) {
+        if rest.next() != Some(element) {
+            return None;
+        }
+    }
+    let mut left = rest.collect::<Vec<_>>().join(&b'/');
+    // A slash at the end asks for a directory.
+    if !left.is_empty() && path.last() == Some(&b'/') {
+        left.push(b'/');
+    }
+    Some(left)
+}
+
+fn denied(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    fn bytes(path: &Path) -> Vec<u8> {
+        path.as_os_str().as_bytes().to_vec()
+    }
+
+    /// `in/` and `also/` are granted, `out/` is not.
+    fn scene() -> (tempfile::TempDir, Reach) {
+        let top = tempfile::tempdir().unwrap();
+        for dir in ["in/deep", "also", "out", "inner"] {
+            std::fs::create_dir_all(top.path().join(dir)).unwrap();
+        }
+        for file in ["in/a", "in/deep/b", "also/c", "out/secret", "inner/x"] {
+            std::fs::write(top.path().join(file), file).unwrap();
+        }
+        let roots = [bytes(&top.path().join("in")), bytes(&top.path().join("also"))];
+        let reach = Reach::new(&roots, false).unwrap();
+        (top, reach)
+    }
+
+    fn read(reach: &Reach, path: &[u8]) -> io::Result<OwnedFd> {
+        reach.open(fs::CWD, path, OFlags::RDONLY, Mode::empty())
+    }
+
+    #[test]
+    fn what_was_granted_is_in_reach_and_nothing_else() {
+        let (top, reach) = scene();
+        let at = |name: &str| bytes(&top.path().join(name));
+        for name in ["in", "in/", "in/a", "in/deep/b", "in/deep/../a", "in/./a", "in//a", "also/c"] {
+            assert!(read(&reach, &at(name)).is_ok(), "{name}");
+        }
+        for name in
+            ["", "out", "out/secret", "in/../out/secret", "in/..", "inner/x", "in/deep/../../out/secret", "nothing"]
+        {
+            let error = read(&reach, &at(name)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name}: {error}");
+        }
+        assert_eq!(read(&reach, b"/etc/passwd").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(read(&reach, b"/proc/self/root/etc/passwd").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(read(&reach, &at("in/none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn symlinks_lead_within_a_root_only() {
+        let (top, reach) = scene();
+        symlink("../out", top.path().join("in/up")).unwrap();
+        symlink(top.path().join("out"), top.path().join("in/abs")).unwrap();
+        symlink("deep", top.path().join("in/down")).unwrap();
+        symlink("../out/secret", top.path().join("in/file")).unwrap();
+        let at = |name: &str| bytes(&top.path().join(name));
+        assert!(read(&reach, &at("in/down/b")).is_ok());
+        for name in ["in/up/secret", "in/abs/secret", "in/up", "in/file"] {
+            assert_eq!(read(&reach, &at(name)).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{name}");
+        }
+        // The link itself can be looked at; what it names cannot.
+        let path = at("in/file");
+        let spot = reach.spot(fs::CWD, &path).unwrap();
+        assert_eq!(fs::readlinkat(spot.dir(), &*spot.name, Vec::new()).unwrap().to_bytes(), b"../out/secret");
+        // From an open directory it is no other.
+        let dir = read(&reach, &at("in")).unwrap();
+        assert!(reach.open(dir.as_fd(), b"file", OFlags::RDONLY, Mode::empty()).is_err());
+        assert!(reach.open(dir.as_fd(), b"down/b", OFlags::RDONLY, Mode::empty()).is_ok());
+        for name in [&b"../out/secret"[..], b"..", b"up/secret", b"/etc/passwd"] {
+            let reached = reach.spot(dir.as_fd(), name).and_then(|spot| {
+                Ok(fs::openat(spot.dir(), &*spot.name, OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?)
+            });
+            assert!(reached.is_err(), "{}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn a_root_behind_a_symlink_is_known_by_both_names() {
+        let (top, _) = scene();
+        symlink("in", top.path().join("alias")).unwrap();
+        let reach = Reach::new(&[bytes(&top.path().join("alias"))], false).unwrap();
+        for name in ["alias/a", "in/a"] {
+            assert!(read(&reach, &bytes(&top.path().join(name))).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_swapped_in_meanwhile_leads_nowhere() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (top, reach) = scene();
+        std::fs::write(top.path().join("in/deep/secret"), "harmless").unwrap();
+        symlink("../out", top.path().join("in/evil")).unwrap();
+        let done = AtomicBool::new(false);
+        let path = bytes(&top.path().join("in/deep/secret"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (dir, evil, held) =
+                    (top.path().join("in/deep"), top.path().join("in/evil"), top.path().join("in/held"));
+                while !done.load(Ordering::Relaxed) {
+                    std::fs::rename(&dir, &held).unwrap();
+                    std::fs::rename(&evil, &dir).unwrap();
+                    std::fs::rename(&dir, &evil).unwrap();
+                    std::fs::rename(&held, &dir).unwrap();
+                }
+            });
+            let (mut reached, mut refused) = (0, 0);
+            while reached < 200 || refused < 200 {
+                match read(&reach, &path) {
+                    Ok(fd) => {
+                        reached += 1;
+                        let text = super::super::sys::read_to_end(fd.as_fd(), 100).unwrap();
+                        assert_eq!(text, b"harmless");
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn roots_that_are_not_there_confine_to_nothing() {
+        let (top, _) = scene();
+        assert!(Reach::new(&[bytes(&top.path().join("none"))], false).is_err());
+        let both = [bytes(&top.path().join("none")), bytes(&top.path().join("in"))];
+        assert!(Reach::new(&both, false).is_ok());
+        let all = Reach::new(&[b"//".to_vec()], true).unwrap();
+        assert!(all.is_everything() && all.may_write().is_err());
+        assert!(read(&all, b"/etc/passwd").is_ok());
+    }
+}

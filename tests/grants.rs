@@ -1,0 +1,230 @@
+//! What a session of a server may touch, whatever its client says: one is talked to through a shell that starts it.
+
+use crate::kit::oracle;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// `in/` is granted, `out/` is not; `src/` is the client's.
+struct Scene(tempfile::TempDir);
+
+impl Scene {
+    fn new(granted: &str) -> Scene {
+        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
+        for dir in ["in/tree", "in/base", "out/tree", "src", "home"] {
+            std::fs::create_dir_all(scene.path(dir)).unwrap();
+        }
+        for file in ["in/tree/f", "in/base/f", "out/secret", "out/tree/f", "src/new", "home/h"] {
+            std::fs::write(scene.path(file), format!("what {file} holds\n")).unwrap();
+        }
+        std::fs::write(scene.path("out/rules"), "- *.secret\n").unwrap();
+        std::fs::write(scene.path("out/list"), "f\n").unwrap();
+        let granted = granted.replace("TOP", scene.0.path().to_str().unwrap());
+        let program = oracle::under_test().display();
+        let shell =
+            format!("#!/bin/sh\ncd {}\nexec {program} server session {granted}\n", scene.path("home").display());
+        std::fs::write(scene.path("shell"), shell).unwrap();
+        std::fs::set_permissions(scene.path("shell"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a client in the scene; `TOP` is the scene in full.
+    fn run(&self, line: &str) -> Output {
+        let top = self.0.path().to_str().unwrap();
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "20"]).arg(oracle::under_test()).args(["-s", "-e", "./shell"]);
+        command.args(line.split_whitespace().map(|word| word.replace("TOP", top)));
+        command.current_dir(self.0.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", self.path("home"));
+        command.output().expect("a program can be started")
+    }
+
+    /// Everything outside of what was granted, as text.
+    fn outside(&self) -> String {
+        let mut find = Command::new("find");
+        find.args(["out", "home", "-printf", "%p %y %m %s %T@ %l\n"]).current_dir(self.0.path());
+        let listed = find.output().unwrap();
+        let mut lines: Vec<_> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines.join("\n")
+    }
+
+    fn succeeds(&self, line: &str) -> Output {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        output
+    }
+
+    /// The run fails, nothing outside changes, and nothing from there arrives.
+    #[track_caller]
+    fn is_kept_out(&self, line: &str) -> String {
+        let before = self.outside();
+        let output = self.run(line);
+        assert!(!output.status.success(), "{line} went well: {output:?}");
+        assert!(output.status.code().is_some_and(|code| code != 15), "{line}: {output:?}");
+        self.holds_nothing_of_outside(line, &before);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    #[track_caller]
+    fn holds_nothing_of_outside(&self, line: &str, before: &str) {
+        assert_eq!(self.outside(), before, "{line}");
+        let found = Command::new("grep").args(["-rl", "what out/", "in", "got"]).current_dir(self.0.path()).output();
+        let found = String::from_utf8(found.unwrap().stdout).unwrap();
+        assert_eq!(found, "", "{line}: what is outside arrived");
+    }
+}
+
+#[test]
+fn a_session_copies_both_ways_within_its_roots() {
+    let scene = Scene::new("--root TOP/in");
+    scene.succeeds("-a host:TOP/in/tree/ got/");
+    assert_eq!(std::fs::read(scene.path("got/f")).unwrap(), b"what in/tree/f holds\n");
+    scene.succeeds("-a src/ host:TOP/in/made/");
+    scene.succeeds("-a --delete src/ host:TOP/in");
+    assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
+    assert!(!scene.path("in/tree").exists());
+    scene.succeeds("-a --mkpath src/ host:TOP/in/a/b/c/");
+    scene.succeeds("-a --backup --backup-dir=TOP/in/old --temp-dir=TOP/in src/ host:TOP/in/a/b/c/");
+}
+
+#[test]
+fn paths_outside_of_the_roots_are_neither_read_nor_written() {
+    let scene = Scene::new("--root TOP/in");
+    symlink("../out", scene.path("in/up")).unwrap();
+    symlink(scene.path("out"), scene.path("in/abs")).unwrap();
+    symlink("../out/secret", scene.path("in/tree/link")).unwrap();
+    // A link that leads out is a link like any that leads nowhere.
+    let before = scene.outside();
+    scene.succeeds("-ak host:TOP/in/ got/");
+    scene.holds_nothing_of_outside("-ak", &before);
+    assert!(scene.path("got/up").is_symlink() && scene.path("got/abs").is_symlink());
+    std::fs::remove_dir_all(scene.path("got")).unwrap();
+    for line in [
+        "-a host:TOP/out/ got/",
+        "-a host:TOP/out/secret got/",
+        "-a host:TOP/in/../out/ got/",
+        "-a host:TOP/in/up/ got/",
+        "-a host:TOP/in/abs/ got/",
+        "-aL host:TOP/in/up got/",
+        "-aL host:TOP/in/tree/ got/",
+        "-a --copy-unsafe-links host:TOP/in/tree/ got/",
+        "-aR host:TOP/in/./up/secret got/",
+        "-aR host:TOP/in/./../out/secret got/",
+        "-a host:TOP/o*/s* got/",
+        "-a host:h got/",
+        "-a host:~/h got/",
+        "-a host:../out/secret got/",
+        "-a host:/proc/self/environ got/",
+        "-a src/ host:TOP/out/",
+        "-a src/ host:TOP/new/",
+        "-a src/ host:TOP/in/../out/",
+        "-a src/ host:TOP/in/up/",
+        "-a src/ host:TOP/in/up/deeper/",
+        "-a src/new host:TOP/in/abs/new",
+        "-a --mkpath src/ host:TOP/other/a/b/",
+        "-a --mkpath src/ host:TOP/in/up/a/b/",
+        "-a src/ host:here/",
+        "-a --delete src/ host:TOP/",
+        "-a --delete src/ host:/",
+    ] {
+        let told = scene.is_kept_out(line);
+        let words = ["granted", "Permission denied", "symlink has no referent"];
+        assert!(words.iter().any(|words| told.contains(words)), "{line}: {told}");
+    }
+}
+
+#[test]
+fn other_directories_that_options_name_are_not_reached_outside() {
+    let scene = Scene::new("--root TOP/in");
+    let before = scene.outside();
+    // What is a basis only is told as missing or refused, and is never read.
+    std::fs::copy(scene.path("out/tree/f"), scene.path("src/f")).unwrap();
+    let at = std::fs::metadata(scene.path("out/tree/f")).unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(scene.path("src/f")).unwrap().set_modified(at).unwrap();
+    for option in ["--link-dest", "--copy-dest", "--compare-dest"] {
+        let output = scene.run(&format!("-ai {option}=TOP/out/tree src/ host:TOP/in/made{option}/"));
+        let made = scene.path(&format!("in/made{option}/f"));
+        assert!(made.exists(), "{option}: it came over the link, as nothing outside can be looked at: {output:?}");
+        use std::os::unix::fs::MetadataExt as _;
+        assert_eq!(std::fs::metadata(made).unwrap().nlink(), 1, "{option}");
+        assert_eq!(scene.outside(), before, "{option}");
+    }
+    std::fs::remove_file(scene.path("src/f")).unwrap();
+    for dir in std::fs::read_dir(scene.path("in")).unwrap().flatten() {
+        let _ = std::fs::remove_file(dir.path().join("f"));
+    }
+    for line in [
+        "-a --temp-dir=TOP/out src/ host:TOP/in/",
+        "-a --files-from=:TOP/out/list host:TOP/in/tree/ got/",
+        "-a --files-from=host:TOP/out/list host:TOP/in/tree/ got/",
+    ] {
+        scene.is_kept_out(line);
+    }
+    // These do less than was asked for, or nothing, but never outside.
+    std::fs::write(scene.path("in/new"), "older\n").unwrap();
+    std::fs::write(scene.path("in/gone"), "older\n").unwrap();
+    std::fs::write(scene.path("in/tree/.rules"), ". TOP/out/rules\n").unwrap();
+    for line in [
+        "-a --backup --backup-dir=TOP/out/old src/ host:TOP/in/",
+        "-a --delete --backup --backup-dir=TOP/out/old src/ host:TOP/in/",
+        "-a --backup --backup-dir=../out/old src/ host:TOP/in/",
+        "-a --partial-dir=TOP/out src/ host:TOP/in/",
+        "-a --partial-dir=../out src/ host:TOP/in/",
+        "-a --delay-updates --partial-dir=TOP/out src/ host:TOP/in/",
+        "-a -M--log-file=TOP/out/log src/ host:TOP/in/",
+        "-a -M--partial-dir=TOP/out src/ host:TOP/in/",
+        "-a -M--temp-dir=TOP/out src/ host:TOP/in/",
+        "-a -M--files-from=TOP/out/list host:TOP/in/tree/ got/",
+        "-a -f:_TOP/out/rules host:TOP/in/tree/ got/",
+        "-a -f:_.rules host:TOP/in/tree/ got/",
+    ] {
+        scene.run(&line.replace("_", " "));
+        scene.run(line);
+        scene.holds_nothing_of_outside(line, &before);
+        std::fs::write(scene.path("src/new"), format!("what src/new holds after {line}\n")).unwrap();
+    }
+}
+
+#[test]
+fn a_grant_to_read_changes_nothing() {
+    for granted in ["--root TOP/in --read-only", "--root / --read-only"] {
+        let scene = Scene::new(granted);
+        let all = || {
+            let mut found = Command::new("find");
+            found.args(["in", "out", "-printf", "%p %y %m %s %T@ %C@\n"]).current_dir(scene.0.path());
+            found.output().unwrap().stdout
+        };
+        let before = all();
+        scene.succeeds("-a host:TOP/in/tree/ got/");
+        scene.succeeds("host:TOP/in/");
+        for line in [
+            "-a src/ host:TOP/in/",
+            "-a --delete src/ host:TOP/in/",
+            "-an src/ host:TOP/in/",
+            "-a --remove-source-files host:TOP/in/tree/ got/",
+            "-a -M--remove-source-files host:TOP/in/tree/ got/",
+            "-a --mkpath src/ host:TOP/in/a/b/",
+        ] {
+            let told = scene.is_kept_out(line);
+            assert!(told.contains("this machine's key may only"), "{line}: {told}");
+        }
+        scene.run("-a -M--log-file=TOP/in/log host:TOP/in/tree/ got/");
+        assert_eq!(all(), before, "{granted}");
+    }
+}
+
+#[test]
+fn a_root_that_is_not_there_is_told() {
+    let scene = Scene::new("--root TOP/none");
+    let told = scene.is_kept_out("-a host:TOP/in/ got/");
+    assert!(told.contains("none of the granted directories can be reached"), "{told}");
+    let scene = Scene::new("--root /");
+    scene.succeeds("-a host:TOP/in/tree/ got/");
+    scene.succeeds("-a host:h host:~/h got/");
+    assert_eq!(std::fs::read(scene.path("got/h")).unwrap(), b"what home/h holds\n");
+    assert!(!scene.run("-a host: got/").status.success() || scene.path("got/h").exists());
+}
