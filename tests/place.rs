@@ -1,6 +1,6 @@
 //! How bytes land: temporary files, in place, appended, backed up, sparse, and what happens to the source afterwards.
 
-use crate::kit::{World, synctest};
+use crate::kit::{Acl, World, synctest};
 
 /// A destination with an older `a`, an equal `b`, and strangers.
 fn older(w: &World) {
@@ -61,6 +61,34 @@ synctest!(backups_on_another_file_system, as root, |w: World| {
     w.source("l->new p").dest("l->old p| d/l->gone").tree("bk", "").mount_tmpfs("bk", 1 << 20);
     w.once().agree(&["-aib", "--backup-dir={W}/bk", "--delete", "--suffix=.o"]).exits(0);
 });
+
+/// Backups that cannot be second names, of everything that has attributes.
+macro_rules! backups_elsewhere {
+    ($name:ident, [$($option:expr),+]) => {
+        synctest!($name, as root, |w: World| {
+            w.needs_xattrs().needs_acls().source("a=new d/b=new l->new").dest("l->old").tree("bk", "");
+            w.build("dst", |t| {
+                let acl = [Acl::Owner(6), Acl::User(5, 6), Acl::OwnGroup(4), Acl::Mask(6), Acl::Other(0)];
+                for path in ["a", "d/b", "d/gone", "gone"] {
+                    t.file(path, "old!").xattr("user.k", "v").acl(&acl).owner(7, 8);
+                }
+                t.dir("d").mode(0o751).owner(11, 12).xattr("user.dir", "v");
+                t.file("suid", "").mode(0o4755);
+                t.symlink("lgone", "x").owner(9, 9);
+                t.fifo("p").owner(3, 3);
+                t.char_device("null", 1, 3);
+            });
+            w.mount_tmpfs("bk", 1 << 20);
+            w.once().agree(&[$($option),+, "--delete", "--backup-dir={W}/bk"]).exits(0);
+        });
+    };
+}
+
+backups_elsewhere!(a_backup_elsewhere_has_the_attributes_that_are_kept, ["-aAX"]);
+backups_elsewhere!(a_backup_elsewhere_has_owner_and_time, ["-a"]);
+backups_elsewhere!(a_backup_elsewhere_has_only_what_is_asked_for, ["-rtg"]);
+backups_elsewhere!(a_backup_elsewhere_has_nothing_but_a_mode, ["-r"]);
+backups_elsewhere!(a_delayed_file_is_kept_elsewhere, ["-aX", "--delay-updates"]);
 
 synctest!(a_backup_dir_that_may_not_be_written, as user, |w: World| {
     w.source("a=new b=new z").dest("a=old! old").build("bk", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));

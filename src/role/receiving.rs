@@ -137,7 +137,7 @@ impl<'a> Receiving<'a> {
             (entry.uid, entry.gid) = (uid.unwrap_or(NO_ID), gid.unwrap_or(NO_ID));
         };
         self.terms.with_wanted(&policy.preserve, &map, |wanted| {
-            self.run_with(start, policy, is_super, wanted(), origin, listener, tally)
+            self.run_with(start, policy, is_super, (wanted(), &wanted()), origin, listener, tally)
         })
     }
 
@@ -147,7 +147,7 @@ impl<'a> Receiving<'a> {
         start: Start,
         policy: &Policy,
         is_super: bool,
-        wanted: Wanted<'_>,
+        (wanted, for_backups): (Wanted<'_>, &Wanted<'_>),
         origin: &dyn Origin,
         listener: &mut dyn Listener,
         tally: &mut Tally,
@@ -211,6 +211,7 @@ impl<'a> Receiving<'a> {
             policy,
             dest: to.root.as_ref(),
             dest_path: &to.path,
+            wanted: for_backups,
             backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
             threads: self.terms.threads,

@@ -13,6 +13,7 @@ pub mod similar;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::copy::Abilities;
+use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{acl, sys};
 use crate::options::Options;
@@ -35,6 +36,8 @@ pub struct Context<'a> {
     pub dest: Option<&'a Root>,
     /// The destination's path, for messages.
     pub dest_path: &'a [u8],
+    /// What is asked of what lies at the destination.
+    pub wanted: &'a Wanted<'a>,
     /// Where `--backup-dir` leads.
     pub backup: Option<&'a remove::BackupDir>,
     /// Where `--temp-dir` leads.

@@ -1,8 +1,10 @@
 //! Deletes, backs up, makes room.
 
 use super::Context;
+use super::attrs::{self, Has, Subject};
 use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
+use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::root::Dir;
@@ -51,6 +53,15 @@ impl BackupDir {
         }
         Ok(root.clone().expect("opened above"))
     }
+}
+
+/// What became of something that was to be kept under another name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backup {
+    /// It is kept, or need not be.
+    Settled,
+    /// It is of a kind that the run does not copy, and its backup would lie on another file system.
+    Skipped,
 }
 
 /// What became of something that was to be removed.
@@ -120,11 +131,15 @@ impl<'a> Remover<'a> {
             return self.went(path, kind, events);
         }
         let gone = if keeps {
-            if let Err(problem) = back_up(self.context, Voice::Generator, dir, path, events) {
-                let words = words_of(&problem.line).to_vec();
-                events.push(Event::Problem(problem));
-                events.push(self.told("delete_file: make_backup", path, &words));
-                return Removed::Stays;
+            match back_up(self.context, Voice::Generator, dir, path, events) {
+                Ok(Backup::Settled) => {}
+                Ok(Backup::Skipped) => return Removed::Stays,
+                Err(problem) => {
+                    let words = words_of(&problem.line).to_vec();
+                    events.push(Event::Problem(problem));
+                    events.push(self.told("delete_file: make_backup", path, &words));
+                    return Removed::Stays;
+                }
             }
             // Where the backup was a second name, the first one goes now.
             match sys::unlink(dir.fd(), path.name()) {
@@ -370,32 +385,39 @@ pub fn back_up(
     dir: &Dir,
     path: &RelPath,
     events: &mut Vec<Event>,
-) -> Result<(), Problem> {
+) -> Result<Backup, Problem> {
     if context.options.place.backup.is_none() {
-        return Ok(());
+        return Ok(Backup::Settled);
     }
+    let mut is_copied = true;
     let moved = backup_spot(context, dir, path).and_then(|(to, name)| {
         match second_name(dir, path.name(), &to, &name) {
             // On another file system.
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                copy_across(context, dir, path.name(), &to, &name)
+                is_copied = copy_across(context, voice, (dir, path), (&to, &name), events)?;
+                Ok(())
             }
             other => other,
         }
     });
     match moved {
+        Ok(()) if !is_copied => {
+            events.push(Event::Note([b"make_bak: skipping non-regular file ", path.as_bytes()].concat()));
+            return Ok(Backup::Skipped);
+        }
         Ok(()) => tell_backup(context, path, events),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(no_backup(context, voice, path, &error, events)),
     }
-    Ok(())
+    Ok(Backup::Settled)
 }
 
 /// Copies what is about to be overwritten in place to its backup name.
 pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
     let spot = backup_spot(context, dir, path);
-    match spot.and_then(|(to, name)| copy_across(context, dir, path.name(), &to, &name)) {
-        Ok(()) => tell_backup(context, path, events),
+    let voice = Voice::Generator;
+    match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), events)) {
+        Ok(_) => tell_backup(context, path, events),
         Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
     }
     Ok(())
@@ -434,12 +456,37 @@ fn no_backup(
     Problem::said(second.concat(), Weight::Failed)
 }
 
-/// Makes a copy of an entry that is no directory, with its owner, mode and time.
-fn copy_across(context: &Context<'_>, dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Result<()> {
+/// Makes a copy of an entry that is no directory, with those of its attributes that the run keeps. `false`: the run does
+/// not copy what it is.
+fn copy_across(
+    context: &Context<'_>,
+    voice: Voice,
+    (dir, path): (&Dir, &RelPath),
+    (to, new_name): (&Dir, &[u8]),
+    events: &mut Vec<Event>,
+) -> io::Result<bool> {
+    let name = path.name();
     let stat = sys::stat(dir.fd(), name, false)?;
+    let preserve = &context.options.preserve;
+    let entry = looked_at(context, dir, name, &stat);
+    let is_copied = match entry.kind() {
+        Kind::File | Kind::Dir => true,
+        Kind::Symlink => preserve.links,
+        Kind::Special => preserve.specials,
+        Kind::Device => preserve.devices,
+    };
+    if !is_copied {
+        return Ok(false);
+    }
+    let mut problems = Vec::new();
+    let full = || context.full(&backup_name(context, path));
+    let mut finish = |fd, name: &[u8]| {
+        let subject = Subject { fd, name, full: &full, path: path.as_bytes(), voice };
+        attrs::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut problems)
+    };
     if Kind::of_mode(stat.mode) == Some(Kind::File) {
         let from = sys::open_read(dir.fd(), name, false, false)?;
-        let pending = Pending::begin(to, backup_name, stat.mode & 0o777, true, None)?;
+        let pending = Pending::begin(to, new_name, stat.mode & 0o777, true, None)?;
         let mut step = |_: u64| true;
         let manner =
             Manner { len_bytes: stat.len_bytes, sparse: context.options.place.sparse, by_hand: false, fresh: true };
@@ -448,21 +495,39 @@ fn copy_across(context: &Context<'_>, dir: &Dir, name: &[u8], to: &Dir, backup_n
             CopyError::Read(error) | CopyError::Write(error) => error,
             CopyError::Stopped => io::ErrorKind::Interrupted.into(),
         })?;
-        let _ = sys::chown(pending.fd(), b"", Some(stat.uid), Some(stat.gid));
-        let _ = sys::fchmod(pending.fd(), stat.mode);
-        let _ = sys::utimes(pending.fd(), b"", None, Some(stat.mtime));
-        return pending.place(to, backup_name);
+        finish(pending.fd(), b"");
+        pending.place(to, new_name)?;
+    } else {
+        let temp = crate::fs::write::temp_name(new_name);
+        match Kind::of_mode(stat.mode) {
+            Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), &temp)?,
+            _ => sys::mknod(to.fd(), &temp, stat.mode, stat.rdev)?,
+        }
+        finish(to.fd(), &temp);
+        sys::rename(to.fd(), &temp, to.fd(), new_name).inspect_err(|_| {
+            let _ = sys::unlink(to.fd(), &temp);
+        })?;
     }
-    let temp = crate::fs::write::temp_name(backup_name);
-    match Kind::of_mode(stat.mode) {
-        Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), &temp)?,
-        _ => sys::mknod(to.fd(), &temp, stat.mode, stat.rdev)?,
-    }
-    let _ = sys::chown(to.fd(), &temp, Some(stat.uid), Some(stat.gid));
-    let _ = sys::utimes(to.fd(), &temp, None, Some(stat.mtime));
-    sys::rename(to.fd(), &temp, to.fd(), backup_name).inspect_err(|_| {
-        let _ = sys::unlink(to.fd(), &temp);
-    })
+    events.extend(problems.into_iter().map(Event::Problem));
+    Ok(true)
+}
+
+/// An entry of the destination with the attributes that the run keeps. One that cannot be read is not kept.
+fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entry {
+    let mut list = DirList::default();
+    let entry = list.push(name, stat);
+    let _ = context.wanted.complete_dest(entry, stat, (dir, name), &Vec::new, &Vec::new);
+    list.entries.pop().expect("pushed above")
+}
+
+/// Gives a directory that was made for backups the attributes of its namesake that the run keeps.
+fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to, name): (&Dir, &[u8]), path: &RelPath) {
+    let Some(dir) = live_parent else { return };
+    let entry = looked_at(context, dir, name, live);
+    let full = || context.full(&backup_name(context, path));
+    let subject = Subject { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
+    // What it cannot have is no trouble: it holds what was to be kept.
+    attrs::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
 }
 
 /// Where the backup of an entry belongs, and its name there.
@@ -502,7 +567,7 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
     for part in path.as_bytes().split(|&b| b == b'/') {
         let live_parent = context.dest.and_then(|dest| dest.open_dir(&walked).ok());
         walked = walked.join(part);
-        let live = live_parent.and_then(|live| sys::stat(live.fd(), part, false).ok());
+        let live = live_parent.as_ref().and_then(|live| sys::stat(live.fd(), part, false).ok());
         // Its mode from the start: if this run dies here, the next one finds it made and leaves it alone.
         let made = sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
         if let Err(error) = &made
@@ -511,9 +576,7 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
             return Err(made.unwrap_err());
         }
         if let (Ok(()), Some(live)) = (&made, live) {
-            let _ = sys::chown(here.fd(), part, Some(live.uid), Some(live.gid));
-            let _ = sys::chmod(here.fd(), part, live.mode);
-            let _ = sys::utimes(here.fd(), part, None, Some(live.mtime));
+            made_like(context, live_parent.as_ref(), &live, (&here, part), &walked);
         }
         here = Dir::new(sys::open_dir(here.fd(), part, Follow::Never)?);
     }
