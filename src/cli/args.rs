@@ -3,7 +3,7 @@
 //! Written by the `set` functions of the table, read by `resolve` only.
 
 use super::value::words::{DebugLevels, InfoLevels};
-use crate::options::connect::Family;
+use crate::options::connect::{Family, Transport};
 use crate::options::{AltKind, Checksums, ModeChange, Outbuf, RuleArg, StderrMode};
 
 /// How `-r` was said.
@@ -214,6 +214,7 @@ pub struct Args {
     /// `-e`; on a server's command line what stands behind the letter `e`, see `server`.
     pub rsh: Option<Vec<u8>>,
     pub rsync_path: Option<Vec<u8>>,
+    pub transport: Option<Transport>,
     pub family: Option<Family>,
     pub address: Option<Vec<u8>>,
     pub port: i32,

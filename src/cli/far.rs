@@ -15,6 +15,8 @@ pub struct Far {
     pub user: Option<Vec<u8>>,
     /// The machine, as the remote shell knows it.
     pub host: Vec<u8>,
+    /// A URL named it, so that no remote shell is meant; the port, if that says one.
+    pub server: Option<Option<u16>>,
     /// A pull: the sources are there. Else the destination is.
     pub server_sends: bool,
     /// The options, in the words of the command line, that concern both sides; see [`super::settle`].
@@ -36,13 +38,15 @@ pub struct Placed {
     pub peer: Option<Peer>,
 }
 
-/// A machine that is reached by a remote shell.
+/// Another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Whom the remote shell shall log in as.
     pub user: Option<Vec<u8>>,
     /// The machine.
     pub host: Vec<u8>,
+    /// See [`Far::server`].
+    pub server: Option<Option<u16>>,
     /// The sources are there; else the destination is.
     pub server_sends: bool,
 }
@@ -74,9 +78,9 @@ pub fn place(mut operands: Vec<Operand>) -> Result<Placed> {
                 let hint = b"\nIf arg is a remote file/dir, prefix it with a colon (:).";
                 return fail([b"Unexpected local arg: ", &path[..], hint].concat());
             }
-            Operand::Remote(Remote { user, host, path, .. }) => {
+            Operand::Remote(Remote { user, host, path, kind, .. }) => {
                 // `:path` is where the first one is.
-                let is_same = host == first.host && user == first.user;
+                let is_same = host == first.host && user == first.user && kind == first.kind;
                 let is_unnamed = host.is_empty() && user.is_none();
                 if !(is_same || is_unnamed) {
                     return fail(b"All source args must come from the same machine.".to_vec());
@@ -114,7 +118,15 @@ fn path_or_home(path: Vec<u8>) -> Vec<u8> {
 }
 
 fn peer(remote: Remote, server_sends: bool) -> Result<Peer> {
-    let peer = Peer { user: remote.user, host: remote.host, server_sends };
+    let server = match remote.kind {
+        RemoteKind::Server { port } => Some(port),
+        RemoteKind::Shell | RemoteKind::Daemon => None,
+    };
+    let peer = Peer { user: remote.user, host: remote.host, server, server_sends };
+    if server == Some(Some(0)) || server.is_some() && peer.host.is_empty() {
+        let words = [b"sparsync: ", &remote.text[..], b": a URL is sparsync://[USER@]HOST[:PORT]/PATH"].concat();
+        return Err(Error::usage(words).by(Peer::role(Some(&peer))));
+    }
     if peer.host.starts_with(b"-") {
         let words = "Invalid remote host: hostnames may not start with '-'.";
         return Err(Error::usage(words).by(Peer::role(Some(&peer))));

@@ -143,9 +143,10 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         return Ok(Request::NoArgs { role });
     };
     let resolve::Resolved { options, sources, dest, peer } = resolved;
-    let far = peer.map(|far::Peer { user, host, server_sends }| Far {
+    let far = peer.map(|far::Peer { user, host, server, server_sends }| Far {
         user,
         host,
+        server,
         server_sends,
         words: far::words(&walked.said, &walked.args, &options),
         remote_words: walked.args.remote_options.clone(),

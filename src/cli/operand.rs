@@ -31,6 +31,12 @@ pub enum RemoteKind {
     Shell,
     /// `host::module/path` or `rsync://host/module/path`: a daemon.
     Daemon,
+    /// `sparsync://[user@]host[:port]/path`: a server of ours, and no remote shell. The path is absolute; behind `/~/` it
+    /// is one in the home directory.
+    Server {
+        /// `None`: the one at which the host was met, or the usual one. 0: what stands there is no port.
+        port: Option<u16>,
+    },
 }
 
 impl Operand {
@@ -63,6 +69,10 @@ impl Remote {
             let (text, path) = (text.to_vec(), text[URL.len()..].to_vec());
             return Some(Remote { text, kind: RemoteKind::Daemon, user: None, host: Vec::new(), path });
         }
+        const OURS: &[u8] = b"sparsync://";
+        if text.len() >= OURS.len() && text[..OURS.len()].eq_ignore_ascii_case(OURS) {
+            return Some(Remote::of_url(text, &text[OURS.len()..]));
+        }
         let at = text.iter().position(|b| matches!(b, b':' | b'/' | b'['))?;
         let colon = match text[at] {
             b':' => at,
@@ -77,10 +87,31 @@ impl Remote {
             Some(sign) => (Some(text[..sign].to_vec()), &text[sign + 1..colon]),
             None => (None, &text[..colon]),
         };
-        let bare = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]"));
-        let host = bare.unwrap_or(host).to_vec();
-        Some(Remote { text: text.to_vec(), kind, user, host, path: path.to_vec() })
+        Some(Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path: path.to_vec() })
     }
+
+    /// Of the text of a URL and what stands behind its `//`.
+    fn of_url(text: &[u8], rest: &[u8]) -> Remote {
+        let (place, path) = rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
+        let path = if path == b"/~" { b"" } else { path.strip_prefix(b"/~/").unwrap_or(path) };
+        let (user, place) = match place.iter().rposition(|&b| b == b'@') {
+            Some(sign) => (Some(place[..sign].to_vec()), &place[sign + 1..]),
+            None => (None, place),
+        };
+        let colon = place.iter().rposition(|&b| b == b':').filter(|&colon| !place[colon..].contains(&b']'));
+        let (host, port) = match colon {
+            Some(colon) => (&place[..colon], std::str::from_utf8(&place[colon + 1..]).ok().map(str::parse)),
+            None => (place, None),
+        };
+        let port = port.map(|port| port.unwrap_or(0)).or(colon.map(|_| 0));
+        let kind = RemoteKind::Server { port };
+        Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path: path.to_vec() }
+    }
+}
+
+/// `::1` of `[::1]`.
+fn without_brackets(host: &[u8]) -> &[u8] {
+    host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host)
 }
 
 /// Where the colon of `[::1]:path` or `user@[::1]:path` is, the bracket at `at`.
@@ -147,6 +178,13 @@ mod tests {
             ("a]:b", None, "a]", "b", RemoteKind::Shell),
             ("host::mod/x", None, "host", "mod/x", RemoteKind::Daemon),
             ("Rsync://u@h:9/m", None, "", "u@h:9/m", RemoteKind::Daemon),
+            ("sparsync://h/a/b", None, "h", "/a/b", RemoteKind::Server { port: None }),
+            ("Sparsync://u@h:9/~/m", Some("u"), "h", "m", RemoteKind::Server { port: Some(9) }),
+            ("sparsync://[::1]:70/", None, "::1", "/", RemoteKind::Server { port: Some(70) }),
+            ("sparsync://[::1]/~", None, "::1", "", RemoteKind::Server { port: None }),
+            ("sparsync://h:x/", None, "h", "/", RemoteKind::Server { port: Some(0) }),
+            ("sparsync://h:70000/", None, "h", "/", RemoteKind::Server { port: Some(0) }),
+            ("sparsync://h", None, "h", "", RemoteKind::Server { port: None }),
         ] {
             let bytes = |text: &str| text.as_bytes().to_vec();
             let remote =

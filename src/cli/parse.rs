@@ -356,6 +356,7 @@ mod tests {
                 "chmod" => "u+x",
                 "stop-at" => "23:59",
                 "remote-option" => "-n",
+                "transport" => "tls",
                 _ => "1",
             };
             let names = flag.aliases.iter().chain(Some(&flag.long)).filter(|name| !name.is_empty());

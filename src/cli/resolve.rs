@@ -11,7 +11,8 @@ use crate::exit::Exit;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksum, Checksums, Compress, Compression, Connect, Delete,
-    Delta, FilesFrom, IdMap, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
+    Delta, FilesFrom, IdMap, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg, Select,
+    Transport, When,
 };
 use std::ffi::OsString;
 
@@ -69,7 +70,14 @@ pub fn resolve(args: &mut Args, operands: Vec<Operand>, vars: Vars<'_>) -> Resul
     let mut connect = connect(args);
     if let Some(peer) = &peer {
         let shell = args.rsh.clone().or_else(|| vars("RSYNC_RSH").map(bytes)).unwrap_or_default();
+        connect.transport = match (args.transport, vars("SPARSYNC_TRANSPORT").map(bytes)) {
+            (Some(said), _) => said,
+            (None, Some(name)) => flags::own::transport(&name).map_err(|error| error.by(Peer::role(Some(peer))))?,
+            (None, None) => Transport::Auto,
+        };
         connect.shell = shell::split(&shell).map_err(|error| error.by(Peer::role(Some(peer))))?;
+        // `-e ssh` stands in scripts for no other reason than that rsync once needed it.
+        connect.shell_was_said = !connect.shell.is_empty() && connect.shell != [b"ssh"];
         connect.args = arg_style(args, vars);
     }
     let options = options(args, writing, files_from, list_only, connect)?;
@@ -175,6 +183,8 @@ fn delta(args: &Args) -> Delta {
 
 fn connect(args: &Args) -> Connect {
     Connect {
+        transport: Transport::Auto,
+        shell_was_said: false,
         shell: Vec::new(),
         program: args.rsync_path.clone(),
         args: ArgStyle::Escaped,

@@ -1,8 +1,12 @@
 //! From the command line to the program that serves it.
 
+mod by_server;
+mod by_shell;
 mod copy;
+mod enroll;
 mod handover;
 mod remote;
+mod route;
 mod rules;
 mod serve;
 
@@ -38,7 +42,7 @@ pub fn run(env: &mut Env) -> Exit {
             Action::Session(granted) => return serve::session(env, &granted),
             _ => Err(not_yet("server")),
         },
-        Ok(Request::Verb(Verb::Enroll(_))) => Err(not_yet("enroll")),
+        Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),

@@ -11,7 +11,7 @@ use crate::options::{FilesFrom, Options, RemoveSource};
 use crate::proto::Setup;
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
-use crate::transport::link::{Parting, Patience};
+use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::work::clock;
 use std::io;
@@ -49,7 +49,7 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
 }
 
 fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
-    let patience = Patience { idle, stop: env.stop.clone(), parting: Parting::default() };
+    let patience = Patience { idle, stop: env.stop.clone(), ..Patience::default() };
     let link = match env.hear_signals().and_then(|()| stdio::link(patience)) {
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),

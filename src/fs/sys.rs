@@ -855,6 +855,23 @@ pub fn identity(path: &std::ffi::OsStr) -> Option<(u64, u64)> {
     stat_path(path.as_bytes(), true).ok().map(|stat| (stat.dev, stat.ino))
 }
 
+/// The name of this machine.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The system and the kind of machine, as `uname -s -m` says.
+pub fn system_and_machine() -> String {
+    let names = rustix::system::uname();
+    format!("{} {}", names.sysname().to_string_lossy(), names.machine().to_string_lossy())
+}
+
+/// Opens a file of any path to read it.
+pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
+    enter(Call::Open);
+    Ok(fs::openat(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
+}
+
 /// Whether this process may run a file.
 pub fn is_executable(path: &std::ffi::OsStr) -> bool {
     fs::access(path, fs::Access::EXEC_OK).is_ok() && stat_is_file(path)

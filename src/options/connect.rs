@@ -25,9 +25,28 @@ pub enum ArgStyle {
     Secluded,
 }
 
+/// What shall carry a conversation to another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// The fastest that is to be had: a host that was enrolled is reached by QUIC, or TLS, or a remote shell; any other by a
+    /// remote shell.
+    #[default]
+    Auto,
+    /// QUIC and nothing else; a host that was not enrolled is asked through a remote shell to open a way for this run.
+    Quic,
+    /// TLS over TCP and nothing else.
+    Tls,
+    /// A remote shell.
+    Shell,
+}
+
 /// How a peer is reached, and limits of rate and time.
 #[derive(Debug, Clone, Default)]
 pub struct Connect {
+    /// `--transport`
+    pub transport: Transport,
+    /// `-e` or `RSYNC_RSH` named another shell than plain `ssh`: whoever does that means it.
+    pub shell_was_said: bool,
     /// `-e` or `RSYNC_RSH`, cut into words; empty: ssh.
     pub shell: Vec<Vec<u8>>,
     /// `--rsync-path`: a text for the remote shell; `None`: the program is called as this one was.

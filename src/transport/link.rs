@@ -48,7 +48,7 @@ impl Parting {
 }
 
 /// How long a read may wait for a peer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Patience {
     /// A peer that is silent for so long is given up: the read fails with [`io::ErrorKind::TimedOut`]. `None`: never.
     pub idle: Option<Duration>,
@@ -57,12 +57,17 @@ pub struct Patience {
     pub stop: Arc<AtomicBool>,
     /// Begun when nothing more is expected; reads then fail as soon as it is over, likewise.
     pub parting: Parting,
+    /// When this is set, another way to the peer was the faster one: nobody waits for this one any more.
+    pub beaten: Arc<AtomicBool>,
 }
 
 impl Patience {
     /// Whether somebody who has waited so long shall wait on; the errors are those that a read then fails with.
     pub fn check(&self, waited: Duration) -> io::Result<()> {
-        if self.parting.is_over() || !self.parting.has_begun() && self.stop.load(Ordering::Relaxed) {
+        if self.beaten.load(Ordering::Relaxed)
+            || self.parting.is_over()
+            || !self.parting.has_begun() && self.stop.load(Ordering::Relaxed)
+        {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         match self.idle {

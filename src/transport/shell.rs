@@ -10,6 +10,7 @@ use crate::options::{ArgStyle, Connect, Family};
 use crate::proto::{Sniffed, sniff};
 use crate::work::clock::Since;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -83,6 +84,38 @@ impl Call<'_> {
         }
         argv
     }
+}
+
+/// The command line that runs these words at `[user@]host`, each of them as it is.
+pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut argv = if shell.is_empty() { vec![DEFAULT_SHELL.to_vec()] } else { shell.to_vec() };
+    let (user, host) = host.rsplit_once('@').map_or((None, host), |(user, host)| (Some(user), host));
+    if let Some(user) = user {
+        argv.extend([b"-l".to_vec(), user.into()]);
+    }
+    argv.push(host.into());
+    argv.extend(words.iter().map(|word| if word.is_empty() { b"''".to_vec() } else { escape_option(word) }));
+    argv
+}
+
+/// Runs a command to its end and hears what it says on standard output, no more than `most_bytes` of it. `input` is its
+/// standard input; its standard error is ours.
+pub fn ask(argv: &[Vec<u8>], input: Option<File>, most_bytes: usize) -> io::Result<(Ended, Vec<u8>)> {
+    let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
+    let [program, args @ ..] = words.as_slice() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(input.map_or_else(Stdio::null, Stdio::from))
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut told = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        // What is beyond that is not read: the command ends when nobody listens.
+        stdout.take(most_bytes as u64).read_to_end(&mut told)?;
+    }
+    Ok((Ended::of(child.wait()?), told))
 }
 
 /// A command line as rsync tells it under `-vv`. A word of other than the plainest letters is in quotes; what is in them

@@ -14,6 +14,8 @@ pub mod peers;
 
 pub mod grants;
 
+pub mod introduction;
+
 pub mod tls;
 
 pub use pin::Pin;

@@ -7,6 +7,7 @@ pub mod connect;
 pub mod delete;
 pub mod delta;
 pub mod output;
+pub mod own;
 pub mod place;
 pub mod preserve;
 pub mod select;
@@ -22,6 +23,7 @@ pub fn all() -> impl Iterator<Item = &'static Flag> {
         place::FLAGS,
         delta::FLAGS,
         connect::FLAGS,
+        own::FLAGS,
     ]
     .into_iter()
     .flatten()

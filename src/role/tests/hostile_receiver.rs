@@ -366,8 +366,7 @@ fn silence_ends_with_the_timeout() {
     let (reader, writer) = to_us;
     let patience = crate::transport::link::Patience {
         idle: Some(Duration::from_millis(1)),
-        stop: Arc::new(AtomicBool::new(false)),
-        parting: crate::transport::link::Parting::default(),
+        ..crate::transport::link::Patience::default()
     };
     let mut greeting = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut greeting);

@@ -131,7 +131,7 @@ impl Door {
             return;
         };
         let hang_up = HangUp(conversation.connection.clone());
-        let patience = Patience { idle: None, stop: Arc::default(), parting: Parting::default() };
+        let patience = Patience::default();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
         let at_end = move |parting| drop(handle.spawn(parting));

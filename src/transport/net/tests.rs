@@ -5,7 +5,7 @@ use super::limits::Limits;
 use super::server::{Guest, Listener, listen};
 use super::{Kind, Trouble};
 use crate::transport::Link;
-use crate::transport::link::{FAREWELL, Parting, Patience};
+use crate::transport::link::{FAREWELL, Patience};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
 use crate::trust::tls;
@@ -68,7 +68,7 @@ fn dial_by(kind: Kind, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble
 }
 
 fn patient() -> Patience {
-    Patience { idle: None, stop: Arc::default(), parting: Parting::default() }
+    Patience::default()
 }
 
 /// Runs the case over each kind of link.

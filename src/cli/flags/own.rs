@@ -1,0 +1,32 @@
+//! Options that rsync does not have.
+
+use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
+use crate::options::connect::Transport;
+
+/// The options of this file, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[Flag {
+    long: "transport",
+    arity: Arity::Value("WAY"),
+    help: "reach the other machine by auto, quic, tls or ssh",
+    man: "rsync has no such option. A host that was enrolled is reached by QUIC, or by TLS where UDP does not pass, or by \
+          ssh; any other by ssh. With `-e` or RSYNC_RSH it is the remote shell unless this says otherwise. \
+          SPARSYNC_TRANSPORT says it for all runs.",
+    support: Support::OverSsh,
+    reach: Reach::Here,
+    set: |args, given| {
+        args.transport = Some(transport(given.value)?);
+        Ok(())
+    },
+    ..Flag::SWITCH
+}];
+
+/// The name of a way to another machine.
+pub fn transport(name: &[u8]) -> crate::error::Result<Transport> {
+    Ok(match name {
+        b"auto" => Transport::Auto,
+        b"quic" => Transport::Quic,
+        b"tls" => Transport::Tls,
+        b"ssh" => Transport::Shell,
+        _ => return Err(refuse([b"--transport=", name, b": not auto, quic, tls or ssh"].concat())),
+    })
+}

@@ -1,0 +1,313 @@
+//! The server of an enrolled host carries the conversation, or a remote shell if the server does not answer soon.
+
+use super::by_shell::{ByShell, Found, Said};
+use super::enroll::other_key;
+use super::remote::{Carrier, Reached, Side};
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::transport::Link;
+use crate::transport::link::Patience;
+use crate::transport::net::client::{Dial, dial_quic};
+use crate::transport::net::{Kind, Trouble};
+use crate::transport::shell;
+use crate::trust::identity::Identity;
+use crate::trust::moment::Moment;
+use crate::trust::peers::{Peer, Peers, Route};
+use crate::trust::place::Places;
+use crate::trust::{Pin, tls};
+use crate::work::clock::{self, Since};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// So long a server has the field to itself. Then a remote shell is started beside it, so that a host whose port is shut
+/// costs no more than this.
+const ALONE: Duration = Duration::from_millis(300);
+/// After so long a server that does not answer is given up.
+const DIAL_LIMIT: Duration = Duration::from_secs(10);
+/// How often it is seen whether the run shall stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// For so long a way that won is tried first.
+const WINNER_SECS: i64 = 60 * 60;
+/// For so long nothing but a remote shell is tried where nothing else answered.
+const LOSERS_SECS: i64 = 10 * 60;
+/// How much `ssh -G` says at most.
+const FACTS_MAX_BYTES: usize = 256 << 10;
+
+/// How a server is tried.
+pub struct Server<'a> {
+    /// The host.
+    pub peer: &'a Peer,
+    /// What is tried, the first first.
+    pub kinds: Vec<Route>,
+    /// A remote shell will do, too.
+    pub or_shell: bool,
+}
+
+/// What came of an attempt.
+enum Came {
+    OfServer(std::result::Result<(Link, Kind), Trouble>),
+    OfShell(Result<Found>, Said),
+}
+
+/// Reaches an enrolled host.
+pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -> Result<Reached> {
+    let identity = Identity::load_or_make(places)?;
+    let (tell, came) = channel();
+    let met = Arc::new(OnceLock::new());
+    // An attempt that lost ends by itself; nobody waits for it.
+    let dial = dial(&identity, server.peer, side.patience(env), met.clone());
+    let (lost, kinds, peer) = (dial.patience.beaten.clone(), server.kinds.clone(), server.peer.clone());
+    let told = tell.clone();
+    std::thread::spawn(move || told.send(Came::OfServer(dial_all(&peer, &kinds, &dial))));
+
+    let beaten = Arc::new(AtomicBool::new(false));
+    let by_shell = ByShell::new(side, env).unless(beaten.clone());
+    let stop = env.stop.clone();
+    std::thread::scope(|scope| {
+        let since = Since::now();
+        let mut shell_runs = false;
+        let mut trouble: Option<Trouble> = None;
+        let ended = loop {
+            if stop.load(Ordering::Relaxed) {
+                break Err(Error::new(Exit::Signal, "").by(side.role()));
+            }
+            let is_late = since.elapsed() >= ALONE || trouble.is_some();
+            if server.or_shell && is_late && !shell_runs {
+                shell_runs = true;
+                let (tell, by_shell) = (tell.clone(), &by_shell);
+                scope.spawn(move || {
+                    let mut said = Said::default();
+                    let found = by_shell.connect(&mut said);
+                    // If nobody hears it, the server was faster.
+                    let _ = tell.send(Came::OfShell(found, said));
+                });
+            }
+            match came.recv_timeout(LOOK) {
+                Ok(Came::OfServer(Ok((link, kind)))) => break Ok((Came::OfServer(Ok((link, kind))), kind_route(kind))),
+                Ok(Came::OfServer(Err(Trouble::WrongKey(why)))) => break Err(wrong_key(server.peer, met.get(), &why)),
+                Ok(Came::OfServer(Err(why))) if !server.or_shell => break Err(unreachable(side, server.peer, &why)),
+                Ok(Came::OfServer(Err(why))) => trouble = Some(why),
+                Ok(Came::OfShell(Err(error), said)) => break Ok((Came::OfShell(Err(error), said), Route::Ssh)),
+                Ok(Came::OfShell(Ok(found), said)) => break Ok((Came::OfShell(Ok(found), said), Route::Ssh)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err(Error::new(
+                        Exit::Crashed,
+                        "sparsync: the attempts to reach the host ended without a word",
+                    ));
+                }
+            }
+        };
+        let (won, route) = match ended {
+            Ok(won) => won,
+            Err(error) => {
+                beaten.store(true, Ordering::Relaxed);
+                lost.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        };
+        match won {
+            Came::OfServer(Ok((link, kind))) => {
+                beaten.store(true, Ordering::Relaxed);
+                side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
+                remember(places, server.peer, route);
+                Ok(Reached::Native(Carrier::Net, link))
+            }
+            Came::OfServer(Err(_)) => unreachable!("an attempt that failed does not win"),
+            Came::OfShell(found, said) => {
+                lost.store(true, Ordering::Relaxed);
+                let why = trouble
+                    .map_or_else(|| "its server is slow to answer".to_owned(), |why| format!("its server {why}"));
+                side.tell_way(env, &format!("a remote shell: {why}"));
+                said.tell(env);
+                let found = found?;
+                remember(places, server.peer, route);
+                Ok(match found {
+                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link),
+                    Found::Rsync => Reached::Rsync,
+                })
+            }
+        }
+    })
+}
+
+/// Tries the server of a host that is about to be enrolled; by what it was reached.
+pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
+    let met = Arc::new(OnceLock::new());
+    let patience = Patience { idle: Some(DIAL_LIMIT), stop: env.stop.clone(), ..Patience::default() };
+    let dial = dial(identity, peer, patience, met.clone());
+    match dial_all(peer, &[Route::Quic, Route::Tls], &dial) {
+        Ok((_, kind)) => Ok(kind),
+        Err(Trouble::WrongKey(why)) => Err(wrong_key(peer, met.get(), &why)),
+        Err(why) => Err(Error::new(
+            Exit::StartClient,
+            format!(
+                "sparsync enroll: the server of {} {why}\nIt listens at port {} (UDP and TCP) of {}: is that port open in \
+                 its firewall? Until it is, copies go by ssh.",
+                peer.name,
+                peer.port,
+                peer.addresses.join(", ")
+            ),
+        )),
+    }
+}
+
+fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceLock<Pin>>) -> Dial {
+    Dial { tls: tls::client_config_that_notes(identity, peer.pin, met), limit: DIAL_LIMIT, patience }
+}
+
+fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<(Link, Kind), Trouble> {
+    let kinds: Vec<Kind> = kinds
+        .iter()
+        .filter_map(|route| match route {
+            Route::Quic => Some(Kind::Quic),
+            Route::Tls => Some(Kind::Tls),
+            Route::Ssh => None,
+        })
+        .collect();
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    let mut unknown = String::new();
+    for address in &peer.addresses {
+        match (address.as_str(), peer.port).to_socket_addrs() {
+            Ok(found) => addresses.extend(found),
+            Err(error) => unknown = format!("{address}: {error}"),
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    addresses.retain(|address| seen.insert(*address));
+    if addresses.is_empty() {
+        return Err(Trouble::Unreachable(unknown));
+    }
+    race(&addresses, &kinds, dial)
+}
+
+/// Tries the addresses, the first first.
+fn race(addresses: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> std::result::Result<(Link, Kind), Trouble> {
+    let mut last = Trouble::Unreachable("only QUIC is spoken yet".into());
+    if kinds.contains(&Kind::Quic) {
+        for address in addresses {
+            match dial_quic(*address, dial) {
+                Ok(link) => return Ok((link, Kind::Quic)),
+                Err(why @ Trouble::Unreachable(_)) => last = why,
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    Err(last)
+}
+
+fn kind_route(kind: Kind) -> Route {
+    match kind {
+        Kind::Quic => Route::Quic,
+        Kind::Tls => Route::Tls,
+    }
+}
+
+fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
+    match shown {
+        Some(shown) => other_key(&peer.name, &peer.pin, shown),
+        None => {
+            Error::new(Exit::StartClient, format!("sparsync: {} shows no key that could be its own: {why}", peer.name))
+        }
+    }
+}
+
+fn unreachable(side: &Side, peer: &Peer, why: &Trouble) -> Error {
+    let (exit, words) = match why {
+        Trouble::Stopped => (Exit::Signal, String::new()),
+        why => (
+            Exit::SocketIo,
+            format!(
+                "sparsync: the server of {} {why}\nAt {} port {}; `sparsync server status {}` asks it by ssh, and a copy to \
+                 {}:PATH goes by ssh",
+                peer.name,
+                peer.addresses.join(", "),
+                peer.port,
+                peer.ssh,
+                peer.ssh
+            ),
+        ),
+    };
+    Error::new(exit, words).by(side.role())
+}
+
+/// Remembers what won, for the next run. That it cannot be remembered is no trouble.
+fn remember(places: &Places, peer: &Peer, route: Route) {
+    let now = clock::now_unix().0;
+    let secs = if route == Route::Ssh { LOSERS_SECS } else { WINNER_SECS };
+    // Half of the time is left: nothing is written in most runs.
+    let is_fresh = peer.winner(Moment(now + secs / 2)) == Some(route);
+    if is_fresh {
+        return;
+    }
+    let _ = Peers::change(places, |peers| {
+        if let Some(peer) = peers.hosts.iter_mut().find(|known| known.name == peer.name) {
+            peer.last_route = Some(route);
+            peer.last_until = Some(Moment(now + secs));
+        }
+    });
+}
+
+/// What ssh would do to reach a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshFacts {
+    /// The name or address that it would connect to.
+    pub hostname: String,
+    /// It would go through another machine or program.
+    pub is_proxied: bool,
+}
+
+/// Asks ssh, without connecting. Of another shell nothing is known but the host's name.
+pub fn ssh_facts(shell: &[Vec<u8>], host: &str) -> SshFacts {
+    let bare = host.rsplit_once('@').map_or(host, |(_, bare)| bare).to_owned();
+    let mut facts = SshFacts { hostname: bare, is_proxied: false };
+    let is_ssh = shell.first().is_none_or(|word| crate::path::file_name(word) == b"ssh");
+    if !is_ssh {
+        return facts;
+    }
+    let mut argv = shell.to_vec();
+    if argv.is_empty() {
+        argv.push(b"ssh".to_vec());
+    }
+    argv.extend([b"-G".to_vec(), host.into()]);
+    if let Ok((_, told)) = shell::ask(&argv, None, FACTS_MAX_BYTES) {
+        facts.read(&String::from_utf8_lossy(&told));
+    }
+    facts
+}
+
+impl SshFacts {
+    fn read(&mut self, told: &str) {
+        for (key, value) in told.lines().filter_map(|line| line.split_once(' ')) {
+            match key {
+                "hostname" => self.hostname = value.to_owned(),
+                "proxyjump" | "proxycommand" => self.is_proxied |= value != "none",
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ssh_says_is_read() {
+        let mut facts = SshFacts { hostname: "box".into(), is_proxied: false };
+        facts.read("user me\nhostname 192.0.2.5\nproxycommand none\nport 22\n");
+        assert_eq!(facts, SshFacts { hostname: "192.0.2.5".into(), is_proxied: false });
+        facts.read("proxyjump gate\n");
+        assert!(facts.is_proxied);
+    }
+
+    #[test]
+    fn of_another_shell_only_the_name_is_known() {
+        let facts = ssh_facts(&[b"/opt/my-shell".to_vec()], "me@box");
+        assert_eq!(facts, SshFacts { hostname: "box".into(), is_proxied: false });
+    }
+}

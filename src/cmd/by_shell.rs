@@ -1,0 +1,161 @@
+//! A remote shell starts the far end; here it is found out who answers there.
+
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::options::StderrMode;
+use crate::path;
+use crate::report::escape::{self, Charset};
+use crate::report::event::errno_words;
+use crate::transport::Link;
+use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::shell::{self, Answer, Call, Ended, Shell};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::copy;
+use super::remote::Side;
+
+/// Who was found at the far end.
+pub enum Found {
+    /// A sparsync.
+    Native(Shell, Link),
+    /// A stock rsync.
+    Rsync,
+}
+
+/// What is told on the way, once it is known that this way is taken.
+#[derive(Default)]
+pub struct Said {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Said {
+    /// Tells it.
+    pub fn tell(&self, env: &mut Env) {
+        for (out, text) in [(&mut env.stdout, &self.stdout), (&mut env.stderr, &self.stderr)] {
+            if !text.is_empty() {
+                let _ = out.write_all(text).and_then(|()| out.flush());
+            }
+        }
+    }
+}
+
+/// An attempt to reach the far end by a remote shell.
+pub struct ByShell<'a> {
+    side: &'a Side,
+    /// The programs to try at the far end, the first first.
+    programs: Vec<Vec<u8>>,
+    charset: Charset,
+    umask: u32,
+    patience: Patience,
+}
+
+impl<'a> ByShell<'a> {
+    /// For a copy of this process.
+    pub fn new(side: &'a Side, env: &Env) -> ByShell<'a> {
+        let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
+        let patience = side.patience(env);
+        ByShell { side, programs: programs(side, env), charset, umask: env.umask, patience }
+    }
+
+    /// The same, to be given up when `beaten` is set.
+    pub fn unless(mut self, beaten: Arc<AtomicBool>) -> ByShell<'a> {
+        self.patience.beaten = beaten;
+        self
+    }
+
+    /// Starts the far end and hears who it is.
+    pub fn connect(&self, said: &mut Said) -> Result<Found, Error> {
+        let side = self.side;
+        let mut programs = self.programs.iter().peekable();
+        while let Some(program) = programs.next() {
+            let argv = Call {
+                connect: &side.options.connect,
+                user: side.far.user.as_deref(),
+                host: &side.far.host,
+                program,
+                server_sends: side.far.server_sends,
+                words: &side.far.server_words,
+                remote_words: &side.far.remote_words,
+                paths: side.far_paths(),
+            }
+            .argv();
+            let mut shell = Shell::start(&argv, self.umask).map_err(|error| {
+                let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
+                Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
+            })?;
+            let answer = shell.answer(&self.patience, &mut said.stderr);
+            // The installed rsync tells of its own command.
+            if !matches!(answer, Ok(Answer::Rsync)) {
+                self.tell_command(&argv, said);
+            }
+            match answer {
+                Ok(Answer::Native(link)) => return Ok(Found::Native(shell, link)),
+                Ok(Answer::Rsync) => return Ok(Found::Rsync),
+                Ok(Answer::Nobody) => {
+                    let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(Ended::Killed);
+                    if ended != Ended::Code(Exit::CmdNotFound.code()) || programs.peek().is_none() {
+                        return Err(self.nobody(ended));
+                    }
+                }
+                Ok(Answer::TooNoisy) => {
+                    let words =
+                        "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
+                    return Err(Error::new(Exit::Protocol, words).by(side.role()));
+                }
+                Ok(Answer::GaveUp(error)) | Err(error) => return Err(self.gave_up(&error)),
+            }
+        }
+        Err(self.nobody(Ended::Code(Exit::CmdNotFound.code())))
+    }
+
+    fn tell_command(&self, argv: &[Vec<u8>], said: &mut Said) {
+        let output = &self.side.options.output;
+        if output.debug.cmd == 0 || output.quiet {
+            return;
+        }
+        let to = if output.stderr == StderrMode::All { &mut said.stderr } else { &mut said.stdout };
+        escape::put(to, &shell::shown(argv), self.charset);
+        to.push(b'\n');
+    }
+
+    /// The shell ended without a word from the far end.
+    fn nobody(&self, ended: Ended) -> Error {
+        let role = self.side.role();
+        if self.patience.stop.load(Ordering::Relaxed) {
+            return Error::new(Exit::Signal, "").by(role);
+        }
+        let words = format!("rsync: connection unexpectedly closed (0 bytes received so far) [{role}]");
+        Error::new(ended.exit(), words).by(role)
+    }
+
+    /// The wait for the far end's first word was given up.
+    fn gave_up(&self, error: &io::Error) -> Error {
+        let role = self.side.role();
+        let (exit, words) = match error.kind() {
+            io::ErrorKind::ConnectionAborted => (Exit::Signal, Vec::new()),
+            io::ErrorKind::TimedOut => {
+                let secs = self.side.options.connect.timeout_secs;
+                (Exit::Timeout, format!("[{role}] io timeout after {secs} seconds -- exiting").into_bytes())
+            }
+            _ => {
+                let start = format!("rsync: [{role}] the remote shell could not be read: ");
+                (Exit::Stream, [start.as_bytes(), &errno_words(error)].concat())
+            }
+        };
+        Error::new(exit, words).by(role)
+    }
+}
+
+/// What may be called at the far end: what `--rsync-path` says, else the name that this program was called by.
+fn programs(side: &Side, env: &Env) -> Vec<Vec<u8>> {
+    const RSYNC: &[u8] = b"rsync";
+    match &side.options.connect.program {
+        Some(program) => vec![program.clone()],
+        None if path::file_name(env.program.as_encoded_bytes()) == RSYNC => vec![RSYNC.to_vec()],
+        None => vec![b"sparsync".to_vec(), RSYNC.to_vec()],
+    }
+}

@@ -1,0 +1,278 @@
+//! `sparsync enroll`: this machine and another one learn each other's keys, over ssh, and try them out.
+
+use super::by_server;
+use crate::cli::verb::{Enroll, EnrollHost, Reach};
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::transport::shell::{self, Ended};
+use crate::trust::Pin;
+use crate::trust::identity::Identity;
+use crate::trust::introduction::{Granted, INTRODUCTION_MAX_BYTES, Introduction, State};
+use crate::trust::moment::Moment;
+use crate::trust::peers::{Peer, Peers};
+use crate::trust::place::Places;
+use crate::work::clock;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Where a copied program goes, below the home directory there.
+const INSTALLED: &str = ".local/bin/sparsync";
+
+/// Carries out what was asked for. What was done is told on standard output.
+pub fn run(env: &mut Env, wanted: &Enroll) -> Result<()> {
+    let places = Places::of(env)?;
+    let told = match wanted {
+        Enroll::Host(host) => enroll(env, &places, host)?,
+        Enroll::List { json } => list(&Peers::load(&places)?, *json),
+        Enroll::Revoke(reach) => revoke(env, &places, reach)?,
+    };
+    let said = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
+    said.map_err(|error| failed(format!("could not write to standard output: {error}")))
+}
+
+fn failed(what: impl std::fmt::Display) -> Error {
+    Error::new(Exit::StartClient, format!("sparsync enroll: {what}"))
+}
+
+fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String> {
+    let host = &wanted.reach.host;
+    let identity = Identity::load_or_make(places)?;
+    let known = Peers::load(places)?.find(host).cloned();
+    let words = grant_words(env, wanted, &identity.pin);
+    if wanted.dry_run {
+        let argv = argv(&wanted.reach, known.as_ref(), &words);
+        return Ok(format!(
+            "would run: {}\nwould try QUIC with the key that it answers, and remember {host}\n",
+            shown(&argv)
+        ));
+    }
+    let (introduction, program) = introduce(env, wanted, known.as_ref(), &words)?;
+    if let Some(known) = known.as_ref().filter(|known| known.pin != introduction.pin) {
+        return Err(other_key(host, &known.pin, &introduction.pin));
+    }
+    if introduction.server == State::Down {
+        let told =
+            "its server does not run, so nothing was tried out: `sparsync server start` there, then enroll again";
+        return Ok(format!("{host}: this machine's key is let in; {told}\n"));
+    }
+    let peer = Peer {
+        name: host.clone(),
+        ssh: host.clone(),
+        addresses: addresses(&wanted.reach, &introduction),
+        port: introduction.port,
+        pin: introduction.pin,
+        program: program.map(|program| String::from_utf8_lossy(&program).into_owned()),
+        met: Moment(clock::now_unix().0),
+        last_route: None,
+        last_until: None,
+    };
+    let kind = by_server::try_out(env, &identity, &peer)?;
+    let is_same = known.as_ref().is_some_and(|known| {
+        Peer { met: known.met, last_route: known.last_route, last_until: known.last_until, ..peer.clone() } == *known
+    });
+    let mut told = String::new();
+    if is_same && introduction.grant == Granted::Same {
+        told += &format!("{host} is enrolled already; nothing changed\n");
+    } else {
+        if !is_same {
+            Peers::change(places, |peers| peers.put(peer.clone()))?;
+        }
+        told += &format!("{host} is enrolled\n");
+    }
+    let (what, right) = (if wanted.read_only { "read" } else { "read and write" }, scope(wanted));
+    told += &format!("  its key   {}\n  this key  {}\n", peer.pin, identity.pin);
+    told += &format!(
+        "  reached   by {kind} at {} port {}\n  may       {what} {right}\n",
+        peer.addresses.join(", "),
+        peer.port
+    );
+    Ok(told)
+}
+
+/// Below which directories, for a person.
+fn scope(wanted: &EnrollHost) -> String {
+    let roots: Vec<_> = wanted.roots.iter().map(|root| String::from_utf8_lossy(root).into_owned()).collect();
+    let until = wanted.expires.as_ref().map(|until| format!(", until {until}")).unwrap_or_default();
+    match roots.as_slice() {
+        [] => format!("what that login may{until}"),
+        _ => format!("below {}{until}", roots.join(", ")),
+    }
+}
+
+/// Has this machine's key let in, and hears who answers. With `--install` the program is copied there if it is not there
+/// yet; where it is then comes second.
+fn introduce(
+    env: &mut Env,
+    wanted: &EnrollHost,
+    known: Option<&Peer>,
+    words: &[Vec<u8>],
+) -> Result<(Introduction, Option<Vec<u8>>)> {
+    let host = &wanted.reach.host;
+    let mut program =
+        wanted.reach.program.clone().or_else(|| known.and_then(|known| Some(known.program.clone()?.into())));
+    let mut ended = ask(&with_program(&wanted.reach, program.as_deref()), known, words)?;
+    if ended.0 == Ended::Code(Exit::CmdNotFound.code()) {
+        if !wanted.install {
+            return Err(failed(format!(
+                "{host} has no sparsync: install it there, or say --install to copy this program to ~/{INSTALLED} there, \
+                 or --rsync-path=PROGRAM if it is somewhere else"
+            )));
+        }
+        install(env, &wanted.reach)?;
+        program = Some(INSTALLED.into());
+        ended = ask(&with_program(&wanted.reach, program.as_deref()), known, words)?;
+    }
+    match ended {
+        (Ended::Code(0), told) => match Introduction::read(&told) {
+            Ok(introduction) => Ok((introduction, program)),
+            Err(why) => Err(failed(format!(
+                "{host} did not answer as a sparsync of this kind does ({why}): is the one there older?"
+            ))),
+        },
+        (Ended::Code(255), _) => Err(failed(format!("ssh could not reach {host}"))),
+        (Ended::Code(code), _) => Err(failed(format!("`server grant` on {host} ended with {code}"))),
+        (Ended::Killed, _) => Err(failed(format!("the remote shell to {host} was killed"))),
+    }
+}
+
+/// The words that let this machine's key in.
+fn grant_words(env: &Env, wanted: &EnrollHost, pin: &Pin) -> Vec<Vec<u8>> {
+    let name = wanted.name.clone().unwrap_or_else(|| own_name(env));
+    let mut words: Vec<Vec<u8>> = vec!["server".into(), "grant".into(), pin.to_string().into(), "--json".into()];
+    let mut add = |word: &str, value: &[u8]| words.push([word.as_bytes(), value].concat());
+    add("--name=", name.as_bytes());
+    wanted.roots.iter().for_each(|root| add("--root=", root));
+    if wanted.read_only {
+        add("--read-only", b"");
+    }
+    if let Some(until) = &wanted.expires {
+        add("--expires=", until.as_bytes());
+    }
+    if wanted.start {
+        add("--start", b"");
+    }
+    if let Some(port) = wanted.port {
+        add("--port=", port.to_string().as_bytes());
+    }
+    words
+}
+
+/// What this machine is called elsewhere, unless somebody says otherwise.
+fn own_name(env: &Env) -> String {
+    let user = env.var("USER").or_else(|| env.var("LOGNAME")).unwrap_or_else(|| "root".into());
+    format!("{}@{}", user.to_string_lossy(), sys::host_name())
+}
+
+fn with_program(reach: &Reach, program: Option<&[u8]>) -> Reach {
+    Reach { program: program.map(<[u8]>::to_vec), ..reach.clone() }
+}
+
+fn argv(reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let known = known.and_then(|known| known.program.clone()).map(String::into_bytes);
+    let program = reach.program.clone().or(known).unwrap_or_else(|| b"sparsync".to_vec());
+    let words: Vec<Vec<u8>> = std::iter::once(program).chain(words.iter().cloned()).collect();
+    shell::argv_of(&reach.shell, &reach.host, &words)
+}
+
+fn ask(reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Result<(Ended, Vec<u8>)> {
+    let argv = argv(reach, known, words);
+    shell::ask(&argv, None, INTRODUCTION_MAX_BYTES)
+        .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
+}
+
+fn shown(argv: &[Vec<u8>]) -> String {
+    String::from_utf8_lossy(&argv.join(&b' ')).into_owned()
+}
+
+/// Copies this very program to the host, if it can run there.
+fn install(env: &mut Env, reach: &Reach) -> Result<()> {
+    let host = &reach.host;
+    let run = |script: &str, input| {
+        let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
+        shell::ask(&shell::argv_of(&reach.shell, host, &words), input, INTRODUCTION_MAX_BYTES)
+            .map_err(|error| failed(format!("--install: cannot start the remote shell: {error}")))
+    };
+    let (_, told) = run("echo; uname -s -m", None)?;
+    let there = String::from_utf8_lossy(&told).lines().last().unwrap_or_default().trim().to_owned();
+    let here = sys::system_and_machine();
+    if there != here {
+        return Err(failed(format!(
+            "--install: {host} is `{there}` and this machine is `{here}`: build sparsync there"
+        )));
+    }
+    let own = env.own_path().ok_or_else(|| failed("--install: this program does not know where it is"))?;
+    let own = sys::open_path(own.as_os_str().as_bytes())
+        .map_err(|error| failed(format!("--install: cannot read {}: {error}", own.display())))?;
+    // Under its name it appears whole or not at all, and only if it runs.
+    let script = format!(
+        "set -e; cd; mkdir -p .local/bin; new={INSTALLED}.$$; trap 'rm -f \"$new\"' EXIT; umask 022; cat >\"$new\"; \
+         chmod 755 \"$new\"; \"$new\" --version >/dev/null; mv \"$new\" {INSTALLED}"
+    );
+    match run(&script, Some(own.into()))? {
+        (Ended::Code(0), _) => Ok(()),
+        _ => Err(failed(format!(
+            "--install: the program could not be copied to {host}:{INSTALLED}, or does not run there"
+        ))),
+    }
+}
+
+/// Where the host's server may be reached: as ssh reaches it, and where it says that it listens.
+fn addresses(reach: &Reach, introduction: &Introduction) -> Vec<String> {
+    let mut addresses = vec![by_server::ssh_facts(&reach.shell, &reach.host).hostname];
+    for address in &introduction.addresses {
+        if !addresses.contains(address) {
+            addresses.push(address.clone());
+        }
+    }
+    addresses
+}
+
+/// The key of a server is not the one that is known. Nothing weaker than keys decides what that means.
+pub fn other_key(host: &str, known: &Pin, shown: &Pin) -> Error {
+    failed(format!(
+        "THE KEY OF {host} HAS CHANGED.\n  known  {known}\n  now    {shown}\n\
+         Somebody may pose as {host}, or its key was made anew. If you know that it was, forget the old one:\n  \
+         sparsync enroll --revoke {host} && sparsync enroll {host}"
+    ))
+}
+
+fn list(peers: &Peers, json: bool) -> String {
+    if json {
+        return serde_json::to_string(&peers.hosts).unwrap_or_default() + "\n";
+    }
+    if peers.hosts.is_empty() {
+        return "no host is enrolled; `sparsync enroll HOST` enrolls one\n".into();
+    }
+    let line = |peer: &Peer| {
+        format!("{}  {}  {} port {}  since {}\n", peer.name, peer.pin, peer.addresses.join(","), peer.port, peer.met)
+    };
+    peers.hosts.iter().map(line).collect()
+}
+
+/// Forgets a host on both sides. That works without the host, but then it must be told there, too.
+fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
+    let host = &reach.host;
+    let known = Peers::change(places, |peers| peers.remove(host))?;
+    let Some(identity) = Identity::load(places)? else {
+        return Err(failed(format!("{host} is not enrolled, and this user has no key yet")));
+    };
+    let words: Vec<Vec<u8>> = ["server", "revoke", &identity.pin.to_string()].map(Into::into).to_vec();
+    let there = ask(reach, known.as_ref(), &words);
+    let mut told = match known {
+        Some(_) => format!("{host} is forgotten here\n"),
+        None => format!("{host} was not known here\n"),
+    };
+    match there {
+        Ok((Ended::Code(0), _)) => told += &format!("{host} lets this machine's key in no more\n"),
+        _ => {
+            let _ = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
+            return Err(failed(format!(
+                "{host} could not be told. There, run: sparsync server revoke {}",
+                identity.pin
+            )));
+        }
+    }
+    Ok(told)
+}

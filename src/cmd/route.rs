@@ -1,0 +1,192 @@
+//! Which way leads to another machine: from what was asked for and what is known of that machine. Nothing is tried here.
+
+use crate::cli::Far;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::options::{Connect, Transport};
+use crate::trust::moment::Moment;
+use crate::trust::peers::{Peer, Peers, Route};
+
+/// A way to another machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// A remote shell, and why; `None`: because that is how a host is reached that was not enrolled.
+    Shell(Option<&'static str>),
+    /// The server of an enrolled host.
+    Server {
+        /// The host; its port is the one to dial.
+        peer: Box<Peer>,
+        /// What is tried, the first first.
+        kinds: Vec<Route>,
+        /// A remote shell will do, too, if none of them answers soon.
+        or_shell: bool,
+    },
+    /// A server that the far end opens for this run alone, asked through a remote shell.
+    OneOff,
+}
+
+/// Chooses the way to the machine of an operand.
+///
+/// `proxied` tells whether ssh would go to it through another machine, where no packet of ours can follow; it is asked
+/// only if that matters. An error is a usage error: what was asked for cannot be.
+pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<Plan> {
+    let name = named(far);
+    let known =
+        peers.find(&name).or_else(|| peers.find(&String::from_utf8_lossy(&far.host)).filter(|_| far.server.is_some()));
+    let dial = |kinds: &[Route], or_shell: bool| match known {
+        Some(peer) => {
+            let mut peer = peer.clone();
+            peer.port = far.server.flatten().unwrap_or(peer.port);
+            Ok(Plan::Server { peer: Box::new(peer), kinds: kinds.to_vec(), or_shell })
+        }
+        None => Err(Error::new(
+            Exit::StartClient,
+            format!(
+                "sparsync: {name} is not known: `sparsync enroll {name}` makes it so, or copy to {name}:PATH by ssh"
+            ),
+        )),
+    };
+    let is_url = far.server.is_some();
+    match connect.transport {
+        Transport::Shell if is_url => {
+            Err(Error::usage("sparsync: a sparsync:// URL names a server, which --transport=ssh does not use"))
+        }
+        Transport::Shell => Ok(Plan::Shell(Some("--transport=ssh"))),
+        Transport::Tls => dial(&[Route::Tls], false),
+        Transport::Quic if known.is_none() && !is_url => Ok(Plan::OneOff),
+        Transport::Quic => dial(&[Route::Quic], false),
+        Transport::Auto if is_url => dial(&in_turn(known, now), false),
+        Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(Some("a remote shell was named"))),
+        Transport::Auto => match known {
+            None => Ok(Plan::Shell(None)),
+            Some(peer) => match peer.winner(now) {
+                Some(Route::Ssh) => Ok(Plan::Shell(Some("nothing else answered lately"))),
+                None if proxied() => Ok(Plan::Shell(Some("ssh goes there through another machine"))),
+                _ => dial(&in_turn(known, now), true),
+            },
+        },
+    }
+}
+
+/// The host as operands and enrolment name it.
+pub fn named(far: &Far) -> String {
+    let user = far.user.as_deref().map(|user| [user, b"@"].concat()).unwrap_or_default();
+    String::from_utf8_lossy(&[&user, &far.host[..]].concat()).into_owned()
+}
+
+/// QUIC and TLS, the one that won lately first.
+fn in_turn(known: Option<&Peer>, now: Moment) -> Vec<Route> {
+    match known.and_then(|peer| peer.winner(now)) {
+        Some(Route::Tls) => vec![Route::Tls, Route::Quic],
+        _ => vec![Route::Quic, Route::Tls],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::Pin;
+
+    const NOW: Moment = Moment(1000);
+
+    fn far(host: &str, server: Option<Option<u16>>) -> Far {
+        let (user, host) = host.split_once('@').map_or((None, host), |(user, host)| (Some(user), host));
+        Far {
+            user: user.map(|user| user.as_bytes().to_vec()),
+            host: host.as_bytes().to_vec(),
+            server,
+            server_sends: false,
+            words: Vec::new(),
+            remote_words: Vec::new(),
+            server_words: Vec::new(),
+        }
+    }
+
+    fn peer(last: Option<(Route, i64)>) -> Peer {
+        Peer {
+            name: "box".into(),
+            ssh: "box".into(),
+            addresses: vec!["192.0.2.1".into()],
+            port: 28792,
+            pin: Pin([7; 32]),
+            program: None,
+            met: Moment(1),
+            last_route: last.map(|(route, _)| route),
+            last_until: last.map(|(_, until)| Moment(until)),
+        }
+    }
+
+    fn planned(host: &str, server: Option<Option<u16>>, connect: &Connect, last: Option<(Route, i64)>) -> Result<Plan> {
+        let peers = Peers { hosts: vec![peer(last)] };
+        plan(&far(host, server), connect, &peers, NOW, &|| false)
+    }
+
+    fn by(transport: Transport) -> Connect {
+        Connect { transport, ..Connect::default() }
+    }
+
+    fn kinds(plan: Result<Plan>) -> (Vec<Route>, bool, u16) {
+        match plan.unwrap() {
+            Plan::Server { peer, kinds, or_shell } => (kinds, or_shell, peer.port),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const BOTH: [Route; 2] = [Route::Quic, Route::Tls];
+
+    #[test]
+    fn only_an_enrolled_host_is_dialled() {
+        assert_eq!(kinds(planned("box", None, &by(Transport::Auto), None)), (BOTH.to_vec(), true, 28792));
+        for host in ["other", "me@box", "BOX"] {
+            assert!(matches!(planned(host, None, &by(Transport::Auto), None), Ok(Plan::Shell(_))), "{host}");
+        }
+    }
+
+    #[test]
+    fn what_won_lately_comes_first() {
+        let auto = by(Transport::Auto);
+        assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0, [Route::Tls, Route::Quic]);
+        assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0, BOTH, "that was long ago");
+        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(Plan::Shell(_))));
+        assert_eq!(kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0, BOTH);
+    }
+
+    #[test]
+    fn a_shell_that_was_named_is_meant() {
+        let said = Connect { shell_was_said: true, ..Connect::default() };
+        assert!(matches!(planned("box", None, &said, None), Ok(Plan::Shell(_))));
+        let quic = Connect { transport: Transport::Quic, ..said };
+        assert_eq!(kinds(planned("box", None, &quic, None)), (vec![Route::Quic], false, 28792));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_tried_alone() {
+        assert!(matches!(planned("box", None, &by(Transport::Shell), None), Ok(Plan::Shell(_))));
+        assert_eq!(kinds(planned("box", None, &by(Transport::Tls), None)).0, [Route::Tls]);
+        assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), Plan::OneOff);
+        assert_eq!(planned("other", None, &by(Transport::Tls), None).unwrap_err().exit, Exit::StartClient);
+    }
+
+    #[test]
+    fn a_url_never_means_a_shell() {
+        let auto = by(Transport::Auto);
+        assert_eq!(kinds(planned("box", Some(Some(9)), &auto, None)), (BOTH.to_vec(), false, 9));
+        assert_eq!(kinds(planned("me@box", Some(None), &auto, None)), (BOTH.to_vec(), false, 28792));
+        assert_eq!(kinds(planned("box", Some(None), &auto, Some((Route::Ssh, 1001)))).0, BOTH);
+        for transport in [Transport::Auto, Transport::Quic] {
+            let error = planned("other", Some(None), &by(transport), None).unwrap_err();
+            assert!(String::from_utf8_lossy(&error.message).contains("sparsync enroll other"));
+        }
+        assert_eq!(planned("box", Some(None), &by(Transport::Shell), None).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn through_another_machine_there_is_only_ssh() {
+        let peers = |last| Peers { hosts: vec![peer(last)] };
+        let auto = by(Transport::Auto);
+        assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(Plan::Shell(_))));
+        // It got there lately.
+        let won = peers(Some((Route::Quic, 1001)));
+        assert!(matches!(plan(&far("box", None), &auto, &won, NOW, &|| true), Ok(Plan::Server { .. })));
+    }
+}
