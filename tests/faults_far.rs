@@ -356,3 +356,20 @@ fn what_a_killed_receiver_left_is_not_sent_again() {
     costs_little(Way::Pull, &["--partial"], Victim::Receiver, None);
     costs_little(Way::Pull, &["--delete"], Victim::Receiver, Some("old"));
 }
+
+// ── little room ─────────────────────────────────────────────────────────────────────────────────
+
+/// Runs over a link that holds next to nothing: nobody may wait for somebody who waits for him. `scripts/test` says how all
+/// cases run so; conversations inside of one process do in `src/role/tests/no_room.rs`.
+fn over_a_link_of(w: &World, bytes: &str) {
+    w.env("SPARSYNC_LINK_BYTES", bytes).once().no_dry_run();
+    let files: Vec<String> = (0..60).map(|n| format!("d{}/f{n}*{}", n % 7, n * 10)).collect();
+    w.source(&files.join(" ")).source("same*9000 new*20000 l->same").dest("same*9000 d1/f1=old d3/gone gone/deep/x");
+    w.agree(&["-aHi", "--delete"]).exits(0).says("deleting");
+    w.agree(&["-aHic", "--delete-before"]).exits(0);
+    w.source("big*30000 d2/late").dest("d9/gone");
+    w.agree(&["-aHi", "--delete-after", "--delay-updates", "-z"]).exits(0).says("d2/late");
+}
+
+synctest!(over_a_link_of_one_byte, between machines, |w: World| over_a_link_of(&w, "1"));
+synctest!(over_a_link_of_a_usual_pipe, between machines, |w: World| over_a_link_of(&w, "65536"));

@@ -12,12 +12,14 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Parsed;
+use crate::fs::sys;
 use crate::options::{ArgStyle, Options};
 use crate::proto::Setup;
 use crate::report::Tally;
 use crate::role::session::Near;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::pipe;
 use crate::transport::shell::{Ended, Shell};
 use crate::trust::moment::Moment;
 use crate::trust::peers::Peers;
@@ -160,6 +162,10 @@ impl Side {
 
     /// Runs the session, and sees the far end off.
     fn converse(self, env: &mut Env, carrier: Carrier, link: Link, since: Since) -> Exit {
+        let link = match sys::narrow_link_bytes() {
+            Some(room_bytes) => pipe::narrowed(link, room_bytes),
+            None => link,
+        };
         let prepared = match copy::prepare(env, &self.options, self.far.server_sends) {
             Ok(prepared) => prepared,
             Err(error) => return fail(env, &error),

@@ -2,7 +2,7 @@
 //!
 //! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
 //! (`SPARSYNC_KILL_AT=n`), or to wait there, with all threads that come that far, until somebody wrote to a fifo
-//! (`SPARSYNC_HOLD_AT=n:path`), which is how the tests of cost, of crashes, of changing trees and of signals work.
+//! (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends (`SPARSYNC_LINK_BYTES=n`), which is how the tests of cost, of crashes, of changing trees and of signals work.
 //! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
 //! are not followed here unless a function says so.
 
@@ -81,6 +81,11 @@ mod counted {
         {
             HELD.get_or_init(|| drop(std::fs::read(fifo)));
         }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
+    pub fn link_bytes() -> Option<usize> {
+        std::env::var("SPARSYNC_LINK_BYTES").ok()?.parse().ok()
     }
 
     pub fn counts() -> Vec<(String, u64)> {
@@ -805,7 +810,16 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// Lets a pipe hold more than the 64 KiB it begins with. What is no pipe, or may not hold more, stays as it is.
 pub fn widen_pipe(fd: BorrowedFd<'_>) {
-    let _ = rustix::pipe::fcntl_setpipe_size(fd, PIPE_BYTES);
+    // The least that the kernel has is a page.
+    let _ = rustix::pipe::fcntl_setpipe_size(fd, narrow_link_bytes().unwrap_or(PIPE_BYTES));
+}
+
+/// How much the link between client and server shall hold in a test of debug builds: `SPARSYNC_LINK_BYTES`.
+pub fn narrow_link_bytes() -> Option<usize> {
+    #[cfg(debug_assertions)]
+    return counted::link_bytes();
+    #[cfg(not(debug_assertions))]
+    None
 }
 
 /// The longest packet, its IP header included, that fits the way to the peer that a socket is connected to, as far as

@@ -1,4 +1,4 @@
-//! Two links of one process to itself, with as little room between them as a test wants.
+//! Links with as little room as a test wants: two of one process to itself, and one that another link goes through.
 
 use super::Link;
 use super::link::Parting;
@@ -17,6 +17,48 @@ pub fn pair(room_bytes: usize) -> (Link, Link) {
         Link { reader: Box::new(reader), writer: Box::new(writer), parting }
     };
     (link(from_other, to_other), link(from_one, to_one))
+}
+
+/// A link that does what `link` does, but holds no more than `room_bytes` each way: for tests of whole programs.
+pub fn narrowed(link: Link, room_bytes: usize) -> Link {
+    let Link { reader, writer, parting } = link;
+    let (to_far, from_near) = one_way(room_bytes);
+    let (to_near, from_far) = one_way(room_bytes);
+    let broken: Arc<Mutex<Option<io::Error>>> = Arc::default();
+    let reader_of_near =
+        Failing { inner: Reader { shared: from_far, parting: parting.clone() }, broken: broken.clone() };
+    let reader_of_far = Reader { shared: from_near, parting: Parting::default() };
+    let pump = move |mut from: Box<dyn Read + Send>, mut to: Box<dyn Write + Send>, broken: Arc<Mutex<_>>| {
+        let mut piece = vec![0; room_bytes.clamp(1, 64 << 10)];
+        let passed = loop {
+            match from.read(&mut piece) {
+                Ok(0) => break Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => match read.and_then(|count| to.write_all(&piece[..count])) {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        *broken.lock().unwrap_or_else(PoisonError::into_inner) = passed.err();
+    };
+    std::thread::spawn(move || pump(reader, Box::new(to_near), broken));
+    std::thread::spawn(move || pump(Box::new(reader_of_far), writer, Arc::default()));
+    Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting }
+}
+
+/// A reader whose end has a reason.
+struct Failing {
+    inner: Reader,
+    broken: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Read for Failing {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(into)?;
+        let reason = if got == 0 { self.broken.lock().unwrap_or_else(PoisonError::into_inner).take() } else { None };
+        reason.map_or(Ok(got), Err)
+    }
 }
 
 struct Shared {
@@ -134,6 +176,27 @@ mod tests {
                 assert!(got == *expected);
             });
         }
+    }
+
+    #[test]
+    fn a_narrowed_link_passes_all_on_and_the_reason_of_its_end() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+        let (one, mut other) = pair(64);
+        let reader = Box::new(io::Cursor::new(vec![5; 3000]).chain(Broken));
+        let mut narrow = narrowed(Link { reader, ..one }, 1);
+        let mut got = Vec::new();
+        assert_eq!(narrow.reader.read_to_end(&mut got).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(got, [5; 3000]);
+        narrow.writer.write_all(b"to the end").unwrap();
+        drop(narrow);
+        got.clear();
+        other.reader.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"to the end");
     }
 
     #[test]

@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A program that was asked to stop has stopped by then, also on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(10);
 
+/// How much the link between two ends holds: a hook of debug builds.
+const LINK_BYTES: &str = "SPARSYNC_LINK_BYTES";
+
 /// How both programs are run.
 #[derive(Clone)]
 pub struct Surroundings {
@@ -98,6 +101,8 @@ fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundin
     command.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{:o}", surroundings.umask)]).arg(program);
     command.args(argv.iter().cloned().map(OsString::from_vec)).current_dir(cwd).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    // What every case shall be run with, see `scripts/test`.
+    command.envs(std::env::var_os(LINK_BYTES).map(|bytes| (LINK_BYTES, bytes)));
     command.envs([("LC_ALL", "C"), ("TZ", "UTC")]).env("HOME", &surroundings.home);
     command.envs(surroundings.env.iter().map(|(key, value)| (key, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
