@@ -549,3 +549,41 @@ synctest!(a_peer_that_has_nothing_to_say_for_a_while_is_not_given_up, between ma
     // At this rate the file takes longer than the silence that is borne.
     w.once().agree(&["-a", "--timeout=2", "--bwlimit=16"]).exits(0);
 });
+
+// ── a command line that somebody has fixed ──────────────────────────────────────────────────────
+
+/// Plays an sshd whose `authorized_keys` fixes the command: that of a push or pull with `fixed`, whatever is asked for.
+fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
+    let _ = std::fs::remove_file(scene.path("command"));
+    scene.script("rec", &[FAKE, "echo \"$*\" >command\n"].concat());
+    scene.run(oracle::under_test(), &words(&format!("-e ./rec {} {fixed}", scene.ours())), &[]);
+    let command = std::fs::read_to_string(scene.path("command")).expect("the shell was started");
+    scene.shell(&format!("exec sh -c '{}'", command.trim()), &format!("{} {line}", scene.ours()), &[])
+}
+
+#[test]
+fn a_session_gets_no_more_than_a_forced_command_says() {
+    let scene = Scene::new();
+    for (fixed, line, word) in [
+        ("-r src/ far:dst", "-r --delete src/ far:dst", "--delete"),
+        ("-rt src/ far:dst", "-rtp src/ far:dst", "-p"),
+        ("-r src/ far:dst", "-r --backup --backup-dir=/tmp src/ far:dst", "-b"),
+        ("-rb --backup-dir=a src/ far:dst", "-rb --backup-dir=b src/ far:dst", "b"),
+        ("-r src/ far:dst", "-r -M--log-file=x.log src/ far:dst", "--log-file=x.log"),
+        ("-r far:src/ dst", "-rL far:src/ dst", "-L"),
+        ("-r far:src/ dst", "-r --remove-source-files far:src/ dst", "--remove-source-files"),
+    ] {
+        std::fs::create_dir_all(scene.path("dst")).unwrap();
+        std::fs::write(scene.path("dst/extra"), "x").unwrap();
+        let output = forced(&scene, fixed, line);
+        let said = format!("the session asks for {word}, which the command line of this server does not");
+        assert_ended(&output, 2, &[&said]);
+        assert!(scene.path("dst/extra").exists() && scene.path("src/a").exists() && !scene.path("x.log").exists());
+        assert!(!scene.path("dst/a").exists(), "{line}");
+    }
+    // Less than was approved of is granted, and what was fixed beyond it is obeyed.
+    assert_ended(&forced(&scene, "-rtp --existing src/ far:dst", "-rt src/ far:dst"), 0, &[]);
+    assert!(!scene.path("dst/a").exists() && scene.path("dst/extra").exists());
+    assert_ended(&forced(&scene, "-rtp --delete src/ far:dst", "-rtp --delete src/ far:dst"), 0, &[]);
+    assert!(scene.path("dst/a").exists() && !scene.path("dst/extra").exists());
+}

@@ -189,7 +189,7 @@ pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Call, Copy, Request, read, settle};
+    use super::super::{Call, Copy, Request, Serve, read, settle, settle_as_asked};
     use super::*;
     use crate::options::{ArgStyle, Compression, Recurse};
     use std::ffi::{OsStr, OsString};
@@ -268,6 +268,15 @@ mod tests {
             let mut copy = copy(line);
             let far = copy.far.unwrap();
             let mut options = settle(&far.words, &far.remote_words, 0o022, 0).unwrap();
+            let asked = Serve {
+                sends: far.server_sends,
+                words: far.server_words.clone(),
+                operands: Vec::new(),
+                timeout_secs: 0,
+            };
+            settle_as_asked(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
+                panic!("{line}: {}: {}", text(&far.server_words), error.message.escape_ascii());
+            });
             // What the client has alone: its rules, and whence its list comes.
             for options in [&mut copy.options, &mut options] {
                 options.select.rules.clear();

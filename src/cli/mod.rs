@@ -19,11 +19,12 @@ pub use doc::{help_text, version_json, version_text};
 pub use far::Far;
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::exit::Exit;
+use crate::options::{ArgStyle, FilesFrom, Options};
 use args::{Args, Tell};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// How the program was called, and what of the process its meaning may depend on.
 pub struct Call<'a> {
@@ -90,6 +91,8 @@ pub struct Copy {
 pub struct Serve {
     /// This end sends.
     pub sends: bool,
+    /// What else it says, as given: what somebody may have approved of (a forced command).
+    pub words: Vec<Vec<u8>>,
     /// The paths; none where the client sends them in the session (`--secluded-args`).
     pub operands: Vec<Vec<u8>>,
     /// A client that is silent for so long is given up; 0: never.
@@ -111,7 +114,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     let mut walked = parse::walk(call.args, &aliases, args);
     let Args { tell, version, handover, .. } = walked.args;
     if handover {
-        return Ok(serve(walked).map_or(Request::Handover(None), Request::Serve));
+        return Ok(serve(call.args, walked).map_or(Request::Handover(None), Request::Serve));
     }
     match tell {
         Some(Tell::Help) => return Ok(Request::Help),
@@ -153,10 +156,10 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         server_words: server::words(&walked.args, &options, !server_sends),
     });
     // The receiver of a push would have to read the list that the sender needs.
-    let lists_there = matches!(options.select.files_from, Some(crate::options::FilesFrom::Far(_)));
+    let lists_there = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
     if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
         let words = "sparsync: --files-from with a list on the receiving machine is not supported yet";
-        return Ok(Request::Handover(Some(Error::new(crate::exit::Exit::Unsupported, words))));
+        return Ok(Request::Handover(Some(Error::new(Exit::Unsupported, words))));
     }
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }
@@ -179,16 +182,53 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
     resolve::resolve_for_server(&mut walked.args)
 }
 
-/// What a server is asked for, if a client of ours asks.
-fn serve(walked: parse::Walked) -> Option<Serve> {
+/// Settles what a session asks for behind a command line: nothing but what that asks for, too, and whatever it says more.
+/// An error names what is asked for beyond it.
+pub fn settle_as_asked(
+    asked: &Serve,
+    (words, remote_words): (&[Vec<u8>], &[Vec<u8>]),
+    umask: u32,
+    now_unix_secs: i64,
+) -> Result<Options> {
+    let said: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
+    let mut walked = parse::walk(&said, &[], Args { umask, now_unix_secs, ..Args::default() });
+    // What is wrong with the words themselves is told below.
+    let Ok(mut options) = resolve::resolve_for_server(&mut walked.args) else {
+        return settle(words, remote_words, umask, now_unix_secs);
+    };
+    if server::is_secluded(&asked.words) {
+        options.connect.args = ArgStyle::Secluded;
+    }
+    // A list that is here is at the far end of the client.
+    if let Some(FilesFrom::File(path)) = options.select.files_from {
+        options.select.files_from = Some(FilesFrom::Far(path));
+    }
+    // What the client found out, or was told by its environment, its command line does not say; it changes nothing.
+    let is_said = |start: &[u8]| asked.words.iter().any(|word| word.starts_with(start));
+    walked.args.list_only &= is_said(b"--list-only");
+    walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_said(b"--checksum-choice="));
+    let spelled = server::words(&walked.args, &options, !asked.sends);
+    let more = server::agreed(&asked.words, &spelled, remote_words).map_err(|word| {
+        let start = b"sparsync: the session asks for ".as_slice();
+        let end = b", which the command line of this server does not: somebody has fixed that (a forced command)";
+        Error::new(Exit::Protocol, [start, &word, end].concat())
+    })?;
+    settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)
+}
+
+/// What a server is asked for, if a client of ours asks. `words`: its whole command line.
+fn serve(words: &[OsString], walked: parse::Walked) -> Option<Serve> {
     let parse::Walked { args, operands, .. } = walked;
     let ours = args.server && !args.daemon && args.rsh.as_deref().is_some_and(server::means_us);
     // Options that this version does not know come again in the session, and are told there.
     ours.then(|| {
+        let options = &words[..words.len() - operands.len().min(words.len())];
+        let options = options.iter().filter(|word| *word != "--server" && *word != "--sender");
+        let words = options.map(|word| word.as_bytes().to_vec()).collect();
         let mut operands = operands.iter().map(|operand| operand.as_bytes().to_vec());
         // The first operand is always a dot.
         let _dot = operands.next();
         let timeout_secs = u32::try_from(args.timeout).unwrap_or(0);
-        Serve { sends: args.sender, operands: operands.collect(), timeout_secs }
+        Serve { sends: args.sender, words, operands: operands.collect(), timeout_secs }
     })
 }

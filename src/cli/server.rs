@@ -51,6 +51,50 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     words.list
 }
 
+/// The word of letters of a command line, up to what is said of capabilities.
+fn letters_of(words: &[Vec<u8>]) -> &[u8] {
+    let is_letters = |word: &&Vec<u8>| word.starts_with(b"-") && !word.starts_with(b"--");
+    let word = words.iter().find(is_letters).map_or(&b""[..], |word| &word[1..]);
+    word.split(|&letter| letter == b'e').next().unwrap_or_default()
+}
+
+/// Whether the other words come in the session: `-s`.
+pub fn is_secluded(words: &[Vec<u8>]) -> bool {
+    letters_of(words).contains(&b's')
+}
+
+/// Compares what a command line says (`asked`) with what the one of a session would say, and behind it its words of
+/// `--remote-option`: all of that must be asked for, in the same order. Returns what is asked for beyond it; the error is
+/// the first word, or letter, that is not asked for.
+pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
+    let (known, said) = (letters_of(asked), letters_of(session));
+    let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();
+    if let Some(&letter) = said.iter().find(|&&letter| count(said, letter) > count(known, letter)) {
+        return Err(vec![b'-', letter]);
+    }
+    if is_secluded(asked) {
+        return Ok(Vec::new());
+    }
+    let rest = |words: &[Vec<u8>]| {
+        let letters = words.iter().position(|word| word.starts_with(b"-") && !word.starts_with(b"--"));
+        let others = words.iter().enumerate().filter(|(at, _)| Some(*at) != letters);
+        others.map(|(_, word)| word.clone()).collect::<Vec<_>>()
+    };
+    let mut more = Vec::new();
+    let mut asked = rest(asked).into_iter();
+    for word in rest(session).iter().chain(remote) {
+        loop {
+            match asked.next() {
+                None => return Err(word.clone()),
+                Some(same) if same == *word => break,
+                Some(other) => more.push(other),
+            }
+        }
+    }
+    more.extend(asked);
+    Ok(more)
+}
+
 fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     let full = options.select.recurse == Recurse::Full;
     let (select, preserve) = (&options.select, &options.preserve);
