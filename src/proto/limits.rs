@@ -44,6 +44,9 @@ pub const WORD_MAX_BYTES: usize = 256 << 10;
 pub const CVS_MAX_BYTES: usize = 1 << 20;
 /// A file's length, and a place in it: what the kernel's `off_t` holds.
 pub const FILE_MAX_BYTES: u64 = i64::MAX.cast_unsigned();
+/// By how many bytes the content of a file may come to more than twice the length that was told: files grow while they
+/// are sent, but none comes without an end.
+pub const GROWTH_MAX_BYTES: u64 = 1 << 30;
 /// How many entries anything can be counted to: sums of what peers count cannot overflow.
 pub const COUNT_MAX: u64 = 1 << 48;
 /// How many bytes all files together can be counted to.
@@ -65,3 +68,8 @@ pub const GRANT_MAX_BYTES: u64 = 1 << 40;
 /// How many bytes of each class ([`super::Class::ALL`]) may be under way before the first grant: Digests, Dirs, Wants,
 /// Events, Early, Asked, Again.
 pub const INITIAL_WINDOWS: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 8 << 20, 8 << 20, 1 << 20];
+
+/// The most that may come of a file that was told with this length, in bytes. Whoever sends it ends it there.
+pub fn content_max_bytes(told_bytes: u64) -> u64 {
+    told_bytes.saturating_mul(2).saturating_add(GROWTH_MAX_BYTES)
+}

@@ -17,7 +17,7 @@ use crate::fs::ids::Ids;
 use crate::fs::sys;
 use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
-use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES};
+use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut, unfit};
 use crate::report::Tally;
@@ -470,7 +470,8 @@ impl<'a> Sender<'a> {
                 at = *len_bytes;
             }
             Basis::Blocks(blocks) => {
-                return self.send_difference((file, lane), from, stat.len_bytes, blocks, &read_error);
+                let lens_bytes = (stat.len_bytes, content_max_bytes(told_bytes));
+                return self.send_difference((file, lane), from, lens_bytes, blocks, &read_error);
             }
             Basis::None if stat.len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
@@ -492,7 +493,8 @@ impl<'a> Sender<'a> {
         self.line.say(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new();
         loop {
-            let mut data = vec![0; DATA_MAX_BYTES];
+            let room = content_max_bytes(told_bytes).saturating_sub(at);
+            let mut data = vec![0; room.min(DATA_MAX_BYTES as u64) as usize];
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,
                 Ok(got) => {
@@ -509,12 +511,12 @@ impl<'a> Sender<'a> {
         self.line.say(&Message::End { lane, digest: hasher.finish() })
     }
 
-    /// Sends what of a file is not among the receiver's blocks.
+    /// Sends what of a file is not among the receiver's blocks, up to the most that may be sent of it.
     fn send_difference(
         &self,
         (file, lane): (FileId, Lane),
         from: BorrowedFd<'_>,
-        len_bytes: u64,
+        (len_bytes, max_bytes): (u64, u64),
         blocks: &[u8],
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
@@ -538,11 +540,12 @@ impl<'a> Sender<'a> {
         };
         let read_at = |offset: u64, into: &mut [u8]| sys::pread(from, into, offset);
         let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
-            search_at(&signature, len_bytes, in_place, self.terms.threads, &read_at, &mut emit)
+            search_at(&signature, len_bytes.min(max_bytes), in_place, self.terms.threads, &read_at, &mut emit)
         } else {
             let mut at = 0;
             let mut read = |into: &mut [u8]| {
-                let got = sys::pread(from, into, at)?;
+                let room = (max_bytes - at).min(into.len() as u64) as usize;
+                let got = sys::pread(from, &mut into[..room], at)?;
                 at += got as u64;
                 Ok(got)
             };

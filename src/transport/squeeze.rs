@@ -305,4 +305,17 @@ mod tests {
             assert!(Expander::new(chunk).read_to_end(&mut back).is_err(), "{chunk:?}");
         }
     }
+
+    #[test]
+    fn a_window_that_is_larger_than_agreed_is_refused() {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+        encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG + 5)).unwrap();
+        // It must be needed to be said.
+        (0..40).for_each(|_| encoder.write_all(&vec![7; 1 << 20]).unwrap());
+        let stream = encoder.finish().unwrap();
+        let chunk = [&[SQUEEZED], &(stream.len() as u32).to_le_bytes()[..], &stream].concat();
+        let mut back = Vec::new();
+        let refused = Expander::new(&chunk[..]).read_to_end(&mut back).unwrap_err();
+        assert!(refused.to_string().contains("what zstd refuses") && back.is_empty(), "{refused}: {}", back.len());
+    }
 }

@@ -6,6 +6,7 @@ use super::{Context, Incoming, Piece, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest::{self, ContentHasher};
 use crate::error::Error;
+use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::copy::write_where_not_zero;
@@ -73,6 +74,8 @@ pub struct Vessel<'a> {
     pub sparse: bool,
     /// It is empty; else it is written over.
     pub fresh: bool,
+    /// How long it may become, in bytes; a peer that goes on is refused.
+    pub max_bytes: u64,
 }
 
 /// How much of a basis is read at a time.
@@ -91,9 +94,14 @@ pub fn pour(
         true => write_where_not_zero(vessel.to, bytes, at, vessel.fresh).map(|_| ()),
         false => sys::pwrite_all(vessel.to, bytes, at),
     };
+    let fits = |end: u64| match end <= vessel.max_bytes {
+        true => Ok(()),
+        false => Err(Spilt::Lost(endless(vessel.max_bytes))),
+    };
     loop {
         match incoming.next().map_err(Spilt::Lost)? {
             Piece::Data(bytes) => {
+                fits(at.saturating_add(bytes.len() as u64))?;
                 hasher.update(&bytes);
                 put(at, &bytes).map_err(Spilt::Write)?;
                 at += bytes.len() as u64;
@@ -108,6 +116,7 @@ pub fn pour(
                 let stays = vessel.in_place && offset_bytes == at;
                 let mut from = offset_bytes;
                 let end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
+                fits(at.saturating_add(len_bytes))?;
                 let mut piece = vec![0; PIECE_BYTES.min(len_bytes as usize)];
                 while from < end {
                     let room = (end - from).min(piece.len() as u64) as usize;
@@ -148,6 +157,14 @@ pub fn pour(
             Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
         }
     }
+}
+
+fn endless(max_bytes: u64) -> Error {
+    let words = format!(
+        "sparsync: the peer sends more than {max_bytes} bytes of a file, which is far beyond the length that it told: if \
+         the file grows so fast, copy it when it does not"
+    );
+    Error::new(Exit::Protocol, words)
 }
 
 /// The basis of a file that will be asked for, if there is one and it may be used: the file that it replaces, or what was
@@ -221,5 +238,48 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>) ->
         Ok(signature) => Basis::Blocks(signature.encode()),
         // It cannot be read, or has become shorter: then the whole file is asked for.
         Err(_) => Basis::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that never comes to an end.
+    struct Endless;
+
+    impl Incoming for Endless {
+        fn begins_otherwise(&mut self) -> Result<bool, Error> {
+            Ok(false)
+        }
+
+        fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+            Ok(None)
+        }
+
+        fn next(&mut self) -> Result<Piece, Error> {
+            Ok(Piece::Data(vec![1; 1000]))
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_become_longer_than_it_may() {
+        let file = tempfile::tempfile().unwrap();
+        let vessel = Vessel {
+            to: file.as_fd(),
+            start_bytes: 500,
+            basis: None,
+            in_place: false,
+            sparse: false,
+            fresh: true,
+            max_bytes: 10_500,
+        };
+        let mut poured_bytes = 0;
+        let poured = pour(&mut Endless, vessel, &mut |bytes| {
+            poured_bytes += bytes;
+            true
+        });
+        let Err(Spilt::Lost(error)) = poured else { panic!("it must be refused") };
+        assert_eq!((error.exit, poured_bytes, file.metadata().unwrap().len()), (Exit::Protocol, 10_000, 10_500));
     }
 }

@@ -19,6 +19,7 @@ use crate::options::{Append, RemoveSource};
 use crate::path::RelPath;
 use crate::plan::{Action, Changes, chmod};
 use crate::proto::FileId;
+use crate::proto::limits::content_max_bytes;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::role::scan::Place;
 use std::any::Any;
@@ -430,6 +431,7 @@ fn place_content(
         in_place: false,
         sparse: place.sparse,
         fresh: true,
+        max_bytes: content_max_bytes(job.source().len_bytes),
     };
     let bytes = match fill(context, hands, job, content, vessel, out) {
         Ok(bytes) => bytes,
@@ -644,6 +646,7 @@ fn overwrite(
             in_place: true,
             sparse: context.options.place.sparse,
             fresh: false,
+            max_bytes: content_max_bytes(job.source().len_bytes),
         };
         poured = fill(context, hands, job, content, vessel, out)?;
     }

@@ -783,3 +783,72 @@ fn a_conversation_cut_off_at_every_byte() {
         }
     }
 }
+
+/// What a sender says to a client that pulls: its greeting, and then what a recorded push says behind its setup.
+fn recorded_for_a_client() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
+    let mut behind = bytes.clone();
+    Native::new(1).encode(&Message::Setup(Box::new(setup(false))), &mut behind).unwrap();
+    bytes.extend(&recorded()[behind.len()..]);
+    bytes
+}
+
+#[test]
+fn a_conversation_with_a_client_cut_off_at_every_byte() {
+    let bytes = recorded_for_a_client();
+    for end in 0..=bytes.len() {
+        let stage = Stage::new();
+        let ended = pull(&["-r"], &["x/"]).against_unmet(&stage, |peer| {
+            peer.say_bytes(&bytes[..end]);
+            peer.hang_up();
+        });
+        assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
+        stage.is_clean();
+        for name in stage.files() {
+            assert_eq!(std::fs::read(stage.home().join(&name)).unwrap(), b"hello", "cut off behind byte {end}: {name}");
+        }
+    }
+}
+
+// Floods.
+
+#[test]
+fn more_of_a_file_than_was_told() {
+    let stage = Stage::new();
+    stage.has("a", "basis");
+    let ended = push(&stage, &["-rI"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)]), dirs_end()]);
+        let wanted = peer.hear_until(|message| match message {
+            Message::Want { file, lane, .. } => Some((*lane, *file)),
+            _ => None,
+        });
+        let (lane, file) = wanted.expect("it wants the file");
+        // All of the basis as often as it takes.
+        let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31 }; 4];
+        peer.say(&Message::Begin { file, lane });
+        peer.say_all(&copies);
+    });
+    ended.refuses(Exit::Protocol, "far beyond the length that it told");
+    assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"basis");
+}
+
+#[test]
+fn a_compressed_bomb() {
+    // Half a gigabyte of frames of no kind, of which the first is refused.
+    let zeros = vec![0; 1 << 20];
+    let mut bomb = Vec::new();
+    let mut squeezer =
+        crate::transport::squeeze::Squeezer::new(&mut bomb, crate::transport::squeeze::Squeeze::Always(3));
+    (0..512).for_each(|_| std::io::Write::write_all(&mut squeezer, &zeros).unwrap());
+    drop(squeezer);
+    assert!(bomb.len() < 200_000, "{}", bomb.len());
+    let stage = Stage::new();
+    let ended = serve(&stage, &["-r"], false, |peer| {
+        peer.greet(Some(setup(false)));
+        peer.hear_greeting();
+        peer.say_bytes(&bomb);
+    });
+    ended.refuses(Exit::Protocol, "unknown message of kind 0");
+    assert_eq!(stage.names(), [""; 0]);
+}

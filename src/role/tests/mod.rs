@@ -336,6 +336,14 @@ pub struct Client<'a> {
 impl Client<'_> {
     /// Runs it against a server that is played by hand.
     pub fn against(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
+        self.against_unmet(stage, |peer| {
+            peer.greet(None);
+            play(peer);
+        })
+    }
+
+    /// The same, but the server has not greeted yet.
+    pub fn against_unmet(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let (options, home) = (options(self.words), stage.home());
         let parsed: Vec<Parsed> =
             self.excludes.iter().map(|rule| parse_exclude(rule.as_bytes()).expect("a rule")).collect();
@@ -361,10 +369,7 @@ impl Client<'_> {
             let ended = near.run(link, &mut reporter(&options), &mut tally);
             ended.map(|()| tally.exit())
         };
-        let (ended, _) = against(ROOM_BYTES, honest, |peer| {
-            peer.greet(None);
-            play(peer);
-        });
+        let (ended, _) = against(ROOM_BYTES, honest, play);
         match ended {
             Ok(exit) => Ended { exit, sentence: String::new() },
             Err(error) => Ended { exit: error.exit, sentence: String::from_utf8_lossy(&error.message).into_owned() },
