@@ -89,9 +89,20 @@ impl Trees {
         let output = run(program, &argv, self.0.path(), &surroundings);
         assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let lines = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' '));
-        let count = |words: &str| words.split(' ').next()?.parse().ok();
-        lines.filter_map(|(what, words)| Some((what.to_owned(), count(words)?))).collect()
+        let mut counts = BTreeMap::new();
+        for line in text.lines().filter_map(|line| line.strip_prefix(prefix)) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                [what, count] => counts.extend(count.parse().ok().map(|count| ((*what).to_owned(), count))),
+                [message, said, _, heard, ..] => {
+                    for (way, count) in [("said", said), ("heard", heard)] {
+                        counts.extend(count.parse().ok().map(|count| (format!("{way}-{message}"), count)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        counts
     }
 
     fn push(&self) -> Cost {

@@ -54,14 +54,44 @@ pub struct Line {
 /// What a conversation cost.
 #[derive(Default)]
 struct Profile {
-    /// By the name of the message: how many were said, their bytes, how many were heard, their bytes.
-    messages: BTreeMap<&'static str, [u64; 4]>,
+    /// By the name of the message.
+    messages: BTreeMap<&'static str, Row>,
     /// How often something was heard after something was said.
     turns: u64,
     has_said: bool,
-    /// Time that was spent waiting for the peer's leave, and for room.
-    waited_ms: [u128; 2],
+    /// Where time went; [`WAITS`] names it.
+    waited: [Duration; 4],
 }
+
+/// What a kind of message cost.
+#[derive(Default)]
+struct Row {
+    /// How many were said, and their bytes; how many were heard, and their bytes.
+    counts: [u64; 4],
+    /// When the first and the last of them were said or heard, from the beginning of the conversation.
+    when: Option<[Duration; 2]>,
+}
+
+impl Row {
+    fn add(&mut self, way: usize, bytes: u64, now: Duration) {
+        self.counts[way] += 1;
+        self.counts[way + 1] += bytes;
+        self.when = Some([self.when.map_or(now, |[first, _]| first), now]);
+    }
+}
+
+/// In [`Row::counts`].
+const SAID: usize = 0;
+/// In [`Row::counts`].
+const HEARD: usize = 2;
+
+/// What a thread may wait for: the peer's leave to say more, room for it here, the link to take it, the link to bring
+/// something.
+const WAITS: [&str; 4] = ["leave", "room", "writing", "reading"];
+/// In [`WAITS`].
+const WRITING: usize = 2;
+/// In [`WAITS`].
+const READING: usize = 3;
 
 struct State {
     dialect: Box<dyn Dialect + Send>,
@@ -130,7 +160,7 @@ impl Line {
             }
             let waits = Since::now();
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
-            self.profile().waited_ms[usize::from(is_open)] += waits.elapsed().as_millis();
+            self.profile().waited[usize::from(is_open)] += waits.elapsed();
         }
         let State { dialect, buffer, credit, .. } = &mut *state;
         let before = buffer.len();
@@ -141,8 +171,7 @@ impl Line {
         let cost = (buffer.len() - before) as u64;
         let mut profile = self.profile();
         profile.has_said = true;
-        let [said, bytes, ..] = profile.messages.entry(name_of(message)).or_default();
-        (*said, *bytes) = (*said + 1, *bytes + cost);
+        profile.messages.entry(name_of(message)).or_default().add(SAID, cost, self.begun.elapsed());
         drop(profile);
         // The writer takes all there is; it waits for the first of it, and while it gathers, for enough.
         let len = state.buffer.len();
@@ -263,7 +292,10 @@ impl Line {
                 return;
             }
             self.room.notify_all();
-            if let Err(error) = writer.write_all(&out).and_then(|()| writer.flush()) {
+            let waits = Since::now();
+            let written = writer.write_all(&out).and_then(|()| writer.flush());
+            self.profile().waited[WRITING] += waits.elapsed();
+            if let Err(error) = written {
                 self.lock().is_deaf = true;
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
                 return self.shut(Exit::Stream, message.into_bytes());
@@ -324,8 +356,7 @@ impl Line {
                 if std::mem::take(&mut profile.has_said) {
                     profile.turns += 1;
                 }
-                let [.., heard, bytes] = profile.messages.entry(name_of(&message)).or_default();
-                (*heard, *bytes) = (*heard + 1, *bytes + cost);
+                profile.messages.entry(name_of(&message)).or_default().add(HEARD, cost, self.begun.elapsed());
                 drop(profile);
                 match message {
                     Message::Grant { class, bytes } => self.granted(class, bytes)?,
@@ -353,6 +384,7 @@ impl Line {
                 buffer.truncate(READ_BYTES);
                 buffer.shrink_to_fit();
             }
+            let waits = Since::now();
             let got = loop {
                 match reader.read(&mut buffer[end..]) {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -360,6 +392,7 @@ impl Line {
                     Ok(got) => break got,
                 }
             };
+            self.profile().waited[READING] += waits.elapsed();
             end += got;
             self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
             if got == 0 {
@@ -372,25 +405,33 @@ impl Line {
         self.profile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the conversation cost so far, as lines of a table for `end`.
+    /// What the conversation cost so far, as a table for `end`: what there is one of, then a row for each kind of message.
+    ///
+    /// Several threads work at once, so what they waited adds up to more than the time that passed, or to less.
     pub fn cost(&self, end: &str) -> Vec<String> {
         let (written, read) = self.traffic();
         let profile = self.profile();
+        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
+        let one = |name: &str, value: String| format!("profile: {end:<4} {name:<14} {value:>11}");
         let mut lines = vec![
-            format!("profile: {end} ms {}", self.begun.elapsed().as_millis()),
-            format!("profile: {end} turns {}", profile.turns),
-            format!("profile: {end} bytes-written {written}"),
-            format!("profile: {end} bytes-read {read}"),
-            format!("profile: {end} ms-waiting-for-leave {}", profile.waited_ms[0]),
-            format!("profile: {end} ms-waiting-for-room {}", profile.waited_ms[1]),
+            one("ms", ms(self.begun.elapsed())),
+            one("turns", profile.turns.to_string()),
+            one("bytes-written", written.to_string()),
+            one("bytes-read", read.to_string()),
         ];
-        for (name, [said, said_bytes, heard, heard_bytes]) in &profile.messages {
-            if *said > 0 {
-                lines.push(format!("profile: {end} said-{name} {said} ({said_bytes} bytes)"));
-            }
-            if *heard > 0 {
-                lines.push(format!("profile: {end} heard-{name} {heard} ({heard_bytes} bytes)"));
-            }
+        lines.extend(WAITS.iter().zip(profile.waited).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
+        let row = |name: &str, columns: [String; 6]| {
+            let [said, said_bytes, heard, heard_bytes, first, last] = columns;
+            format!(
+                "profile: {end:<4} {name:<14} {said:>11} {said_bytes:>12} {heard:>9} {heard_bytes:>12} {first:>10} {last:>10}"
+            )
+        };
+        let heads = ["said", "bytes", "heard", "bytes", "first-ms", "last-ms"];
+        lines.push(row("message", heads.map(str::to_owned)));
+        for (name, Row { counts, when }) in &profile.messages {
+            let [first, last] = when.unwrap_or_default().map(ms);
+            let [said, said_bytes, heard, heard_bytes] = counts.map(|count| count.to_string());
+            lines.push(row(name, [said, said_bytes, heard, heard_bytes, first, last]));
         }
         lines
     }
