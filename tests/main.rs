@@ -7,6 +7,7 @@ mod kit;
 mod altdest;
 mod attrs;
 mod changing;
+mod compress;
 mod copy;
 mod cost;
 mod delete;

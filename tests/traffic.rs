@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::kit::{Surroundings, Who, oracle, run, tell_skip};
+use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
@@ -78,16 +78,7 @@ impl Trees {
     }
 
     fn profile(&self, prefix: &str, options: &[&str], operands: [&str; 2]) -> BTreeMap<String, u64> {
-        let program = oracle::under_test();
-        let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
-        let surroundings =
-            Surroundings { who: Who::Current, home: self.0.path().to_owned(), umask: 0o022, stdin: Vec::new(), env };
-        let far =
-            [format!("--rsh={}", self.0.path().join("shell").display()), format!("--rsync-path={}", program.display())];
-        let argv = far.iter().map(String::as_str).chain(options.iter().copied()).chain(operands);
-        let argv: Vec<_> = argv.map(|word| word.as_bytes().to_vec()).collect();
-        let output = run(program, &argv, self.0.path(), &surroundings);
-        assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
+        let output = self.output(options, operands);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let mut counts = BTreeMap::new();
         for line in text.lines().filter_map(|line| line.strip_prefix(prefix)) {
@@ -103,6 +94,28 @@ impl Trees {
             }
         }
         counts
+    }
+
+    /// All bytes that went over the link, as they went: both ways.
+    fn link_bytes(&self, options: &[&str], operands: [&str; 2]) -> u64 {
+        let output = self.output(&[options, &["--stats", "--no-h"]].concat(), operands);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let total = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        total("Total bytes sent:").expect("it is told") + total("Total bytes received:").expect("it is told")
+    }
+
+    fn output(&self, options: &[&str], operands: [&str; 2]) -> Output {
+        let program = oracle::under_test();
+        let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
+        let surroundings =
+            Surroundings { who: Who::Current, home: self.0.path().to_owned(), umask: 0o022, stdin: Vec::new(), env };
+        let far =
+            [format!("--rsh={}", self.0.path().join("shell").display()), format!("--rsync-path={}", program.display())];
+        let argv = far.iter().map(String::as_str).chain(options.iter().copied()).chain(operands);
+        let argv: Vec<_> = argv.map(|word| word.as_bytes().to_vec()).collect();
+        let output = run(program, &argv, self.0.path(), &surroundings);
+        assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
+        output
     }
 
     fn push(&self) -> Cost {
@@ -334,5 +347,43 @@ fn a_similar_file_serves_as_it_was_when_it_was_chosen() {
         let cost = trees.run(&["-ay"], if pull { ["far:src/", "dst"] } else { ["src/", "far:dst"] });
         assert_eq!(fs::read(trees.path("dst/log.1")).expect("it was copied"), new);
         assert!(cost.bytes() < 200_000, "{cost:#?}");
+    }
+}
+
+/// A text of which each method of compression makes its own length.
+const TEXT_BYTES: u64 = 348_894;
+
+/// What goes over the link, pushed and pulled, for that text under a name.
+fn cost_of_text(options: &[&str], name: &str) -> [u64; 2] {
+    [["src/", "far:dst"], ["far:src/", "dst"]].map(|operands| {
+        let trees = Trees::empty();
+        let text: String = (0..60_001).map(|n| format!("{n}\n")).collect();
+        trees.put(name, &text);
+        let cost = trees.link_bytes(&[&["-r"], options].concat(), operands);
+        assert_eq!(fs::read_to_string(trees.path("dst").join(name)).expect("it was copied"), text, "{options:?}");
+        cost
+    })
+}
+
+#[test]
+fn each_compression_goes_over_the_link_as_itself() {
+    let all = TEXT_BYTES..TEXT_BYTES + 2_000;
+    for (options, name, expected) in [
+        (&["-z"][..], "text", 10_000..50_000),
+        (&["--zc=zstd"], "text", 10_000..50_000),
+        (&["--zl=3"], "text", 10_000..50_000),
+        (&["--zc=zlib"], "text", 110_000..160_000),
+        (&["--old-compress"], "text", 110_000..160_000),
+        (&["-zz"], "text", 110_000..160_000),
+        (&["--zc=lz4"], "text", 180_000..300_000),
+        (&["--zc=lz4", "--skip-compress=gz/t[xyz]t"], "a.txt", all.clone()),
+        (&["-z", "--skip-compress=gz/t[xyz]t"], "a.doc", 10_000..50_000),
+        (&["--zc=zlib", "--zl=0"], "text", all.clone()),
+        (&["--zc=none"], "text", all.clone()),
+        (&["-z", "--no-z"], "text", all),
+    ] {
+        for cost in cost_of_text(options, name) {
+            assert!(expected.contains(&cost), "{options:?}: {cost}, not {expected:?}");
+        }
     }
 }

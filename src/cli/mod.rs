@@ -20,7 +20,7 @@ pub use far::Far;
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{ArgStyle, FilesFrom, Options};
+use crate::options::{ArgStyle, Compression, FilesFrom, Options};
 use args::{Args, Tell};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
@@ -182,6 +182,11 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
     resolve::resolve_for_server(&mut walked.args)
 }
 
+/// The compressions that a server takes whose `RSYNC_COMPRESS_LIST` is this; `None`: all there are.
+pub fn compressions_taken(listed: &[u8]) -> Option<Vec<Compression>> {
+    value::names::compress_list(listed, value::names::End::Server)
+}
+
 /// Settles what a session asks for behind a command line: nothing but what that asks for, too, and whatever it says more.
 /// An error names what is asked for beyond it.
 pub fn settle_as_asked(
@@ -207,6 +212,10 @@ pub fn settle_as_asked(
     let is_said = |start: &[u8]| asked.words.iter().any(|word| word.starts_with(start));
     walked.args.list_only &= is_said(b"--list-only");
     walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_said(b"--checksum-choice="));
+    let names_method = [&b"--compress-choice="[..], b"--old-compress", b"--new-compress"].into_iter().any(is_said);
+    if walked.args.compress_choice.is_some() && !names_method {
+        options.delta.compress.choice = Some(Compression::Auto);
+    }
     let spelled = server::words(&walked.args, &options, !asked.sends);
     let more = server::agreed(&asked.words, &spelled, remote_words).map_err(|word| {
         let start = b"sparsync: the session asks for ".as_slice();

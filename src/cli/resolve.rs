@@ -80,7 +80,17 @@ pub fn resolve(args: &mut Args, operands: Vec<Operand>, vars: Vars<'_>) -> Resul
         connect.shell_was_said = !connect.shell.is_empty() && connect.shell != [b"ssh"];
         connect.args = arg_style(args, vars);
     }
-    let options = options(args, writing, files_from, list_only, connect)?;
+    let mut options = options(args, writing, files_from, list_only, connect)?;
+    let listed = vars("RSYNC_COMPRESS_LIST").map(bytes).unwrap_or_default();
+    let compress = &mut options.delta.compress;
+    compress.list = names::compress_list(&listed, names::End::Client);
+    if peer.is_none() {
+        // Nothing is compressed then, but a choice that is none ends the run as it does with rsync.
+        let there = names::compress_list(&listed, names::End::Server);
+        let takes = |method| there.as_ref().is_none_or(|there| there.contains(&method));
+        let refused = |words: String| Error::new(Exit::Unsupported, words).by("sender");
+        compress.agree(&takes).map_err(refused)?;
+    }
     Ok(Some(Resolved { options, sources, dest, peer }))
 }
 
@@ -158,18 +168,16 @@ fn options(
 }
 
 fn delta(args: &Args) -> Delta {
-    let choice = match args.compress_choice.as_deref().map(<[u8]>::to_ascii_lowercase).as_deref() {
-        None | Some(b"auto") => match args.compress {
+    let choice = match args.compress_choice.as_deref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto")) {
+        None => match args.compress {
+            // A level asks for it, even behind --no-compress.
+            0 if args.compress_level.is_some() => Some(Compression::Auto),
             0 => args.no_compress.then_some(Compression::No),
             1 => Some(Compression::Auto),
             _ => Some(Compression::Zlibx),
         },
-        Some(b"zstd") => Some(Compression::Zstd),
-        Some(b"lz4") => Some(Compression::Lz4),
-        Some(b"zlibx") => Some(Compression::Zlibx),
-        Some(b"zlib") => Some(Compression::Zlib),
         // Unknown names were refused before.
-        Some(_) => Some(Compression::No),
+        Some(choice) => names::compression(choice),
     };
     let suffixes = |list: &Vec<u8>| list.split(|&b| b == b'/').filter(|s| !s.is_empty()).map(<[u8]>::to_vec).collect();
     Delta {
@@ -177,7 +185,12 @@ fn delta(args: &Args) -> Delta {
         block_size_bytes: args.block_size,
         fuzzy: args.fuzzy.min(2),
         alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone() }),
-        compress: Compress { choice, level: args.compress_level, skip: args.skip_compress.as_ref().map(suffixes) },
+        compress: Compress {
+            choice,
+            level: args.compress_level,
+            list: None,
+            skip: args.skip_compress.as_ref().map(suffixes),
+        },
     }
 }
 

@@ -139,7 +139,11 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     add("R", usize::from(select.relative));
     add("x", usize::from(select.one_file_system));
     add("S", usize::from(args.sparse));
-    add("z", usize::from(matches!(options.delta.compress.choice, Some(Compression::Auto | Compression::Zlib))));
+    let is_z = match options.delta.compress.choice {
+        Some(Compression::Auto) => args.compress > 0,
+        choice => choice == Some(Compression::Zlib),
+    };
+    add("z", usize::from(is_z));
     // A receiver that needs the whole list first lets the sender know so by leaving `i` out.
     let needs_list = args.delete.before || args.delete.after || args.delay_updates || args.prune_empty_dirs;
     let may_be_piecewise = full && args.inc_recursive != Some(false) && (push || !needs_list);

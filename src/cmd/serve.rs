@@ -9,13 +9,14 @@ use crate::exit::Exit;
 use crate::fs::{glob, ids, reach, sys};
 use crate::options::{FilesFrom, Options, RemoveSource};
 use crate::proto::Setup;
+use crate::role::codec;
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::work::clock;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 /// The most memory that a session of a server may take.
@@ -57,7 +58,9 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     sys::share_memory_pools();
     sys::lift_open_files();
     let settle = |setup: &Setup| settle(setup, asked, env);
-    session::serve(link, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
+    let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
+    let takes = codec::features(cli::compressions_taken(listed.as_bytes()).as_deref());
+    session::serve(link, takes, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
 }
 
 fn cannot_serve(error: &io::Error) -> Error {

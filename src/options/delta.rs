@@ -37,6 +37,20 @@ pub enum Compression {
     Zlib,
 }
 
+impl Compression {
+    /// Its name as in `--compress-choice`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::No => "none",
+            Compression::Auto => "auto",
+            Compression::Zstd => "zstd",
+            Compression::Lz4 => "lz4",
+            Compression::Zlibx => "zlibx",
+            Compression::Zlib => "zlib",
+        }
+    }
+}
+
 /// What was said about compression.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compress {
@@ -44,8 +58,38 @@ pub struct Compress {
     pub choice: Option<Compression>,
     /// `--compress-level`
     pub level: Option<i32>,
-    /// `--skip-compress`: suffixes without their dots; `None`: the usual ones.
+    /// What this end chooses from under `-z`, the best first (`RSYNC_COMPRESS_LIST`); `None`: all there are.
+    pub list: Option<Vec<Compression>>,
+    /// `--skip-compress`: suffixes without their dots; `None`: nothing was said.
     pub skip: Option<Vec<Vec<u8>>>,
+}
+
+impl Compress {
+    /// What is settled with a far end that takes certain methods: the choice by name, else the first that it takes.
+    /// `Err`: there is none, in rsync's words.
+    pub fn agree(&self, takes: &dyn Fn(Compression) -> bool) -> Result<Option<Compression>, String> {
+        // rsync's order of preference.
+        const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
+        let names = |list: &mut dyn Iterator<Item = Compression>| {
+            let names: Vec<_> = list.map(Compression::name).collect();
+            if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
+        };
+        match self.choice {
+            Some(Compression::Auto) => {
+                let ours = self.list.as_deref().unwrap_or(&METHODS);
+                let found = ours.iter().copied().find(|&method| takes(method));
+                found.map(Some).ok_or_else(|| {
+                    let there = names(&mut METHODS.into_iter().filter(|&method| takes(method)));
+                    let here = names(&mut ours.iter().copied());
+                    format!("Failed to negotiate a compress choice.\nServer list: {there}\nClient list: {here}")
+                })
+            }
+            Some(method) if method != Compression::No && !takes(method) => {
+                Err(format!("Your --compress-choice value ({}) was refused by the server.", method.name()))
+            }
+            settled => Ok(settled),
+        }
+    }
 }
 
 /// Whole files or deltas, alternate bases, compression.

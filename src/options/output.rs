@@ -64,6 +64,7 @@ pub struct Debug {
     pub fuzzy: u8,
     pub genr: u8,
     pub hlink: u8,
+    pub nstr: u8,
     pub own: u8,
     pub recv: u8,
     pub send: u8,

@@ -27,6 +27,16 @@ pub struct Greeting {
 
 /// The bit of [`Greeting::features`] of a process that may give files to any user: owners are compared and set.
 pub const ACTS_AS_SUPER: u64 = 1;
+/// The bit of a side that says which compressions it takes, by the bits below; without it, that is zstd alone.
+pub const NAMES_COMPRESSIONS: u64 = 1 << 1;
+/// It takes zstd.
+pub const TAKES_ZSTD: u64 = 1 << 2;
+/// It takes lz4.
+pub const TAKES_LZ4: u64 = 1 << 3;
+/// It takes what `--compress-choice=zlibx` asks for.
+pub const TAKES_ZLIBX: u64 = 1 << 4;
+/// It takes what `--compress-choice=zlib` asks for; the stream is the same.
+pub const TAKES_ZLIB: u64 = 1 << 5;
 
 /// What the server is asked for; the client says it once, behind its greeting.
 #[derive(Debug, Clone)]

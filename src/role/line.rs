@@ -9,9 +9,11 @@ use crate::exit::Exit;
 use crate::proto::limits::{FRAME_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, Dialect, Message, class_of, name_of, peek};
 use crate::transport::link::Parting;
+use crate::transport::squeeze::AsItIs;
 use crate::work::clock::Since;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +51,7 @@ pub struct Line {
     traffic: [AtomicU64; 2],
     profile: Mutex<Profile>,
     begun: Since,
+    as_it_is: AsItIs,
 }
 
 /// What a conversation cost.
@@ -96,6 +99,8 @@ const READING: usize = 3;
 struct State {
     dialect: Box<dyn Dialect + Send>,
     buffer: Vec<u8>,
+    /// What of the buffer shall go as it is, in order.
+    as_it_is: Vec<Range<usize>>,
     /// What the peer lets us say yet, by class.
     credit: [i64; Class::ALL.len()],
     /// What the peer said and nobody consumed yet.
@@ -126,6 +131,7 @@ impl Line {
             state: Mutex::new(State {
                 dialect,
                 buffer: Vec::new(),
+                as_it_is: Vec::new(),
                 credit: INITIAL_WINDOWS.map(|bytes| bytes as i64),
                 unconsumed: [0; Class::ALL.len()],
                 consumed: [0; Class::ALL.len()],
@@ -139,7 +145,13 @@ impl Line {
             traffic: Default::default(),
             profile: Mutex::default(),
             begun: Since::now(),
+            as_it_is: AsItIs::default(),
         }
+    }
+
+    /// Set while what is written shall not be squeezed.
+    pub fn as_it_is(&self) -> AsItIs {
+        self.as_it_is.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -148,6 +160,11 @@ impl Line {
 
     /// Says something, once its window and the buffer have room.
     pub fn say(&self, message: &Message) -> Result<(), Error> {
+        self.say_so(message, false)
+    }
+
+    /// Says something likewise; `as_it_is`: it is not worth to be squeezed.
+    pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
         let class = class_of(message).map(|class| class as usize);
         let mut state = self.lock();
         loop {
@@ -162,9 +179,16 @@ impl Line {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             self.profile().waited[usize::from(is_open)] += waits.elapsed();
         }
-        let State { dialect, buffer, credit, .. } = &mut *state;
+        let State { dialect, buffer, as_it_is: ranges, credit, .. } = &mut *state;
         let before = buffer.len();
         dialect.encode(message, buffer)?;
+        if as_it_is {
+            let range = before..buffer.len();
+            match ranges.last_mut().filter(|last| last.end == range.start) {
+                Some(last) => last.end = range.end,
+                None => ranges.push(range),
+            }
+        }
         if let Some(class) = class {
             credit[class] -= (buffer.len() - before) as i64;
         }
@@ -287,13 +311,14 @@ impl Line {
             }
             let over = state.buffer.is_empty();
             std::mem::swap(&mut state.buffer, &mut out);
+            let as_it_is = std::mem::take(&mut state.as_it_is);
             drop(state);
             if over {
                 return;
             }
             self.room.notify_all();
             let waits = Since::now();
-            let written = writer.write_all(&out).and_then(|()| writer.flush());
+            let written = self.write_out(&mut *writer, &out, &as_it_is).and_then(|()| writer.flush());
             self.profile().waited[WRITING] += waits.elapsed();
             if let Err(error) = written {
                 self.lock().is_deaf = true;
@@ -305,6 +330,20 @@ impl Line {
             out.shrink_to(2 * BUFFER_MAX_BYTES);
             self.lock().last_write = Since::now();
         }
+    }
+
+    /// Writes; `as_it_is`: the parts that are not worth to be squeezed.
+    fn write_out(&self, writer: &mut dyn Write, out: &[u8], as_it_is: &[Range<usize>]) -> std::io::Result<()> {
+        let mut at = 0;
+        for range in as_it_is {
+            writer.write_all(&out[at..range.start])?;
+            self.as_it_is.store(true, Ordering::Relaxed);
+            let written = writer.write_all(&out[range.clone()]);
+            self.as_it_is.store(false, Ordering::Relaxed);
+            written?;
+            at = range.end;
+        }
+        writer.write_all(&out[at..])
     }
 
     fn put_grants(&self, state: &mut State) {

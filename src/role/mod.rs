@@ -22,6 +22,8 @@ pub mod seen;
 
 pub mod request;
 
+pub mod codec;
+
 pub mod sender;
 
 pub mod receiver;

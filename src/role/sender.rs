@@ -1,6 +1,7 @@
 //! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
 
 use super::apply::file::{Original as Leaving, cannot_open};
+use super::codec::is_left_out;
 use super::line::{Ear, Line};
 use super::scan::source::SourceWalk;
 use super::scan::{Listed, Look, Place, Scanner, SourceTask, Ticket};
@@ -437,6 +438,8 @@ impl<'a> Sender<'a> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let unsent = |problem: Option<Problem>| self.line.say(&Message::Unsent { file, lane, problem });
+        let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
+        let as_it_is = is_left_out(name, skip);
         let select = &self.terms.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
         let opened = sys::open_read(place.dir.fd(), name, follow, select.open_noatime);
@@ -471,7 +474,7 @@ impl<'a> Sender<'a> {
             }
             Basis::Blocks(blocks) => {
                 let lens_bytes = (stat.len_bytes, content_max_bytes(told_bytes));
-                return self.send_difference((file, lane), from, lens_bytes, blocks, &read_error);
+                return self.send_difference((file, lane, as_it_is), from, lens_bytes, blocks, &read_error);
             }
             Basis::None if stat.len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
@@ -481,7 +484,7 @@ impl<'a> Sender<'a> {
                         self.throttle(got as u64);
                         let data = buffer[..got].to_vec();
                         let digest = digest::whole(&data);
-                        return self.line.say(&Message::Whole { file, lane, data, digest });
+                        return self.line.say_so(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
                     // It is growing; then it is sent as far as it goes.
                     Ok(_) => {}
@@ -502,7 +505,7 @@ impl<'a> Sender<'a> {
                     hasher.update(&data);
                     at += got as u64;
                     self.throttle(got as u64);
-                    self.line.say(&Message::Data { lane, data })?;
+                    self.line.say_so(&Message::Data { lane, data }, as_it_is)?;
                 }
                 Err(error) => return unsent(Some(read_error(&error))),
             }
@@ -514,7 +517,7 @@ impl<'a> Sender<'a> {
     /// Sends what of a file is not among the receiver's blocks, up to the most that may be sent of it.
     fn send_difference(
         &self,
-        (file, lane): (FileId, Lane),
+        (file, lane, as_it_is): (FileId, Lane, bool),
         from: BorrowedFd<'_>,
         (len_bytes, max_bytes): (u64, u64),
         blocks: &[u8],
@@ -529,7 +532,7 @@ impl<'a> Sender<'a> {
             let said = match op {
                 Op::Data(data) => {
                     self.throttle(data.len() as u64);
-                    self.line.say(&Message::Data { lane, data: data.to_vec() })
+                    self.line.say_so(&Message::Data { lane, data: data.to_vec() }, as_it_is)
                 }
                 Op::Copy { offset_bytes, len_bytes } => self.line.say(&Message::Copy { lane, offset_bytes, len_bytes }),
             };

@@ -1,5 +1,6 @@
 //! A copy between two machines: the near end and the far end of one conversation.
 
+use super::codec;
 use super::line::{Ear, Line, cannot_read};
 use super::receiver::{self, Receiver, ReceiverEar};
 use super::receiving::{Listener, needs_whole_list};
@@ -71,14 +72,31 @@ impl Near<'_> {
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, rest) = hear_greeting(&mut *reader)?;
         let version = agree(&ours, &theirs)?;
+        let compress = &self.options.delta.compress;
+        let codec = codec::agree(compress, theirs.features).map_err(|error| {
+            let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
+            let last = lines.pop().unwrap_or_default();
+            lines.into_iter().for_each(|line| reporter.error(line));
+            Error::new(error.exit, last).by(if self.setup.server_sends { "Receiver" } else { "sender" })
+        })?;
+        let mut setup = self.setup.clone();
+        if codec != compress.choice && codec != Some(Compression::Zstd) {
+            // The far end would choose zstd by itself.
+            setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
+        }
+        if self.options.output.debug.nstr > 0 {
+            let line = codec::line(compress.choice, codec, compress.level);
+            line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
+        }
         let mut flight = Vec::new();
         encode_greeting(&ours, &mut flight);
-        Native::new(version).encode(&Message::Setup(Box::new(self.setup.clone())), &mut flight)?;
+        Native::new(version).encode(&Message::Setup(Box::new(setup)), &mut flight)?;
         writer.write_all(&flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))?;
         let line = Arc::new(Line::new(Box::new(Native::new(version))));
         reporter.banner();
         let sends = !self.setup.server_sends;
-        let link = dress(Link { reader, writer, parting }, rest, sends, squeeze(self.options));
+        let when = codec::squeeze(codec, compress.level, theirs.features);
+        let link = dress(Link { reader, writer, parting }, rest, sends, when, &line);
         let talk = Talk { line: &line, version, timeout_secs: self.options.connect.timeout_secs, link };
         let ended = self.take_role(talk, terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
@@ -177,11 +195,21 @@ pub struct Settled {
 /// Makes of a client's words what they mean here, or refuses them.
 pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Error> + 's;
 
-/// The far end. `settle` makes of the client's words what they mean here, or refuses them.
-pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
+/// The far end. `settle` makes of the client's words what they mean here, or refuses them. `takes`: which compressions it
+/// says it takes, see [`codec::features`].
+pub fn serve(
+    link: Link,
+    takes: u64,
+    cwd: &[u8],
+    umask: u32,
+    stop: &AtomicBool,
+    threads: usize,
+    settle: &Settle<'_>,
+) -> Exit {
     let Link { mut reader, mut writer, parting } = link;
     // What this end may do, it says before it knows what it is asked for.
     let mut ours = Greeting::ours(sys::random());
+    ours.features |= takes;
     if sys::ids().0 == 0 {
         ours.features |= ACTS_AS_SUPER;
     }
@@ -203,8 +231,11 @@ pub fn serve(link: Link, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usi
     let line = Arc::new(Line::new(Box::new(Native::new(version))));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-    let when = settled.as_ref().map_or(Squeeze::Never, |settled| squeeze(&settled.options));
-    let link = dress(Link { reader, writer, parting }, rest, setup.server_sends, when);
+    let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
+        let compress = &settled.options.delta.compress;
+        codec::squeeze(compress.choice, compress.level, theirs.features)
+    });
+    let link = dress(Link { reader, writer, parting }, rest, setup.server_sends, when, &line);
     let talk = Talk { line: &line, version, timeout_secs, link };
     let Settled { options, rules, operands, listed } = match settled {
         Ok(settled) => settled,
@@ -291,29 +322,17 @@ impl<R: Read> Read for Counted<R> {
 const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Puts chunks around what the sender says; `rest` was read already.
-fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze) -> Link {
+fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze, line: &Line) -> Link {
     let reader = io::Cursor::new(rest).chain(link.reader);
     match sends {
-        true => Link { reader: Box::new(reader), writer: Box::new(Squeezer::new(link.writer, when)), ..link },
+        true => {
+            let writer = Squeezer::new(link.writer, when, line.as_it_is());
+            Link { reader: Box::new(reader), writer: Box::new(writer), ..link }
+        }
         // Heads of chunks are short, and each read is a call.
         false => {
             let reader = io::BufReader::with_capacity(BUFFERED_BYTES, reader);
             Link { reader: Box::new(Expander::new(reader)), ..link }
-        }
-    }
-}
-
-/// When the sender squeezes. Whatever method was chosen, a peer of ours understands one: zstd.
-fn squeeze(options: &Options) -> Squeeze {
-    const LEVEL: i32 = 3;
-    const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
-    let compress = &options.delta.compress;
-    match compress.choice {
-        None => Squeeze::IfSlow,
-        Some(Compression::No) => Squeeze::Never,
-        Some(Compression::Auto | Compression::Zstd | Compression::Lz4 | Compression::Zlibx | Compression::Zlib) => {
-            let level = compress.level.unwrap_or(LEVEL);
-            Squeeze::Always(level.clamp(*LEVELS.start(), *LEVELS.end()))
         }
     }
 }
@@ -336,6 +355,7 @@ fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
 
 fn greeting(options: &Options) -> Greeting {
     let mut ours = Greeting::ours(sys::random());
+    ours.features |= codec::features(None);
     if options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super {
         ours.features |= ACTS_AS_SUPER;
     }

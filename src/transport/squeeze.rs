@@ -1,22 +1,30 @@
-//! Compression of what goes to a peer: the stream is cut into chunks, each sent as it is or squeezed by zstd, whichever is
-//! better now.
+//! Compression of what goes to a peer: the stream is cut into chunks, each sent as it is or squeezed, whichever is better
+//! now.
 //!
-//! One zstd context serves the whole stream, so that what is alike in many small files is sent once. A chunk is a byte
-//! that says which it is, the length of what follows in four bytes (little-endian), and that.
+//! One context of zstd or zlib serves the whole stream, so that what is alike in many small files is sent once; chunks of
+//! lz4 stand alone. A chunk is a byte that says which it is, the length of what follows in four bytes (little-endian), and
+//! that.
 
 use crate::work::clock::Since;
+use flate2::{Compress, Decompress, FlushCompress, FlushDecompress};
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 /// A chunk goes as it is.
 const PLAIN: u8 = 0;
 /// A chunk is the next part of the zstd stream.
-const SQUEEZED: u8 = 1;
+const ZSTD: u8 = 1;
+/// A chunk is a block of lz4.
+const LZ4: u8 = 2;
+/// A chunk is the next part of the zlib stream.
+const ZLIB: u8 = 3;
 /// The head of a chunk: its kind and its length.
 const HEAD_BYTES: usize = 5;
 /// The most that one chunk carries, before it is squeezed.
 pub const CHUNK_MAX_BYTES: usize = 256 << 10;
-/// The most that a squeezed chunk may take: zstd adds little to what it cannot squeeze.
+/// The most that a squeezed chunk may take: each method adds little to what it cannot squeeze.
 const SQUEEZED_MAX_BYTES: usize = CHUNK_MAX_BYTES + (CHUNK_MAX_BYTES >> 7) + 1024;
 /// Up to this length a piece is copied behind its head.
 const COPIED_MAX_BYTES: usize = 32 << 10;
@@ -24,28 +32,112 @@ const COPIED_MAX_BYTES: usize = 32 << 10;
 const WINDOW_LOG: u32 = 22;
 /// After a chunk that could not be squeezed so many bytes go as they are before the next attempt.
 const PLAIN_AFTER_LOSS_BYTES: u64 = 4 << 20;
+/// A piece that is shorter than this says nothing of what comes behind it: a few numbers never shrink.
+const TELLING_BYTES: usize = 4 << 10;
 /// A link that takes fewer bytes than these in a second is slower than zstd at its cheapest level, also on a machine that
 /// has other work. ssh alone, on two busy processors, takes more.
 const SLOW_BYTES_PER_SEC: u64 = 16 << 20;
 /// Before so much was written nothing is known of the link.
 const KNOWN_AFTER_BYTES: u64 = 512 << 10;
 
+/// How to squeeze, and how hard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// At a level of zstd, -131,072 to 22 without 0.
+    Zstd(i32),
+    /// It knows no levels.
+    Lz4,
+    /// At a level of zlib, 1 to 9.
+    Zlib(u32),
+}
+
 /// When to squeeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Squeeze {
     /// Never.
     Never,
-    /// Whatever can be squeezed, at this level of zstd.
-    Always(i32),
-    /// While the link is slower than the cheapest level.
+    /// Whatever can be squeezed.
+    Always(Method),
+    /// While the link is slower than the cheapest level of zstd.
     IfSlow,
+}
+
+/// Set while what is written shall go as it is: whoever writes knows that it is squeezed already (`--skip-compress`).
+pub type AsItIs = Arc<AtomicBool>;
+
+/// What squeezes.
+enum Press {
+    Zstd(Encoder<'static>),
+    Lz4,
+    Zlib(Compress),
+}
+
+impl Press {
+    fn new(method: Method) -> io::Result<Press> {
+        match method {
+            Method::Zstd(level) => {
+                let mut encoder = Encoder::new(level)?;
+                encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG))?;
+                Ok(Press::Zstd(encoder))
+            }
+            Method::Lz4 => Ok(Press::Lz4),
+            Method::Zlib(level) => Ok(Press::Zlib(Compress::new(flate2::Compression::new(level), false))),
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Press::Zstd(_) => ZSTD,
+            Press::Lz4 => LZ4,
+            Press::Zlib(_) => ZLIB,
+        }
+    }
+
+    /// Whether the next chunk may need what is in this one, so that it must go squeezed, worth it or not.
+    fn remembers(&self) -> bool {
+        !matches!(self, Press::Lz4)
+    }
+
+    /// Squeezes all of `piece` into `out`; how much that made.
+    fn squeeze(&mut self, piece: &[u8], out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Press::Zstd(encoder) => {
+                let mut input = InBuffer::around(piece);
+                let mut output = OutBuffer::around(out);
+                while input.pos() < piece.len() {
+                    encoder.run(&mut input, &mut output)?;
+                }
+                while encoder.flush(&mut output)? > 0 {}
+                Ok(output.pos())
+            }
+            Press::Lz4 => lz4_flex::block::compress_into(piece, out).map_err(io::Error::other),
+            Press::Zlib(encoder) => {
+                let (taken, made) = (encoder.total_in(), encoder.total_out());
+                loop {
+                    let (at, end) = ((encoder.total_in() - taken) as usize, (encoder.total_out() - made) as usize);
+                    let room = &mut out[end..];
+                    let space = room.len();
+                    encoder.compress(&piece[at..], room, FlushCompress::Sync).map_err(io::Error::other)?;
+                    let (at, now) = ((encoder.total_in() - taken) as usize, (encoder.total_out() - made) as usize);
+                    // What is flushed is complete once there is room left behind it.
+                    if at == piece.len() && now - end < space {
+                        return Ok(now);
+                    }
+                    if now - end == space {
+                        return Err(io::Error::other("a chunk became too long"));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Writes chunks.
 pub struct Squeezer<W> {
     writer: W,
     when: Squeeze,
-    encoder: Option<Encoder<'static>>,
+    press: Option<Press>,
+    as_it_is: AsItIs,
     /// What the next chunk is put together in.
     chunk: Vec<u8>,
     /// Bytes that still go as they are after a loss.
@@ -55,55 +147,54 @@ pub struct Squeezer<W> {
 }
 
 impl<W: Write> Squeezer<W> {
-    /// Writes to `writer`.
-    pub fn new(writer: W, when: Squeeze) -> Squeezer<W> {
-        Squeezer { writer, when, encoder: None, chunk: Vec::new(), plain_bytes: 0, taken: (0, 0) }
+    /// Writes to `writer`, and squeezes nothing while `as_it_is` is set.
+    pub fn new(writer: W, when: Squeeze, as_it_is: AsItIs) -> Squeezer<W> {
+        Squeezer { writer, when, press: None, as_it_is, chunk: Vec::new(), plain_bytes: 0, taken: (0, 0) }
     }
 
-    fn level(&self) -> Option<i32> {
+    /// How the next piece is squeezed, if it is.
+    fn method(&self) -> Option<Method> {
         match self.when {
             Squeeze::Never => None,
             _ if self.plain_bytes > 0 => None,
-            Squeeze::Always(level) => Some(level),
+            Squeeze::Always(method) => Some(method),
             Squeeze::IfSlow => {
                 let (bytes, micros) = self.taken;
                 let rate = u128::from(bytes) * 1_000_000 / micros.max(1);
-                (bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC)).then_some(1)
+                (bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC)).then_some(Method::Zstd(1))
             }
         }
     }
 
-    /// Squeezes a piece into the chunk; `false`: that would make it longer, or hardly shorter.
-    fn squeeze(&mut self, piece: &[u8], level: i32) -> io::Result<bool> {
-        let encoder = match &mut self.encoder {
-            Some(encoder) => encoder,
-            none => {
-                let mut encoder = Encoder::new(level)?;
-                encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG))?;
-                none.insert(encoder)
-            }
+    /// Squeezes a piece into the chunk and says which kind that makes it.
+    fn squeeze(&mut self, piece: &[u8], method: Method) -> io::Result<u8> {
+        let press = match &mut self.press {
+            Some(press) => press,
+            none => none.insert(Press::new(method)?),
         };
-        self.chunk.resize(HEAD_BYTES + SQUEEZED_MAX_BYTES, 0);
-        let mut input = InBuffer::around(piece);
-        let mut output = OutBuffer::around(&mut self.chunk[HEAD_BYTES..]);
-        while input.pos() < piece.len() {
-            encoder.run(&mut input, &mut output)?;
+        // lz4 wants more room than it will use.
+        let room = SQUEEZED_MAX_BYTES.max(lz4_flex::block::get_maximum_output_size(piece.len()));
+        self.chunk.resize(HEAD_BYTES + room, 0);
+        let len = press.squeeze(piece, &mut self.chunk[HEAD_BYTES..])?;
+        let is_loss = len >= piece.len() - piece.len() / 16;
+        if is_loss && piece.len() >= TELLING_BYTES {
+            self.plain_bytes = PLAIN_AFTER_LOSS_BYTES;
         }
-        while encoder.flush(&mut output)? > 0 {}
-        let len = output.pos();
+        if is_loss && !press.remembers() {
+            self.chunk.truncate(HEAD_BYTES);
+            return Ok(PLAIN);
+        }
         self.chunk.truncate(HEAD_BYTES + len);
-        Ok(len < piece.len() - piece.len() / 16)
+        Ok(press.kind())
     }
 
     fn put(&mut self, piece: &[u8]) -> io::Result<()> {
         self.chunk.clear();
         let mut kind = PLAIN;
-        if let Some(level) = self.level() {
-            kind = SQUEEZED;
-            // What was squeezed is part of zstd's history and must go so, worth it or not.
-            if !self.squeeze(piece, level)? {
-                self.plain_bytes = PLAIN_AFTER_LOSS_BYTES;
-            }
+        if self.as_it_is.load(Ordering::Relaxed) {
+            self.chunk.resize(HEAD_BYTES, 0);
+        } else if let Some(method) = self.method() {
+            kind = self.squeeze(piece, method)?;
         } else {
             self.plain_bytes = self.plain_bytes.saturating_sub(piece.len() as u64);
             self.chunk.resize(HEAD_BYTES, 0);
@@ -143,22 +234,65 @@ impl<W: Write> Write for Squeezer<W> {
     }
 }
 
+/// What expands a stream.
+enum Unpress {
+    Zstd(Decoder<'static>),
+    Zlib(Decompress),
+}
+
+impl Unpress {
+    fn new(kind: u8) -> io::Result<Unpress> {
+        if kind == ZLIB {
+            return Ok(Unpress::Zlib(Decompress::new(false)));
+        }
+        let mut decoder = Decoder::new()?;
+        decoder.set_parameter(zstd::stream::raw::DParameter::WindowLogMax(WINDOW_LOG))?;
+        Ok(Unpress::Zstd(decoder))
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Unpress::Zstd(_) => ZSTD,
+            Unpress::Zlib(_) => ZLIB,
+        }
+    }
+
+    /// Expands what fits; how much was taken, and how much it made.
+    fn expand(&mut self, from: &[u8], into: &mut [u8]) -> io::Result<(usize, usize)> {
+        match self {
+            Unpress::Zstd(decoder) => {
+                let mut input = InBuffer::around(from);
+                let mut output = OutBuffer::around(into);
+                decoder.run(&mut input, &mut output).map_err(|error| bad(&format!("what zstd refuses ({error})")))?;
+                Ok((input.pos(), output.pos()))
+            }
+            Unpress::Zlib(decoder) => {
+                let (taken, made) = (decoder.total_in(), decoder.total_out());
+                decoder
+                    .decompress(from, into, FlushDecompress::Sync)
+                    .map_err(|error| bad(&format!("what zlib refuses ({error})")))?;
+                Ok(((decoder.total_in() - taken) as usize, (decoder.total_out() - made) as usize))
+            }
+        }
+    }
+}
+
 /// Reads chunks.
 pub struct Expander<R> {
     reader: R,
-    decoder: Option<Decoder<'static>>,
+    unpress: Option<Unpress>,
     /// What is left of the chunk at hand, as it came.
     chunk: Vec<u8>,
     at: usize,
     kind: u8,
-    /// zstd may have more of what it has read already.
+    /// There may be more in what was taken in already.
     has_more: bool,
 }
 
 impl<R: Read> Expander<R> {
     /// Reads from `reader`.
     pub fn new(reader: R) -> Expander<R> {
-        Expander { reader, decoder: None, chunk: Vec::new(), at: 0, kind: PLAIN, has_more: false }
+        Expander { reader, unpress: None, chunk: Vec::new(), at: 0, kind: PLAIN, has_more: false }
     }
 
     /// Reads the next chunk; whether there is one.
@@ -177,7 +311,7 @@ impl<R: Read> Expander<R> {
         let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         let max = match head[0] {
             PLAIN => CHUNK_MAX_BYTES,
-            SQUEEZED => SQUEEZED_MAX_BYTES,
+            ZSTD | LZ4 | ZLIB => SQUEEZED_MAX_BYTES,
             kind => return Err(bad(&format!("a chunk of the unknown kind {kind}"))),
         };
         if len > max {
@@ -190,6 +324,13 @@ impl<R: Read> Expander<R> {
         chunk.resize(len, 0);
         self.reader.read_exact(&mut chunk)?;
         self.chunk = chunk;
+        if self.kind == LZ4 {
+            let mut whole = vec![0; CHUNK_MAX_BYTES];
+            let len = lz4_flex::block::decompress_into(&self.chunk, &mut whole)
+                .map_err(|error| bad(&format!("what lz4 refuses ({error})")))?;
+            whole.truncate(len);
+            (self.chunk, self.kind) = (whole, PLAIN);
+        }
         Ok(true)
     }
 }
@@ -217,19 +358,18 @@ impl<R: Read> Read for Expander<R> {
                 }
                 continue;
             }
-            let decoder = match &mut self.decoder {
-                Some(decoder) => decoder,
-                none => {
-                    let mut decoder = Decoder::new()?;
-                    decoder.set_parameter(zstd::stream::raw::DParameter::WindowLogMax(WINDOW_LOG))?;
-                    none.insert(decoder)
-                }
+            let unpress = match &mut self.unpress {
+                Some(unpress) => unpress,
+                none => none.insert(Unpress::new(self.kind)?),
             };
-            let mut input = InBuffer::around(rest);
-            let mut output = OutBuffer::around(&mut *into);
-            decoder.run(&mut input, &mut output).map_err(|error| bad(&format!("what zstd refuses ({error})")))?;
-            let got = output.pos();
-            self.at += input.pos();
+            if unpress.kind() != self.kind {
+                return Err(bad("chunks of two compressions"));
+            }
+            let (taken, got) = unpress.expand(rest, into)?;
+            if (taken, got) == (0, 0) && !rest.is_empty() {
+                return Err(bad("more behind the end of a compressed stream"));
+            }
+            self.at += taken;
             // A full buffer may mean that there was more to put into it.
             self.has_more = got == into.len();
             if got > 0 {
@@ -246,7 +386,7 @@ mod tests {
 
     fn there_and_back(pieces: &[Vec<u8>], when: Squeeze) -> (Vec<u8>, usize) {
         let mut wire = Vec::new();
-        let mut squeezer = Squeezer::new(&mut wire, when);
+        let mut squeezer = Squeezer::new(&mut wire, when, AsItIs::default());
         pieces.iter().for_each(|piece| squeezer.write_all(piece).unwrap());
         let mut back = Vec::new();
         Expander::new(&wire[..]).read_to_end(&mut back).unwrap();
@@ -262,16 +402,21 @@ mod tests {
         (0..len).map(|_| next()).collect()
     }
 
+    fn methods(level: u8) -> [Method; 3] {
+        [Method::Zstd(level.into()), Method::Lz4, Method::Zlib(level.into())]
+    }
+
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(pieces in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..5000), 0..20), level in 1..4) {
-            for when in [Squeeze::Never, Squeeze::Always(level), Squeeze::IfSlow] {
+        fn what_goes_in_comes_out(pieces in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..2000), 0..10), level in 1u8..4) {
+            let always = methods(level).map(Squeeze::Always);
+            for when in always.into_iter().chain([Squeeze::Never, Squeeze::IfSlow]) {
                 prop_assert_eq!(there_and_back(&pieces, when).0, pieces.concat());
             }
         }
 
         #[test]
-        fn whatever_comes_is_expanded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u8..3) {
+        fn whatever_comes_is_expanded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u8..5) {
             let mut chunk = vec![kind];
             chunk.extend((bytes.len() as u32).to_le_bytes());
             chunk.extend(&bytes);
@@ -283,23 +428,92 @@ mod tests {
     #[test]
     fn many_small_pieces_that_are_alike_become_short() {
         let pieces: Vec<Vec<u8>> = (0..200).map(|n| format!("{n} {}", "the same words ".repeat(60)).into()).collect();
-        let (back, wire) = there_and_back(&pieces, Squeeze::Always(3));
-        assert_eq!(back, pieces.concat());
-        assert!(wire < back.len() / 20, "{wire} of {}", back.len());
+        for (method, part) in [(Method::Zstd(3), 20), (Method::Lz4, 12), (Method::Zlib(6), 20)] {
+            let (back, wire) = there_and_back(&pieces, Squeeze::Always(method));
+            assert_eq!(back, pieces.concat());
+            assert!(wire < back.len() / part, "{method:?}: {wire} of {}", back.len());
+        }
+    }
+
+    /// A text that each method squeezes, but each to its own length.
+    fn counting() -> Vec<u8> {
+        (0..20_000).flat_map(|n| format!("{n}\n").into_bytes()).collect()
+    }
+
+    #[test]
+    fn each_method_and_level_makes_its_own_length() {
+        let text = counting();
+        let len = |method| there_and_back(std::slice::from_ref(&text), Squeeze::Always(method)).1;
+        let [zstd, lz4, zlib] = [Method::Zstd(3), Method::Lz4, Method::Zlib(6)].map(len);
+        assert!(zstd < zlib && zlib < lz4 && lz4 < text.len() * 9 / 10, "{zstd} {zlib} {lz4} of {}", text.len());
+        assert!(len(Method::Zstd(-50)) > 2 * len(Method::Zstd(1)));
+        assert!(len(Method::Zstd(22)) < len(Method::Zstd(1)));
+        assert_ne!(len(Method::Zlib(1)), len(Method::Zlib(9)));
+    }
+
+    #[test]
+    fn a_chunk_says_which_method_made_it() {
+        for (method, kind) in [(Method::Zstd(3), 1), (Method::Lz4, 2), (Method::Zlib(6), 3)] {
+            let mut wire = Vec::new();
+            let as_it_is = AsItIs::default();
+            let mut squeezer = Squeezer::new(&mut wire, Squeeze::Always(method), as_it_is.clone());
+            squeezer.write_all(&counting()).unwrap();
+            as_it_is.store(true, Ordering::Relaxed);
+            squeezer.write_all(b"as it is").unwrap();
+            assert_eq!(wire[0], kind);
+            assert!(wire.ends_with(b"\0\x08\0\0\0as it is"));
+        }
+    }
+
+    #[test]
+    fn a_few_bytes_in_front_do_not_decide_about_what_follows() {
+        for method in methods(3) {
+            let (back, wire) = there_and_back(&[noise(90), counting()], Squeeze::Always(method));
+            assert_eq!(back.len(), 90 + counting().len());
+            assert!(wire < back.len() * 9 / 10, "{method:?}: {wire} of {}", back.len());
+        }
     }
 
     #[test]
     fn what_cannot_be_squeezed_costs_next_to_nothing() {
         let pieces = vec![noise(CHUNK_MAX_BYTES); 20];
-        let (back, wire) = there_and_back(&pieces, Squeeze::Always(3));
-        assert_eq!(back, pieces.concat());
-        assert!(wire < back.len() + 2048, "{wire} of {}", back.len());
+        for method in [methods(3), methods(9), methods(1)].concat() {
+            let (back, wire) = there_and_back(&pieces, Squeeze::Always(method));
+            assert_eq!(back, pieces.concat());
+            assert!(wire < back.len() + 2048, "{method:?}: {wire} of {}", back.len());
+        }
+    }
+
+    #[test]
+    fn a_little_that_claims_to_be_much_is_refused() {
+        // A block of lz4: one letter, and then it again so often that it is more than a chunk.
+        let mut chunk = vec![0x1f, b'x', 1, 0];
+        chunk.extend([0xff; 1100]);
+        chunk.extend([0, 0x50, 1, 2, 3, 4, 5]);
+        let mut wire = vec![LZ4];
+        wire.extend((chunk.len() as u32).to_le_bytes());
+        wire.extend(&chunk);
+        assert!(Expander::new(&wire[..]).read_to_end(&mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_stream_has_one_method_and_no_end() {
+        let wire_of = |method| {
+            let mut wire = Vec::new();
+            Squeezer::new(&mut wire, Squeeze::Always(method), AsItIs::default()).write_all(&counting()).unwrap();
+            wire
+        };
+        let two = [wire_of(Method::Zstd(1)), wire_of(Method::Zlib(1))].concat();
+        assert!(Expander::new(&two[..]).read_to_end(&mut Vec::new()).is_err());
+        // A zlib stream that ends, and something behind it.
+        let ended = b"\x03\x04\0\0\0\x03\0ab";
+        assert!(Expander::new(&ended[..]).read_to_end(&mut Vec::new()).is_err());
     }
 
     #[test]
     fn chunks_that_lie_are_refused() {
         for chunk in
-            [&b"\x02\0\0\0\0"[..], b"\0\xff\xff\xff\xff", b"\x01\xff\xff\xff\x7f", b"\0\x05\0\0\0abc", b"\0\x05"]
+            [&b"\x04\0\0\0\0"[..], b"\0\xff\xff\xff\xff", b"\x01\xff\xff\xff\x7f", b"\0\x05\0\0\0abc", b"\0\x05"]
         {
             let mut back = Vec::new();
             assert!(Expander::new(chunk).read_to_end(&mut back).is_err(), "{chunk:?}");
@@ -313,7 +527,7 @@ mod tests {
         // It must be needed to be said.
         (0..40).for_each(|_| encoder.write_all(&vec![7; 1 << 20]).unwrap());
         let stream = encoder.finish().unwrap();
-        let chunk = [&[SQUEEZED], &(stream.len() as u32).to_le_bytes()[..], &stream].concat();
+        let chunk = [&[ZSTD], &(stream.len() as u32).to_le_bytes()[..], &stream].concat();
         let mut back = Vec::new();
         let refused = Expander::new(&chunk[..]).read_to_end(&mut back).unwrap_err();
         assert!(refused.to_string().contains("what zstd refuses") && back.is_empty(), "{refused}: {}", back.len());

@@ -107,6 +107,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('z'),
         negations: &["no-compress", "no-z"],
         help: "compress file data on the way",
+        man: "Between machines. Without it what is sent over a slow link is compressed lightly; --no-compress forbids that.",
         support: Support::OverSsh,
         set: |args, _| {
             args.compress = args.compress.saturating_add(1);
@@ -144,7 +145,10 @@ pub const FLAGS: &[Flag] = &[
         long: "compress-choice",
         aliases: &["zc"],
         arity: Arity::Value("STR"),
-        help: "choose the compression (names are checked)",
+        help: "choose the compression",
+        man: "zstd, lz4, zlibx, zlib, none, or auto: the first that both ends have; RSYNC_COMPRESS_LIST names those that \
+              come into question, the best first. Both ends must know the method: a sparsync of before lz4 and zlib at \
+              the far end ends the run with exit 4.",
         support: Support::OverSsh,
         set: |args, given| {
             choose_compression(args, given.value);
@@ -157,6 +161,8 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["zl"],
         arity: Arity::Value("NUM"),
         help: "set the level of compression",
+        man: "-131072 to 22 with zstd (0 is 3), 1 to 9 with zlib and zlibx (0 is no compression, -1 is 6); what is beyond \
+              is brought to the nearest. lz4 has none. A level alone asks for compression.",
         support: Support::OverSsh,
         set: |args, given| {
             args.compress_level = Some(number::int(given)?);
@@ -178,7 +184,10 @@ pub const FLAGS: &[Flag] = &[
         long: "skip-compress",
         arity: Arity::Value("LIST"),
         help: "leave files with these suffixes uncompressed",
-        support: Support::NoEffect,
+        man: "Suffixes without dots, between slashes; letters in brackets stand for one of them. Their content goes as it \
+              is (rsync compresses it all the same). Without the option nothing is left out by its name, but what turns \
+              out not to shrink goes as it is.",
+        support: Support::OverSsh,
         set: |args, given| {
             args.skip_compress = Some(given.value.to_vec());
             Ok(())

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{Checksum, Checksums};
+use crate::options::{Checksum, Checksums, Compression};
 
 /// Checksums by name, as rsync prefers them.
 const CHECKSUMS: [(&str, Checksum); 8] = [
@@ -88,6 +88,41 @@ pub fn compress(text: &[u8]) -> Result<()> {
     if is_known { Ok(()) } else { Err(unknown(text, "compress")) }
 }
 
+/// The method of this name.
+pub fn compression(name: &[u8]) -> Option<Compression> {
+    use Compression::{Lz4, No, Zlib, Zlibx, Zstd};
+    [Zstd, Lz4, Zlibx, Zlib, No].into_iter().find(|method| name.eq_ignore_ascii_case(method.name().as_bytes()))
+}
+
+/// Which end of a copy reads `RSYNC_COMPRESS_LIST`: what stands before `&` is the client's, what stands behind the server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The user's.
+    Client,
+    /// The other.
+    Server,
+}
+
+/// The methods in `RSYNC_COMPRESS_LIST`, the best first; `None`: it leaves the choice open. Unknown names are passed over,
+/// as rsync does, which may know others.
+pub fn compress_list(text: &[u8], end: End) -> Option<Vec<Compression>> {
+    let mut parts = text.splitn(2, |&byte| byte == b'&');
+    let client = parts.next().unwrap_or_default();
+    let part = match end {
+        End::Client => client,
+        End::Server => parts.next().unwrap_or(client),
+    };
+    let mut names = part.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()).peekable();
+    names.peek()?;
+    let mut list: Vec<Compression> = Vec::new();
+    for method in names.filter_map(compression) {
+        if !list.contains(&method) {
+            list.push(method);
+        }
+    }
+    Some(list)
+}
+
 fn unknown(name: &[u8], what: &str) -> Error {
     let mut message = format!("unknown {what} name: ").into_bytes();
     message.extend_from_slice(&crate::cli::flag::printable(name));
@@ -97,6 +132,18 @@ fn unknown(name: &[u8], what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_has_a_part_for_each_end() {
+        use Compression::{Lz4, No, Zlib, Zlibx, Zstd};
+        let both = |text: &str| [End::Client, End::Server].map(|end| compress_list(text.as_bytes(), end));
+        assert_eq!(both(""), [None, None]);
+        assert_eq!(both("zlib lz4"), [Some(vec![Zlib, Lz4]), Some(vec![Zlib, Lz4])]);
+        assert_eq!(both("ZLIBX none & zstd"), [Some(vec![Zlibx, No]), Some(vec![Zstd])]);
+        assert_eq!(both("lz4&"), [Some(vec![Lz4]), None]);
+        assert_eq!(both("&lz4 lz4 brotli"), [None, Some(vec![Lz4])]);
+        assert_eq!(both("brotli"), [Some(vec![]), Some(vec![])]);
+    }
 
     #[test]
     fn names_are_checked() {

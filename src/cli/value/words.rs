@@ -68,7 +68,7 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("HLINK", hlink, "Debug hard-link actions (levels 1-3)"),
     word!("ICONV", "Debug iconv character conversions (levels 1-2)"),
     word!("IO", "Debug I/O routines (levels 1-4)"),
-    word!("NSTR", "Debug negotiation strings"),
+    word!("NSTR", nstr, "Debug negotiation strings"),
     word!("OWN", own, "Debug ownership changes in users & groups (levels 1-2)"),
     word!("PROTO", "Debug protocol information"),
     word!("RECV", recv, "Debug receiver functions"),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::digest;
 use crate::proto::{Basis, Class};
+use crate::transport::squeeze::{AsItIs, Method, Squeeze, Squeezer};
 
 /// Pushes to an honest server behind greeting and setup.
 fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
@@ -711,6 +712,24 @@ fn versions_that_do_not_meet() {
 }
 
 #[test]
+fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
+    let client = |words| Client { words, ..Client::default() };
+    let stage = Stage::new();
+    let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
+    ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there knows zstd only");
+    // Under -z alone it is sent zstd, and heard.
+    let mut heard = None;
+    client(&["-r", "-z"]).against(&stage, |peer| {
+        peer.hear_greeting();
+        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive();
+        heard = peer.hear();
+        peer.hang_up();
+    });
+    assert!(matches!(heard, Some(Message::Roots(_))), "{heard:?}");
+}
+
+#[test]
 fn no_greeting_at_all() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.say_bytes(b"GET / HTTP/1.1\r\n\r\n");
@@ -838,8 +857,7 @@ fn a_compressed_bomb() {
     // Half a gigabyte of frames of no kind, of which the first is refused.
     let zeros = vec![0; 1 << 20];
     let mut bomb = Vec::new();
-    let mut squeezer =
-        crate::transport::squeeze::Squeezer::new(&mut bomb, crate::transport::squeeze::Squeeze::Always(3));
+    let mut squeezer = Squeezer::new(&mut bomb, Squeeze::Always(Method::Zstd(3)), AsItIs::default());
     (0..512).for_each(|_| std::io::Write::write_all(&mut squeezer, &zeros).unwrap());
     drop(squeezer);
     assert!(bomb.len() < 200_000, "{}", bomb.len());

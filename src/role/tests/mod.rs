@@ -4,6 +4,7 @@ mod hostile_receiver;
 mod hostile_sender;
 mod no_room;
 
+use super::codec;
 use super::session::{self, Near, Settled};
 use crate::cli;
 use crate::error::Error;
@@ -302,7 +303,15 @@ pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut 
             let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
             Ok(Settled { options: options.clone(), rules, operands: vec![operand.clone()], listed: None })
         };
-        session::serve(link, home.as_os_str().as_bytes(), 0o022, &AtomicBool::new(false), 2, &settle)
+        session::serve(
+            link,
+            codec::features(None),
+            home.as_os_str().as_bytes(),
+            0o022,
+            &AtomicBool::new(false),
+            2,
+            &settle,
+        )
     };
     let (exit, failed) = against(ROOM_BYTES, honest, play);
     Ended { exit, sentence: failed.unwrap_or_default() }

@@ -128,7 +128,7 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
                     let rules = Rules::new(Vec::new(), ChainOptions::default());
                     Ok(Settled { options: far_options.clone(), rules, operands: vec![operand.clone()], listed: None })
                 };
-                session::serve(link, &far_cwd, 0o022, &AtomicBool::new(false), 2, &settle)
+                session::serve(link, codec::features(None), &far_cwd, 0o022, &AtomicBool::new(false), 2, &settle)
             };
             let (ours, theirs) = pipe::pair(room_bytes);
             std::thread::scope(|scope| {

@@ -1,0 +1,211 @@
+//! Which compression a session uses: what was asked for, what both ends will have, and at which level.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::options::{Compress, Compression};
+use crate::proto::message::{NAMES_COMPRESSIONS, TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
+use crate::transport::squeeze::{Method, Squeeze};
+
+/// The methods that have a bit of their own, in rsync's order of preference.
+const METHODS: [(Compression, u64); 4] = [
+    (Compression::Zstd, TAKES_ZSTD),
+    (Compression::Lz4, TAKES_LZ4),
+    (Compression::Zlibx, TAKES_ZLIBX),
+    (Compression::Zlib, TAKES_ZLIB),
+];
+
+/// What an end says of itself that takes what is in this list; `None`: whatever there is.
+pub fn features(list: Option<&[Compression]>) -> u64 {
+    let is_taken = |method| list.is_none_or(|list| list.contains(method));
+    METHODS.iter().filter(|(method, _)| is_taken(method)).fold(NAMES_COMPRESSIONS, |bits, (_, bit)| bits | bit)
+}
+
+/// Whether an end that says this of itself takes a method.
+fn takes(features: u64, method: Compression) -> bool {
+    match METHODS.iter().find(|(named, _)| *named == method) {
+        // No compression, that is.
+        None => true,
+        Some(_) if features & NAMES_COMPRESSIONS == 0 => method == Compression::Zstd,
+        Some((_, bit)) => features & bit != 0,
+    }
+}
+
+/// What the near end settles with a far end that says this of itself.
+pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Error> {
+    compress.agree(&|method| takes(theirs, method)).map_err(|mut words| {
+        if theirs & NAMES_COMPRESSIONS == 0 {
+            words.push_str(" The sparsync there knows zstd only: upgrade it.");
+        }
+        Error::new(Exit::Unsupported, words)
+    })
+}
+
+/// How a sender squeezes for a receiver that says this of itself; `choice`: what was settled. What the receiver does not
+/// take is not sent.
+pub fn squeeze(choice: Option<Compression>, level: Option<i32>, theirs: u64) -> Squeeze {
+    let zstd = |level| Squeeze::Always(Method::Zstd(zstd_level(level)));
+    match choice {
+        None if takes(theirs, Compression::Zstd) => Squeeze::IfSlow,
+        None | Some(Compression::No) => Squeeze::Never,
+        Some(Compression::Auto | Compression::Zstd) => zstd(level),
+        Some(method) if !takes(theirs, method) => zstd(level),
+        Some(Compression::Lz4) => Squeeze::Always(Method::Lz4),
+        Some(Compression::Zlibx | Compression::Zlib) => match zlib_level(level) {
+            0 => Squeeze::Never,
+            level => Squeeze::Always(Method::Zlib(level)),
+        },
+    }
+}
+
+/// The level of zstd that rsync makes of what was said; 0 is the usual one.
+fn zstd_level(level: Option<i32>) -> i32 {
+    const USUAL: i32 = 3;
+    const LEVELS: std::ops::RangeInclusive<i32> = -131_072..=22;
+    match level {
+        None | Some(0) => USUAL,
+        Some(level) => level.clamp(*LEVELS.start(), *LEVELS.end()),
+    }
+}
+
+/// The level of zlib that rsync makes of what was said: -1 is the usual one, 0 no compression.
+fn zlib_level(level: Option<i32>) -> u32 {
+    const USUAL: u32 = 6;
+    match level {
+        None | Some(-1) => USUAL,
+        Some(0) => 0,
+        Some(level) => level.clamp(1, 9).unsigned_abs(),
+    }
+}
+
+/// How rsync tells of a choice (`--debug=nstr`); `None`: it says nothing.
+pub fn line(said: Option<Compression>, settled: Option<Compression>, level: Option<i32>) -> Option<String> {
+    let (name, level) = match settled? {
+        Compression::No => ("none", level?),
+        method @ (Compression::Auto | Compression::Zstd) => (method.name(), zstd_level(level)),
+        Compression::Lz4 => ("lz4", 0),
+        Compression::Zlibx | Compression::Zlib if zlib_level(level) == 0 => ("none", 0),
+        method @ (Compression::Zlibx | Compression::Zlib) => (method.name(), zlib_level(level) as i32),
+    };
+    let how = if said == Some(Compression::Auto) { "negotiated " } else { "" };
+    Some(format!("Client {how}compress: {name} (level {level})"))
+}
+
+/// Whether a file of this name goes as it is: its suffix is one of those of `--skip-compress`. Upper and lower case are
+/// the same; letters in brackets stand for one of them.
+pub fn is_left_out(name: &[u8], suffixes: &[Vec<u8>]) -> bool {
+    let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else { return false };
+    suffixes.iter().any(|suffix| is_suffix(&name[dot + 1..], suffix))
+}
+
+fn is_suffix(mut found: &[u8], mut suffix: &[u8]) -> bool {
+    while let Some((&first, rest)) = suffix.split_first() {
+        let Some((&letter, behind)) = found.split_first() else { return false };
+        let class_len = (first == b'[').then(|| rest.iter().position(|&byte| byte == b']')).flatten();
+        let letters = class_len.map_or(&suffix[..1], |len| &rest[..len]);
+        if !letters.iter().any(|byte| byte.eq_ignore_ascii_case(&letter)) {
+            return false;
+        }
+        (found, suffix) = (behind, class_len.map_or(rest, |len| &rest[len + 1..]));
+    }
+    found.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: u64 = NAMES_COMPRESSIONS | TAKES_ZSTD | TAKES_LZ4 | TAKES_ZLIBX | TAKES_ZLIB;
+    const OLD: u64 = 0;
+
+    fn asked(choice: Compression, list: Option<&[Compression]>) -> Compress {
+        Compress { choice: Some(choice), list: list.map(<[_]>::to_vec), ..Compress::default() }
+    }
+
+    #[test]
+    fn an_end_says_what_its_list_has() {
+        assert_eq!(features(None), NEW);
+        assert_eq!(features(Some(&[Compression::Zlib, Compression::No])), NAMES_COMPRESSIONS | TAKES_ZLIB);
+    }
+
+    #[test]
+    fn the_first_that_both_will_have_is_taken() {
+        use Compression::{Auto, Lz4, No, Zlib, Zlibx, Zstd};
+        let lists: [(Option<&[Compression]>, u64, Compression); 7] = [
+            (None, NEW, Zstd),
+            (Some(&[Zlib, Lz4]), NEW, Zlib),
+            (None, features(Some(&[Zlib, Lz4])), Lz4),
+            (Some(&[Zstd, Zlibx]), features(Some(&[Zlib, Zlibx])), Zlibx),
+            (Some(&[No]), NEW, No),
+            (None, OLD, Zstd),
+            (Some(&[Lz4, Zstd]), OLD, Zstd),
+        ];
+        for (ours, theirs, expected) in lists {
+            assert_eq!(agree(&asked(Auto, ours), theirs).unwrap(), Some(expected), "{ours:?}");
+        }
+        let error = agree(&asked(Auto, Some(&[Zlib])), features(Some(&[Lz4]))).unwrap_err();
+        let words = "Failed to negotiate a compress choice.\nServer list: lz4\nClient list: zlib";
+        assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
+        assert!(agree(&asked(Auto, Some(&[])), NEW).is_err());
+    }
+
+    #[test]
+    fn what_the_far_end_does_not_take_is_refused_by_name() {
+        let error = agree(&asked(Compression::Lz4, None), features(Some(&[Compression::Zlib]))).unwrap_err();
+        let words = "Your --compress-choice value (lz4) was refused by the server.";
+        assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
+        let error = agree(&asked(Compression::Zlib, None), OLD).unwrap_err();
+        assert!(error.message.ends_with(b": upgrade it."), "{error:?}");
+        for choice in [Compression::Zstd, Compression::No] {
+            assert_eq!(agree(&asked(choice, None), OLD).unwrap(), Some(choice));
+        }
+    }
+
+    #[test]
+    fn an_older_receiver_is_sent_what_it_knows() {
+        for choice in [Compression::Lz4, Compression::Zlib, Compression::Zlibx, Compression::Zstd, Compression::Auto] {
+            assert_eq!(squeeze(Some(choice), None, OLD), Squeeze::Always(Method::Zstd(3)), "{choice:?}");
+        }
+        assert_eq!(squeeze(None, None, OLD), Squeeze::IfSlow);
+        assert_eq!(squeeze(None, None, features(Some(&[Compression::Lz4]))), Squeeze::Never);
+    }
+
+    #[test]
+    fn suffixes_are_left_out() {
+        let list = ["gz", "mp[34]", "7z"].map(|suffix| suffix.as_bytes().to_vec());
+        for name in ["a.gz", "a.tar.GZ", ".mp3", "x.mp4", "a.7Z"] {
+            assert!(is_left_out(name.as_bytes(), &list), "{name}");
+        }
+        for name in ["gz", "a.gz.txt", "a.mp5", "a.mp", "a.mp34", "a.", "agz"] {
+            assert!(!is_left_out(name.as_bytes(), &list), "{name}");
+        }
+    }
+
+    #[test]
+    fn levels_are_those_that_rsync_makes_of_them() {
+        // Told by rsync 3.5.0 with --debug=nstr.
+        for (choice, level, told) in [
+            (Compression::Auto, None, "negotiated compress: zstd (level 3)"),
+            (Compression::Zstd, Some(0), "compress: zstd (level 3)"),
+            (Compression::Zstd, Some(23), "compress: zstd (level 22)"),
+            (Compression::Zstd, Some(-1), "compress: zstd (level -1)"),
+            (Compression::Zstd, Some(-200_000), "compress: zstd (level -131072)"),
+            (Compression::Zlib, None, "compress: zlib (level 6)"),
+            (Compression::Zlib, Some(-1), "compress: zlib (level 6)"),
+            (Compression::Zlib, Some(-5), "compress: zlib (level 1)"),
+            (Compression::Zlib, Some(0), "compress: none (level 0)"),
+            (Compression::Zlibx, Some(10), "compress: zlibx (level 9)"),
+            (Compression::Lz4, Some(9), "compress: lz4 (level 0)"),
+        ] {
+            let settled = agree(&asked(choice, None), NEW).unwrap();
+            assert_eq!(line(Some(choice), settled, level), Some(format!("Client {told}")));
+        }
+        assert_eq!(line(Some(Compression::No), Some(Compression::No), None), None);
+        let told = "Client compress: none (level 3)";
+        assert_eq!(line(Some(Compression::No), Some(Compression::No), Some(3)).as_deref(), Some(told));
+        assert_eq!(squeeze(Some(Compression::Zlib), Some(0), NEW), Squeeze::Never);
+        assert_eq!(squeeze(Some(Compression::Zlib), Some(99), NEW), Squeeze::Always(Method::Zlib(9)));
+        assert_eq!(squeeze(Some(Compression::Zlibx), None, NEW), Squeeze::Always(Method::Zlib(6)));
+        assert_eq!(squeeze(Some(Compression::Lz4), Some(3), NEW), Squeeze::Always(Method::Lz4));
+        assert_eq!(squeeze(Some(Compression::Zstd), Some(99), NEW), Squeeze::Always(Method::Zstd(22)));
+    }
+}
