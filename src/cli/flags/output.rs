@@ -115,6 +115,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stats",
         help: "tell counts and sizes at the end",
+        man: "What rsync tells of its allocator with -vv or --info=stats3 is not told: there is no such one here.",
         set: |args, _| {
             args.stats = true;
             Ok(())

@@ -19,6 +19,7 @@ pub const FLAGS: &[Flag] = &[
         long: "append",
         negations: &["no-append"],
         help: "only add what a shorter file lacks",
+        man: "With --sparse rsync 3.5.0 makes a hole of what was there; here the file is written anew, and right.",
         set: |args, _| {
             args.append = 1;
             Ok(())
