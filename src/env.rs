@@ -64,6 +64,16 @@ impl Env {
         Ok(())
     }
 
+    /// As [`Env::hear_signals`] for a server: a terminal that goes away does not end it.
+    pub fn hear_end(&self) -> std::io::Result<()> {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
+            signal_hook::flag::register(signal, self.stop.clone())?;
+        }
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::new(AtomicBool::new(false)))?;
+        Ok(())
+    }
+
     /// Whether a signal asked the process to end.
     pub fn is_stopping(&self) -> bool {
         self.asked.load(std::sync::atomic::Ordering::Relaxed)
@@ -87,6 +97,35 @@ impl Env {
     /// The program that runs, wherever links lead.
     pub fn own_path(&self) -> Option<std::path::PathBuf> {
         std::env::current_exe().ok()
+    }
+}
+
+/// This very program with other arguments, also where its file was replaced since.
+pub fn itself(words: &[OsString]) -> std::process::Command {
+    use std::os::unix::process::CommandExt;
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg0("sparsync").args(words);
+    command
+}
+
+/// Leaves the terminal that this process was started from. A process that leads a group already stays where it is.
+pub fn leave_terminal() {
+    let _ = rustix::process::setsid();
+}
+
+/// Ends another process of this user: now, or as it sees fit.
+pub fn end_process(pid: u32, now: bool) -> std::io::Result<()> {
+    let signal = if now { rustix::process::Signal::KILL } else { rustix::process::Signal::TERM };
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.ok_or(std::io::ErrorKind::InvalidInput)?;
+    Ok(rustix::process::kill_process(pid, signal)?)
+}
+
+/// Lets go of whoever reads standard output.
+pub fn leave_stdout() {
+    let null = rustix::fs::open(c"/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty());
+    if let Ok(null) = null {
+        let _ = rustix::stdio::dup2_stdout(null);
     }
 }
 

@@ -24,6 +24,7 @@ mod machine;
 mod messages;
 mod place;
 mod select;
+mod server;
 mod shell;
 mod signals;
 mod tidy;

@@ -10,7 +10,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The port of a server that was told no other, of UDP and TCP.
-#[allow(dead_code, reason = "the server, which uses it, comes next")]
 pub const DEFAULT_PORT: u16 = 28792;
 
 /// What a verb asks for.
@@ -77,6 +76,13 @@ pub enum Action {
     },
     /// One conversation on standard input and output. The server itself calls this.
     Session(Session),
+    /// Standard input and output carried to a server and back: a remote shell for `-e` that needs no shell.
+    Pipe {
+        /// IP address and port.
+        address: String,
+        /// The key that the server must have.
+        pin: String,
+    },
 }
 
 /// How a server is started.
@@ -392,6 +398,10 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             json,
         })),
         "revoke" => Action::Revoke { who: for_whom(&mut operands, "a name or a fingerprint: see `grants`")? },
+        "pipe" => Action::Pipe {
+            address: for_whom(&mut operands, "the address of a server: 192.0.2.1:28792")?,
+            pin: for_whom(&mut operands, "the fingerprint of the server's key: SHA256:...")?,
+        },
         "session" if got.roots.is_empty() => return Err(words.wrong("session needs --root")),
         "session" => Action::Session(Session { roots: got.roots, read_only: got.read_only }),
         other => {

@@ -2,15 +2,21 @@
 
 mod by_server;
 mod by_shell;
+mod control;
 mod copy;
+mod daemon;
 mod enroll;
 mod handover;
+mod holder;
+mod log;
 mod remote;
 mod route;
 mod rules;
 mod serve;
+mod server;
+mod unit;
 
-use crate::cli::verb::{Action, Verb};
+use crate::cli::verb::Verb;
 use crate::cli::{self, Call, Request};
 use crate::env::Env;
 use crate::error::Error;
@@ -38,10 +44,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Copy(wanted)) if wanted.far.is_some() => return remote::run(env, *wanted),
         Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
         Ok(Request::Verb(Verb::Help(text))) => say(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Verb(Verb::Server(server))) => match server.action {
-            Action::Session(granted) => return serve::session(env, &granted),
-            _ => Err(not_yet("server")),
-        },
+        Ok(Request::Verb(Verb::Server(server))) => return server::run(env, *server),
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
@@ -59,10 +62,6 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(()) => Exit::Ok,
         Err(error) => fail(env, &error),
     }
-}
-
-fn not_yet(verb: &str) -> Error {
-    Error::new(Exit::Unsupported, format!("sparsync: {verb} is not carried out by this version yet"))
 }
 
 fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {

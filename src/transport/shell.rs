@@ -174,6 +174,25 @@ fn escape_path(path: &[u8], server_sends: bool) -> Vec<u8> {
     escaped
 }
 
+fn plain_command(argv: &[Vec<u8>]) -> io::Result<Command> {
+    let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
+    let [program, args @ ..] = words.as_slice() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs a command line of [`argv_of`] to its end; it tells what it has to tell to whoever hears us.
+pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<Ended> {
+    let mut command = plain_command(argv)?;
+    sys::set_umask(umask);
+    let status = command.status();
+    sys::take_umask();
+    status.map(Ended::of)
+}
+
 /// How a shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

@@ -19,6 +19,9 @@ pub const ALPN: &[u8] = b"sparsync/1";
 /// Says whether a key may speak with this server now.
 pub type Admit = Arc<dyn Fn(&Pin) -> bool + Send + Sync>;
 
+/// What a server shows, and whom it lets in.
+pub type ServerTls = Arc<ServerConfig>;
+
 /// What a public key of Ed25519 begins with, in DER: RFC 8410.
 const ED25519_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 /// The bytes of the key itself.

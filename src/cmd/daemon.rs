@@ -1,0 +1,485 @@
+//! The server itself: takes clients whose keys were granted something, and starts a process for each of them.
+//!
+//! A session is a process of its own, so a crash, its memory, its confinement and its end by force are its own, too; and
+//! it is the same far end as over ssh. Here bytes go to and fro, grants are watched, and questions are answered.
+
+use super::control::{self, Errors, Question, SessionStatus, Status};
+use super::{holder, log};
+use crate::cli::verb::{DEFAULT_PORT, Start};
+use crate::env::{self, Env};
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::transport::net::limits::Limits;
+use crate::transport::net::server::{Guest, HangUp, Listener, listen};
+use crate::trust::grants::{Grant, Grants, Standing};
+use crate::trust::identity::Identity;
+use crate::trust::moment::Moment;
+use crate::trust::place::Places;
+use crate::trust::{Pin, files, tls};
+use crate::work::clock::{self, Since};
+use std::ffi::OsString;
+use std::io::{self, BufRead, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// The lock of the one server of a state directory, and its process.
+const PID_FILE: &str = "server.pid";
+/// How often grants are looked at while sessions run, and whether the server shall end.
+const TICK: Duration = Duration::from_millis(200);
+/// How long a session may take to end by itself behind its client.
+const LEAVING_MAX: Duration = Duration::from_secs(10);
+/// How long a server that is told to end by a signal waits for sessions.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// What a probe hears: a server that has this machine's own key and took it for its own.
+pub const HELLO: &[u8] = b"sparsync server\n";
+/// What whoever started the server in the background hears when it listens.
+pub const READY: &[u8] = b"ready\n";
+
+/// Why no server was begun.
+pub enum Unable {
+    /// One runs already.
+    Runs,
+    /// It could not.
+    Error(Error),
+}
+
+impl From<Error> for Unable {
+    fn from(error: Error) -> Unable {
+        Unable::Error(error)
+    }
+}
+
+/// Serves until it is told to end.
+pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result<Exit, Unable> {
+    if start.detached {
+        env::leave_terminal();
+    }
+    // What sessions make has the modes that a login would give it.
+    sys::set_umask(env.umask);
+    let errors = Arc::new(Errors::default());
+    log::begin(env.var("JOURNAL_STREAM").is_some() && !start.detached, errors.clone());
+    let _lock = take_lock(places)?;
+    let identity = Identity::load_or_make(places)?;
+    Grants::load(places)?;
+    env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot listen to signals: {error}")))?;
+    let door = Door { places: places.clone(), own: identity.pin };
+    let admit = door.clone();
+    let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
+    let listener = open(&config, start)?;
+    let control = control::listen(places)?;
+    let addresses = listener.addresses().to_vec();
+    let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    info!("version {} listens at {}, with the key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
+    let server = Arc::new(Server {
+        door,
+        errors,
+        addresses,
+        since: Since::now(),
+        sessions: Mutex::default(),
+        next: AtomicU64::new(0),
+        bytes: Bytes::default(),
+        drain: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+        home: env.var("HOME").unwrap_or_else(|| "/".into()),
+        held: Mutex::default(),
+    });
+    let asked = server.clone();
+    std::thread::spawn(move || asked.answer(&control));
+    if start.detached {
+        tell_ready(env);
+    }
+    server.serve(&listener, &env.stop);
+    info!("ends");
+    Ok(Exit::Ok)
+}
+
+/// Tells whoever started this process, and lets go of them.
+fn tell_ready(env: &mut Env) {
+    let _ = env.stdout.write_all(READY).and_then(|()| env.stdout.flush());
+    env::leave_stdout();
+}
+
+fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
+    let path = places.state.join(PID_FILE);
+    let failed = |error: io::Error| files::failed("write", &path, &error);
+    files::make_private(&places.state).map_err(|error| files::failed("make", &places.state, &error))?;
+    let file = sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)?;
+    if !sys::try_lock(file.as_fd()).map_err(failed)? {
+        return Err(Unable::Runs);
+    }
+    sys::truncate(file.as_fd(), 0)
+        .and_then(|()| sys::write_all(file.as_fd(), format!("{}\n", std::process::id()).as_bytes()))
+        .map_err(failed)?;
+    Ok(file)
+}
+
+/// The process of the server that holds the lock; `None`: nobody does.
+pub fn pid(places: &Places) -> Option<u32> {
+    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).ok()?;
+    let file = sys::open_write(dir.as_fd(), PID_FILE.as_bytes()).ok()?;
+    if sys::try_lock(file.as_fd()).ok()? {
+        return None;
+    }
+    String::from_utf8(sys::read_to_end(file.as_fd(), 64).ok()?).ok()?.trim().parse().ok()
+}
+
+/// Listens where it was said, or at all addresses of this machine.
+fn open(config: &tls::ServerTls, start: &Start) -> Result<Listener> {
+    let port = start.port.unwrap_or(DEFAULT_PORT);
+    let limits = Limits::default();
+    let said: Vec<SocketAddr> = start
+        .listen
+        .iter()
+        .filter_map(|address| address.parse().ok())
+        .map(|address: IpAddr| SocketAddr::new(address, port))
+        .collect();
+    let listened = if said.is_empty() {
+        let all: SocketAddr = (Ipv6Addr::UNSPECIFIED, port).into();
+        match listen(&[all], config.clone(), &limits) {
+            // A machine without IPv6.
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                listen(&[(Ipv4Addr::UNSPECIFIED, port).into()], config.clone(), &limits)
+            }
+            other => other,
+        }
+    } else {
+        listen(&said, config.clone(), &limits)
+    };
+    listened.map_err(|error| {
+        let (mut words, mut exit) = (format!("sparsync: cannot listen at port {port}: {error}"), Exit::SocketIo);
+        if error.kind() == io::ErrorKind::AddrInUse {
+            match holder::of_port(port) {
+                Some(holder) => words.push_str(&format!(" by {holder}")),
+                None => words.push_str(" by a process of somebody else"),
+            }
+            words.push_str("; another one goes with --port=PORT");
+        } else if error.kind() == io::ErrorKind::PermissionDenied {
+            words.push_str("; ports from 1024 are free for everybody");
+            exit = Exit::SocketIo;
+        }
+        Error::new(exit, words)
+    })
+}
+
+/// Who is let in.
+#[derive(Clone)]
+struct Door {
+    places: Places,
+    own: Pin,
+}
+
+impl Door {
+    /// Asked at every connection, so a grant counts as soon as it is written.
+    fn admits(&self, pin: &Pin) -> bool {
+        if *pin == self.own {
+            return true;
+        }
+        match Grants::load(&self.places) {
+            Ok(grants) => match grants.standing(pin, now()) {
+                Standing::Granted(_) => true,
+                Standing::Expired(grant) => {
+                    warn!("{} was turned away: the grant has expired", grant.name);
+                    false
+                }
+                Standing::Unknown => {
+                    warn!("a client with the unknown key {pin} was turned away");
+                    false
+                }
+            },
+            Err(error) => {
+                error!("nobody is let in: {}", String::from_utf8_lossy(&error.message));
+                false
+            }
+        }
+    }
+}
+
+fn now() -> Moment {
+    Moment(clock::now_unix().0)
+}
+
+/// Bytes from clients and to them.
+#[derive(Debug, Default)]
+struct Bytes {
+    from_client: AtomicU64,
+    to_client: AtomicU64,
+}
+
+/// A session that runs.
+struct Session {
+    number: u64,
+    grant: Grant,
+    address: SocketAddr,
+    kind: String,
+    since: Since,
+    bytes: Arc<Bytes>,
+    child: Arc<Mutex<Child>>,
+    hang_up: HangUp,
+}
+
+impl Session {
+    fn end(&self, why: &str) {
+        let _ = lock(&self.child).kill();
+        self.hang_up.now(why);
+    }
+}
+
+struct Server {
+    door: Door,
+    errors: Arc<Errors>,
+    addresses: Vec<SocketAddr>,
+    since: Since,
+    sessions: Mutex<Vec<Session>>,
+    /// How many sessions there were.
+    next: AtomicU64,
+    /// Of the sessions that have ended.
+    bytes: Bytes,
+    drain: AtomicBool,
+    stop: AtomicBool,
+    /// Where sessions begin, as logins do.
+    home: OsString,
+    /// Those who wait for the end.
+    held: Mutex<Vec<UnixStream>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    fn serve(self: &Arc<Server>, listener: &Listener, signalled: &AtomicBool) {
+        let mut draining = None;
+        let mut watched = Since::now();
+        loop {
+            match listener.accept(TICK) {
+                Ok(Some(guest)) => self.clone().welcome(guest),
+                Ok(None) => {}
+                Err(error) => {
+                    error!("nobody can be let in any more: {error}");
+                    return self.end_all("the server ends");
+                }
+            }
+            if watched.elapsed() >= TICK {
+                self.watch();
+                watched = Since::now();
+            }
+            if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
+                info!("takes nobody any more; {} sessions run", lock(&self.sessions).len());
+                self.drain.store(true, Ordering::Relaxed);
+                listener.drain();
+                draining = Some(Since::now());
+            }
+            let is_late =
+                signalled.load(Ordering::Relaxed) && draining.is_some_and(|since| since.elapsed() > DRAIN_MAX);
+            if self.stop.load(Ordering::Relaxed) || is_late {
+                return self.end_all("the server was stopped");
+            }
+            if draining.is_some() && lock(&self.sessions).is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn end_all(&self, why: &str) {
+        lock(&self.sessions).iter().for_each(|session| session.end(why));
+        let waits = Since::now();
+        while !lock(&self.sessions).is_empty() && waits.elapsed() < LEAVING_MAX {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends the sessions whose grant was taken back, changed or has expired.
+    fn watch(&self) {
+        let sessions = lock(&self.sessions);
+        if sessions.is_empty() {
+            return;
+        }
+        // While the file has a mistake in it nobody new is let in; what runs goes on.
+        let Ok(grants) = Grants::load(&self.door.places) else {
+            return;
+        };
+        for session in sessions.iter() {
+            if grants.find(&session.grant.pin, now()) != Some(&session.grant) {
+                warn!("the session of {} from {} ends: its grant is gone", session.grant.name, session.address);
+                session.end("the grant of this key was taken back or has expired");
+            }
+        }
+    }
+
+    fn welcome(self: Arc<Server>, guest: Guest) {
+        // A thread for each, as each blocks; there are not more than the listener lets in.
+        std::thread::spawn(move || self.host(guest));
+    }
+
+    /// One client, from its greeting to its end.
+    fn host(&self, mut guest: Guest) {
+        let grants = Grants::load(&self.door.places).unwrap_or_default();
+        let Some(grant) = grants.find(&guest.pin, now()).cloned() else {
+            if guest.pin == self.door.own {
+                // Somebody of this user looks whether we are here.
+                let _ = guest.writer.write_all(HELLO);
+            } else {
+                guest.hang_up.now("the grant of this key was taken back or has expired");
+            }
+            return;
+        };
+        let (name, address, kind) = (grant.name.clone(), guest.address, guest.kind.to_string());
+        let (child, ours) = match self.start_session(&grant) {
+            Ok(started) => started,
+            Err(error) => {
+                error!("no session for {name} from {address}: {error}");
+                return guest.hang_up.now("the server cannot start a session");
+            }
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        info!("session {number} of {name} from {address} over {kind} begins");
+        let (bytes, child, since) = (Arc::new(Bytes::default()), Arc::new(Mutex::new(child)), Since::now());
+        lock(&self.sessions).push(Session {
+            number,
+            grant,
+            address,
+            kind,
+            since,
+            bytes: bytes.clone(),
+            child: child.clone(),
+            hang_up: guest.hang_up.clone(),
+        });
+        pump(guest, &ours, &bytes);
+        let ended = leave(&child);
+        lock(&self.sessions).retain(|session| session.number != number);
+        let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
+        self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
+        self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
+        let secs = since.elapsed().as_secs_f32();
+        info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went");
+    }
+
+    /// A process for one client, and our end of what it reads and writes.
+    fn start_session(&self, grant: &Grant) -> io::Result<(Child, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut words: Vec<OsString> = vec!["server".into(), "session".into()];
+        for root in &grant.roots {
+            words.extend(["--root".into(), OsString::from_vec(root.clone())]);
+        }
+        if grant.read_only {
+            words.push("--read-only".into());
+        }
+        let mut command = env::itself(&words);
+        command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
+        command.current_dir(&self.home);
+        let child = match command.spawn() {
+            // A home that is not there is no reason to serve nothing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => command.current_dir("/").spawn()?,
+            other => other?,
+        };
+        Ok((child, ours))
+    }
+
+    fn status(&self) -> Status {
+        let sessions = lock(&self.sessions);
+        let count = |of: &dyn Fn(&Bytes) -> &AtomicU64| {
+            let running: u64 = sessions.iter().map(|session| of(&session.bytes).load(Ordering::Relaxed)).sum();
+            of(&self.bytes).load(Ordering::Relaxed) + running
+        };
+        let told = sessions.iter().map(|session| SessionStatus {
+            name: session.grant.name.clone(),
+            address: session.address.to_string(),
+            transport: session.kind.clone(),
+            secs: session.since.elapsed().as_secs(),
+            bytes_in: session.bytes.from_client.load(Ordering::Relaxed),
+            bytes_out: session.bytes.to_client.load(Ordering::Relaxed),
+        });
+        Status {
+            running: true,
+            pid: std::process::id(),
+            pin: Some(self.door.own),
+            port: self.addresses.first().map_or(0, SocketAddr::port),
+            addresses: self.addresses.iter().map(ToString::to_string).collect(),
+            uptime_secs: self.since.elapsed().as_secs(),
+            draining: self.drain.load(Ordering::Relaxed),
+            sessions: told.collect(),
+            sessions_total: self.next.load(Ordering::Relaxed),
+            bytes_in: count(&|bytes| &bytes.from_client),
+            bytes_out: count(&|bytes| &bytes.to_client),
+            errors: self.errors.all(),
+            ..Status::down()
+        }
+    }
+
+    /// Answers questions, one after the other.
+    fn answer(&self, control: &UnixListener) {
+        for stream in control.incoming().flatten() {
+            let Some(question) = control::hear(&stream) else {
+                continue;
+            };
+            control::answer(&stream, &self.status());
+            match question {
+                Question::Status => continue,
+                Question::Drain => self.drain.store(true, Ordering::Relaxed),
+                Question::Stop => self.stop.store(true, Ordering::Relaxed),
+            }
+            // Whoever asked reads to the end, which comes with ours.
+            lock(&self.held).push(stream);
+        }
+    }
+}
+
+/// How many bytes are handed on at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Carries bytes between a client and its session until the session has said all.
+fn pump(guest: Guest, session: &UnixStream, bytes: &Bytes) {
+    let Guest { mut reader, mut writer, parting, .. } = guest;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut to_session = session;
+            loop {
+                let count = match reader.fill_buf() {
+                    Ok(piece) if !piece.is_empty() && to_session.write_all(piece).is_ok() => piece.len(),
+                    // The client has said all, or is gone: the session ends by itself when it reads the end.
+                    _ => break,
+                };
+                bytes.from_client.fetch_add(count as u64, Ordering::Relaxed);
+                reader.consume(count);
+            }
+            let _ = session.shutdown(Shutdown::Write);
+        });
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut from_session = session;
+        while let Ok(count @ 1..) = from_session.read(&mut piece) {
+            if writer.write_all(&piece[..count]).is_err() {
+                break;
+            }
+            bytes.to_client.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        let _ = writer.flush();
+        drop(writer);
+        parting.begin();
+        let _ = session.shutdown(Shutdown::Both);
+    });
+}
+
+/// Waits for the end of a session that has nobody to speak with any more.
+fn leave(child: &Mutex<Child>) -> String {
+    let waits = Since::now();
+    loop {
+        match lock(child).try_wait() {
+            Ok(Some(status)) => return status.to_string(),
+            Ok(None) if waits.elapsed() < LEAVING_MAX => {}
+            _ => {
+                let mut child = lock(child);
+                let _ = child.kill();
+                return child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,468 @@
+//! `sparsync server`: the life of the server of this user, here or on a host.
+
+use super::control::{self, Question, Status};
+use super::daemon::{self, READY, Unable};
+use super::{fail, say, unit};
+use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
+use crate::env::{self, Env};
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::transport::link::{Patience, PatientReader};
+use crate::transport::net::client::{Dial, dial_quic};
+use crate::transport::{shell, stdio};
+use crate::trust::grants::{Grant, Grants, Put};
+use crate::trust::identity::Identity;
+use crate::trust::introduction::{Granted, Introduction, State};
+use crate::trust::moment::Moment;
+use crate::trust::place::Places;
+use crate::trust::{Pin, files, tls};
+use crate::work::clock::{self, Since};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// The code by which `status` says that no server runs, as for `systemctl status`.
+const NOT_RUNNING: Exit = Exit::Other(3);
+/// What a server may take to listen, and then to answer.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How long `stop --now` waits before it kills.
+const STOP_MAX: Duration = Duration::from_secs(15);
+/// The log in the state directory of a server in the background.
+const LOG: &str = "server.log";
+/// From this length on the log becomes `server.log.old` at the next start.
+const LOG_MAX_BYTES: u64 = 4 << 20;
+
+/// Does what is asked.
+pub fn run(env: &mut Env, server: Server) -> Exit {
+    if let Some(reach) = &server.host {
+        return there(env, reach);
+    }
+    let done = Places::of(env).and_then(|places| match server.action {
+        Action::Start(start) => self::start(env, &places, &start),
+        Action::Stop { now } => stop(env, &places, now),
+        Action::Restart(start) => restart(env, &places, start),
+        Action::Status { json } => status(env, &places, json),
+        Action::Install(install) => unit::install(env, &places, &install),
+        Action::Grants { json } => grants(env, &places, json),
+        Action::Grant(new) => grant(env, &places, *new),
+        Action::Revoke { who } => revoke(env, &places, &who),
+        Action::Pipe { address, pin } => pipe(&places, &address, &pin),
+        Action::Session(granted) => Ok(super::serve::session(env, &granted)),
+    });
+    done.unwrap_or_else(|error| fail(env, &error))
+}
+
+fn tell(env: &mut Env, line: &str) -> Result<()> {
+    say(&mut env.stdout, format!("{line}\n").as_bytes())
+}
+
+/// The same on a host, by a remote shell: its words are ours without the host.
+fn there(env: &mut Env, reach: &Reach) -> Exit {
+    let mut words = vec![reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec())];
+    words.extend(words_without_host(&env.args, &reach.host));
+    let argv = shell::argv_of(&reach.shell, &reach.host, &words);
+    let ended = shell::run_plain(&argv, env.umask);
+    match ended {
+        Ok(shell::Ended::Code(127)) => {
+            let host = &reach.host;
+            let words =
+                format!("sparsync: there is no sparsync on {host}: `sparsync enroll --install {host}` copies this one");
+            fail(env, &Error::new(Exit::CmdNotFound, words))
+        }
+        Ok(shell::Ended::Code(0)) => Exit::Ok,
+        Ok(shell::Ended::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
+        Ok(shell::Ended::Killed) => Exit::ShellKilled,
+        Err(error) => {
+            let shown = String::from_utf8_lossy(&argv[0]).into_owned();
+            fail(env, &Error::new(Exit::Ipc, format!("sparsync: cannot start {shown}: {error}")))
+        }
+    }
+}
+
+/// The command line without its last word that is the host, and without how it is reached.
+fn words_without_host(args: &[OsString], host: &str) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    let last = args.iter().rposition(|word| word == host);
+    let mut skip = false;
+    for (at, word) in args.iter().enumerate() {
+        let bytes = word.as_bytes();
+        let reaches = matches!(bytes, b"-e" | b"--rsh" | b"--rsync-path");
+        let joined = bytes.starts_with(b"--rsh=") || bytes.starts_with(b"--rsync-path=");
+        let short = bytes.starts_with(b"-e") && bytes.len() > 2;
+        if std::mem::replace(&mut skip, reaches) || reaches || joined || short || Some(at) == last {
+            continue;
+        }
+        words.push(bytes.to_vec());
+    }
+    words
+}
+
+fn shown_at(status: &Status) -> String {
+    format!("process {}, port {} (UDP and TCP)", status.pid, status.port)
+}
+
+fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
+    if start.foreground || start.detached {
+        return match daemon::run(env, places, start) {
+            Ok(exit) => Ok(exit),
+            Err(Unable::Runs) => {
+                tell(env, "sparsync: the server runs already")?;
+                Ok(Exit::Ok)
+            }
+            Err(Unable::Error(error)) => {
+                // In the background nobody sees standard error.
+                if start.detached {
+                    say(&mut env.stdout, &error.message)?;
+                }
+                Err(error)
+            }
+        };
+    }
+    let (status, is_new) = ensure(env, places, start)?;
+    let words = if is_new { "the server runs now" } else { "the server runs already" };
+    let pin = status.pin.map(|pin| pin.to_string()).unwrap_or_default();
+    tell(env, &format!("sparsync: {words}: {}, key {pin}", shown_at(&status)))?;
+    Ok(Exit::Ok)
+}
+
+/// Makes sure that a server runs and that a handshake with it succeeds; its status, and whether it was started now.
+pub fn ensure(env: &Env, places: &Places, start: &Start) -> Result<(Status, bool)> {
+    if let Some(status) = control::ask(places, Question::Status)? {
+        return Ok((status, false));
+    }
+    let identity = Identity::load_or_make(places)?;
+    let is_new = in_background(env, places, start)?;
+    let waits = Since::now();
+    loop {
+        // One that another process starts at the same time may be a little later.
+        if let Some(status) = control::ask(places, Question::Status)? {
+            probe(&identity, &status)?;
+            return Ok((status, is_new));
+        }
+        if waits.elapsed() > START_MAX {
+            let log = places.state.join(LOG);
+            let words = format!("sparsync: the server does not answer; its log is {}", log.display());
+            return Err(Error::new(Exit::Ipc, words));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts the server as a process of its own; `false`: another one was there first.
+fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
+    let failed = |what: &str, error: std::io::Error| {
+        Error::new(Exit::Ipc, format!("sparsync: cannot {what} the server: {error}"))
+    };
+    files::make_private(&places.state).map_err(|error| files::failed("make", &places.state, &error))?;
+    let log = open_log(places)?;
+    let mut words: Vec<OsString> = vec!["server".into(), "start".into(), "--detached".into()];
+    words.extend(start.listen.iter().map(|address| format!("--listen={address}").into()));
+    words.extend(start.port.map(|port| format!("--port={port}").into()));
+    let mut command = env::itself(&words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    sys::set_umask(env.umask);
+    command.current_dir("/");
+    // A relative place would be another one from there.
+    if env.var("SPARSYNC_CONFIG_DIR").is_some() {
+        command.env("SPARSYNC_CONFIG_DIR", &places.config);
+    }
+    let child = command.spawn();
+    sys::take_umask();
+    let mut child = child.map_err(|error| failed("start", error))?;
+    let Some(stdout) = child.stdout.take() else {
+        return Err(failed("hear", std::io::ErrorKind::BrokenPipe.into()));
+    };
+    let patience = Patience { idle: Some(START_MAX), stop: env.stop.clone(), ..Patience::default() };
+    let mut told = Vec::new();
+    let heard = PatientReader::new(stdout, patience).take(64 << 10).read_to_end(&mut told);
+    if told == READY {
+        return Ok(true);
+    }
+    heard.map_err(|error| failed("hear", error))?;
+    let status = child.wait().map_err(|error| failed("wait for", error))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    match code {
+        Some(0) => Ok(false),
+        Some(code) => Err(Error::new(Exit::of_code(code).unwrap_or(Exit::Other(code)), told)),
+        None => Err(Error::new(Exit::Crashed, format!("sparsync: the server ended at once: {status}"))),
+    }
+}
+
+fn open_log(places: &Places) -> Result<std::os::fd::OwnedFd> {
+    let path = places.state.join(LOG);
+    let failed = |error: std::io::Error| files::failed("open", &path, &error);
+    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).map_err(failed)?;
+    if sys::stat(dir.as_fd(), LOG.as_bytes(), false).is_ok_and(|stat| stat.len_bytes > LOG_MAX_BYTES) {
+        sys::rename(dir.as_fd(), LOG.as_bytes(), dir.as_fd(), format!("{LOG}.old").as_bytes()).map_err(failed)?;
+    }
+    sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)
+}
+
+/// Shakes hands with the server of this user, as the same user: what clients do, it can do.
+pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
+    let cannot = |why: String| {
+        Error::new(Exit::SocketIo, format!("sparsync: the server listens, but a handshake with it fails: {why}"))
+    };
+    let address = status.addresses.first().and_then(|address| address.parse::<SocketAddr>().ok());
+    let mut address = address.ok_or_else(|| cannot("it tells no address".into()))?;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
+    let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
+    let link = dial_quic(address, &Dial { tls, limit: START_MAX, patience: patience.clone() });
+    link.map(|_| patience.parting.begin()).map_err(|trouble| cannot(trouble.to_string()))
+}
+
+/// Carries standard input and output to a server and back, until the server has said all.
+fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
+    let address: SocketAddr = address
+        .parse()
+        .map_err(|_| Error::usage(format!("sparsync server: `{address}` is no IP address with a port")))?;
+    let pin: Pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: pipe: {bad}")))?;
+    let identity = Identity::load_or_make(places)?;
+    let patience = Patience::default();
+    let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
+    let mut here = stdio::link(patience.clone()).map_err(cannot)?;
+    let dial = Dial { tls: tls::client_config(&identity, pin), limit: START_MAX, patience };
+    let mut link = dial_quic(address, &dial)
+        .map_err(|trouble| Error::new(Exit::StartClient, format!("sparsync: {address} {trouble}")))?;
+    let mut writer = link.writer;
+    // Ends with the process: nobody waits for input that the server does not want any more.
+    std::thread::spawn(move || std::io::copy(&mut here.reader, &mut writer));
+    std::io::copy(&mut link.reader, &mut here.writer)
+        .map_err(|error| Error::new(Exit::SocketIo, format!("sparsync: {address} broke off: {error}")))?;
+    Ok(Exit::Ok)
+}
+
+fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
+    let asked = if now { Question::Stop } else { Question::Drain };
+    match control::ask(places, asked) {
+        Ok(None) => {
+            // One that does not answer any more still has its lock.
+            let Some(pid) = daemon::pid(places) else {
+                tell(env, "sparsync: no server runs")?;
+                return Ok(Exit::Ok);
+            };
+            end_by_force(places, pid, now)?;
+        }
+        Err(_) if now => {
+            if let Some(pid) = daemon::pid(places) {
+                end_by_force(places, pid, true)?;
+            }
+        }
+        Err(error) => return Err(error),
+        Ok(Some(_)) => {}
+    }
+    wait_until_gone(places)?;
+    tell(env, "sparsync: the server has ended")?;
+    Ok(Exit::Ok)
+}
+
+fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
+    match env::end_process(pid, now) {
+        Err(error) if daemon::pid(places).is_some() => {
+            Err(Error::new(Exit::Ipc, format!("sparsync: cannot end the server (process {pid}): {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wait_until_gone(places: &Places) -> Result<()> {
+    let waits = Since::now();
+    while let Some(pid) = daemon::pid(places) {
+        if waits.elapsed() > STOP_MAX {
+            let words = format!("sparsync: the server (process {pid}) does not end: `sparsync server stop --now`");
+            return Err(Error::new(Exit::Ipc, words));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn restart(env: &mut Env, places: &Places, mut wanted: Start) -> Result<Exit> {
+    if let Some(status) = control::ask(places, Question::Status)? {
+        // As it was, unless said otherwise.
+        wanted.port = wanted.port.or(Some(status.port));
+        if wanted.listen.is_empty() {
+            let said = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
+            wanted.listen = said.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string()).collect();
+        }
+    }
+    stop(env, places, true)?;
+    start(env, places, &wanted)
+}
+
+fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
+    let status = control::ask(places, Question::Status)?.unwrap_or_else(Status::down);
+    let exit = if status.running { Exit::Ok } else { NOT_RUNNING };
+    if json {
+        tell(env, &to_json(&status)?)?;
+        return Ok(exit);
+    }
+    if !status.running {
+        tell(env, "sparsync: no server runs; `sparsync server start` starts one")?;
+        return Ok(exit);
+    }
+    let mut lines = vec![
+        format!("sparsync {} runs: {}", status.sparsync, shown_at(&status)),
+        format!("key        {}", status.pin.map(|pin| pin.to_string()).unwrap_or_default()),
+        format!("addresses  {}", status.addresses.join(", ")),
+        format!(
+            "up         {} s{}",
+            status.uptime_secs,
+            if status.draining { ", ends when its sessions have" } else { "" }
+        ),
+        format!("sessions   {} now, {} in all", status.sessions.len(), status.sessions_total),
+        format!("bytes      {} came, {} went", status.bytes_in, status.bytes_out),
+    ];
+    for session in &status.sessions {
+        lines.push(format!(
+            "  {} from {} over {}, {} s, {} bytes came, {} went",
+            session.name, session.address, session.transport, session.secs, session.bytes_in, session.bytes_out
+        ));
+    }
+    if !status.errors.is_empty() {
+        lines.push("last errors".into());
+        lines.extend(status.errors.iter().map(|error| format!("  {error}")));
+    }
+    tell(env, &lines.join("\n"))?;
+    Ok(exit)
+}
+
+fn to_json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::new(Exit::Crashed, format!("sparsync: no JSON: {error}")))
+}
+
+/// A grant as programs read it.
+#[derive(Serialize)]
+struct GrantJson<'a> {
+    name: &'a str,
+    pin: Pin,
+    roots: Vec<String>,
+    read_only: bool,
+    expires: Option<Moment>,
+    expired: bool,
+}
+
+fn roots_shown(grant: &Grant) -> Vec<String> {
+    grant.roots.iter().map(|root| String::from_utf8_lossy(root).into_owned()).collect()
+}
+
+fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
+    let grants = Grants::load(places)?.grants;
+    let now = Moment(clock::now_unix().0);
+    if json {
+        let told: Vec<_> = grants
+            .iter()
+            .map(|grant| GrantJson {
+                name: &grant.name,
+                pin: grant.pin,
+                roots: roots_shown(grant),
+                read_only: grant.read_only,
+                expires: grant.expires,
+                expired: !grant.stands(now),
+            })
+            .collect();
+        tell(env, &to_json(&told)?)?;
+        return Ok(Exit::Ok);
+    }
+    if grants.is_empty() {
+        tell(env, "sparsync: nobody was granted anything")?;
+    }
+    for grant in &grants {
+        let what = if grant.read_only { "reads" } else { "reads and writes" };
+        let until = match grant.expires {
+            Some(end) if grant.stands(now) => format!(", until {end}"),
+            Some(end) => format!(", expired at {end}"),
+            None => String::new(),
+        };
+        tell(env, &format!("{}  {}  {what} {}{until}", grant.name, grant.pin, roots_shown(grant).join(" ")))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
+    let NewGrant { pin, name, roots, read_only, expires, start, json } = new;
+    let pin: Pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
+    let now = Moment(clock::now_unix().0);
+    let expires = expires.map(|text| Moment::read(&text, now)).transpose();
+    let expires = expires.map_err(|bad| Error::usage(format!("sparsync server: --expires: {bad}")))?;
+    let roots = if roots.is_empty() { vec![b"/".to_vec()] } else { roots };
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
+    }
+    let identity = Identity::load_or_make(places)?;
+    let put =
+        Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
+    let (status, started) = match &start {
+        Some(start) => ensure(env, places, start)?,
+        None => (control::ask(places, Question::Status)?.unwrap_or_else(Status::down), false),
+    };
+    if json {
+        let granted = match put {
+            Put::New => Granted::New,
+            Put::Changed => Granted::Changed,
+            Put::Same => Granted::Same,
+        };
+        let server = match (status.running, started) {
+            (true, true) => State::Started,
+            (true, false) => State::Runs,
+            (false, _) => State::Down,
+        };
+        // Of a server that is down, the port that it would have.
+        let port =
+            if status.running { status.port } else { start.and_then(|start| start.port).unwrap_or(DEFAULT_PORT) };
+        let Status { addresses, .. } = status;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let pin = status.pin.unwrap_or(identity.pin);
+        tell(env, &Introduction { version, pin, port, addresses, grant: granted, server }.to_json())?;
+        return Ok(Exit::Ok);
+    }
+    match put {
+        Put::New => tell(env, &format!("sparsync: {name} is let in"))?,
+        Put::Changed => tell(env, &format!("sparsync: what {name} may do has changed"))?,
+        Put::Same => tell(env, &format!("sparsync: {name} may do this already"))?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
+    let gone = Grants::change(places, |grants| grants.revoke(who))?;
+    if gone.is_empty() {
+        tell(
+            env,
+            &format!("sparsync: nobody has a grant under the name or key `{who}`: see `sparsync server grants`"),
+        )?;
+    }
+    for grant in gone {
+        tell(env, &format!("sparsync: {} ({}) is not let in any more", grant.name, grant.pin))?;
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_hears_our_words_without_itself() {
+        let words = |line: &str| {
+            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let said = words_without_host(&args, "h");
+            said.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words("server start h --port 7"), "server start --port 7");
+        assert_eq!(words("server revoke h -e rsh h"), "server revoke h");
+        assert_eq!(words("server -ersh status --rsync-path=x --rsh=y h --json"), "server status --json");
+    }
+}

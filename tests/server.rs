@@ -1,0 +1,388 @@
+//! The life of a server, and whom it lets in: each test has a configuration and a port of its own.
+
+use crate::kit::oracle;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A user of two machines: a server's configuration, a client's, and trees.
+struct Scene(tempfile::TempDir);
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.at("server", "stop --now");
+    }
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
+        for dir in ["in", "out", "src"] {
+            std::fs::create_dir(scene.path(dir)).unwrap();
+        }
+        std::fs::write(scene.path("in/f"), "what in/f holds\n").unwrap();
+        std::fs::write(scene.path("out/f"), "what out/f holds\n").unwrap();
+        std::fs::write(scene.path("src/new"), "what src/new holds\n").unwrap();
+        scene.script("ssh", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn script(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// sparsync with the configuration of one of the two; `TOP` is the scene in full.
+    fn command(&self, who: &str, line: &str) -> Command {
+        let top = self.0.path().to_str().unwrap();
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "20"]).arg(oracle::under_test());
+        command.args(line.split_whitespace().map(|word| word.replace("TOP", top)));
+        command.current_dir(self.0.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", top);
+        command.env("SPARSYNC_CONFIG_DIR", who).env_remove("XDG_CONFIG_HOME");
+        command
+    }
+
+    fn at(&self, who: &str, verb: &str) -> Output {
+        self.command(who, &format!("server {verb}")).output().expect("a program can be started")
+    }
+
+    /// What the server's verb tells when it goes well.
+    #[track_caller]
+    fn well(&self, verb: &str) -> String {
+        let output = self.at("server", verb);
+        assert_eq!(output.status.code(), Some(0), "{verb}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it tells when it does not.
+    #[track_caller]
+    fn fails(&self, verb: &str, code: i32) -> String {
+        let output = self.at("server", verb);
+        assert_eq!(output.status.code(), Some(code), "{verb}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// A field of the status.
+    fn status(&self, field: &str) -> String {
+        field_of(&String::from_utf8(self.at("server", "status --json").stdout).unwrap(), field)
+    }
+
+    /// Starts the server, and makes the script `shell` one that leads to it with the client's key, which is granted this.
+    fn serve(&self, granted: &str) {
+        self.well("start --port 0");
+        let known = self.status("pin");
+        self.lead_to(&known);
+        // A server of the client's user tells the client's key, too.
+        let told = self.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
+        let pin = field_of(&String::from_utf8(told.stdout).unwrap(), "pin");
+        if !granted.is_empty() {
+            self.well(&format!("grant {pin} --name laptop {granted}"));
+        }
+    }
+
+    fn lead_to(&self, pin: &str) {
+        let (program, port) = (oracle::under_test().display(), self.status("port"));
+        let client = self.path("client");
+        let client = client.display();
+        self.script(
+            "shell",
+            &format!("#!/bin/sh\nSPARSYNC_CONFIG_DIR={client} exec {program} server pipe [::1]:{port} {pin}\n"),
+        );
+    }
+
+    /// A copy by that script.
+    fn copy(&self, line: &str) -> Output {
+        self.command("client", &format!("-s -e ./shell {line}")).output().expect("a program can be started")
+    }
+
+    #[track_caller]
+    fn copies(&self, line: &str) {
+        let output = self.copy(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+
+    #[track_caller]
+    fn is_refused(&self, line: &str, words: &str) {
+        let output = self.copy(line);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(words), "{line}: {told}");
+        assert!(!self.path("got").exists() && !self.path("in/new").exists(), "{line}");
+    }
+
+    /// A client that has been greeted, and says nothing.
+    fn silent_client(&self) -> Child {
+        let mut command = Command::new(self.path("shell"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = command.spawn().unwrap();
+        client.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).expect("the server greets");
+        client
+    }
+}
+
+fn field_of(json: &str, field: &str) -> String {
+    let at = json.find(&format!("\"{field}\":")).unwrap_or_else(|| panic!("{field} in {json}")) + field.len() + 3;
+    let rest = json[at..].trim_start_matches('"');
+    rest[..rest.find(['"', ',', '}', ']']).unwrap()].to_owned()
+}
+
+/// How long until the client's stream ends.
+fn ends_within(mut client: Child, limit: Duration) {
+    let since = Instant::now();
+    let mut rest = Vec::new();
+    client.stdout.as_mut().unwrap().read_to_end(&mut rest).unwrap();
+    let took = since.elapsed();
+    drop(client.stdin.take());
+    client.wait().unwrap();
+    assert!(took < limit, "it took {took:?}");
+}
+
+#[test]
+fn a_server_is_started_once_and_stopped_once() {
+    let scene = Scene::new();
+    let down = scene.at("server", "status --json");
+    assert_eq!(down.status.code(), Some(3));
+    assert!(String::from_utf8(down.stdout).unwrap().starts_with(r#"{"sparsync":"0.1.0","running":false,"#));
+    assert_eq!(scene.at("server", "status").status.code(), Some(3));
+    assert!(scene.well("stop").contains("no server runs"));
+
+    assert!(scene.well("start --port 0").contains("the server runs now"));
+    let (pid, port) = (scene.status("pid"), scene.status("port"));
+    assert!(scene.well("start").contains("the server runs already"));
+    assert!(scene.well("start --foreground").contains("the server runs already"));
+    assert_eq!((scene.status("pid"), scene.status("port")), (pid.clone(), port.clone()));
+    assert!(scene.well("status").contains(&format!("process {pid}, port {port}")));
+    let mode = |name: &str| std::fs::metadata(scene.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("server"), mode("server/state"), mode("server/identity.pem")], [0o700, 0o700, 0o600]);
+    assert_eq!([mode("server/state/server.log"), mode("server/state/server.pid")], [0o600, 0o600]);
+
+    let pin = scene.status("pin");
+    scene.well("restart");
+    assert_ne!(scene.status("pid"), pid);
+    assert_eq!((scene.status("port"), scene.status("pin")), (port, pin), "it is the same server");
+    assert!(scene.well("stop").contains("the server has ended"));
+    assert!(scene.well("stop --now").contains("no server runs"));
+    assert_eq!(scene.at("server", "status").status.code(), Some(3));
+}
+
+#[test]
+fn several_starts_at_once_make_one_server() {
+    let scene = Scene::new();
+    let starts: Vec<_> =
+        (0..4).map(|_| scene.command("server", "server start --port 0").stdout(Stdio::piped()).spawn()).collect();
+    for start in starts {
+        let output = start.unwrap().wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains(&format!("process {},", scene.status("pid"))), "{told}");
+    }
+}
+
+#[test]
+fn what_a_crash_left_is_no_hindrance() {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    let pid = scene.status("pid");
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    // The lock goes with the process; its files stay.
+    while scene.at("server", "status").status.code() != Some(3) {
+        std::thread::yield_now();
+    }
+    assert!(scene.path("server/state/server.pid").exists() && scene.path("server/state/control").exists());
+    assert!(scene.well("stop").contains("no server runs"));
+    scene.well("start --port 0");
+    assert_ne!(scene.status("pid"), pid);
+    scene.well("stop");
+    // Somebody else's number in a file that nobody holds is not believed.
+    std::fs::write(scene.path("server/state/server.pid"), format!("{}\n", std::process::id())).unwrap();
+    assert!(scene.well("stop --now").contains("no server runs"));
+    scene.well("start --port 0");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_who_has_it() {
+    let scene = Scene::new();
+    let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let told = scene.fails(&format!("start --port {port}"), 10);
+    assert!(told.contains(&format!("cannot listen at port {port}")), "{told}");
+    assert!(told.contains(&format!("(process {})", std::process::id())), "{told}");
+    let told = scene.fails(&format!("start --foreground --port {port}"), 10);
+    assert!(told.contains("--port=PORT"), "{told}");
+    assert_eq!(scene.at("server", "status").status.code(), Some(3));
+    drop(socket);
+    scene.well(&format!("start --port {port}"));
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_told() {
+    let scene = Scene::new();
+    std::fs::write(scene.path("file"), "").unwrap();
+    let output = scene.command("file/below", "server start --port 0").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(11) && told.contains("file/below"), "{told}");
+    scene.well("start --port 0");
+    scene.well("stop");
+    std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(scene.fails("start --port 0", 5).contains("chmod 600"));
+    std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
+    let told = scene.fails("start --port 0", 1);
+    assert!(told.contains("grants.toml, line 2: unknown field `colour`"), "{told}");
+}
+
+#[test]
+fn in_the_foreground_a_signal_ends_it() {
+    let scene = Scene::new();
+    // Without the wrapper that other commands have: it is the server that shall get the signal.
+    let mut command = Command::new(oracle::under_test());
+    command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+    let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while scene.at("server", "status").status.code() == Some(3) {
+        assert!(server.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    assert_eq!(scene.status("pid"), server.id().to_string());
+    assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_unit_is_written_and_says_how_it_is_enabled() {
+    let scene = Scene::new();
+    let told = scene.well("install --port 4711");
+    assert!(
+        told.contains("systemctl --user enable --now sparsync") && told.contains("loginctl enable-linger"),
+        "{told}"
+    );
+    let unit = std::fs::read_to_string(scene.path(".config/systemd/user/sparsync.service")).unwrap();
+    for words in
+        [" server start --foreground --port=4711\n", "NoNewPrivileges=yes", "SystemCallFilter=", "SPARSYNC_CONFIG_DIR="]
+    {
+        assert!(unit.contains(words), "{words} in {unit}");
+    }
+    let system = scene.well("install --system --dry-run");
+    assert!(system.contains("ProtectSystem=full") && system.contains("WantedBy=multi-user.target"), "{system}");
+    std::fs::write(scene.path("sparsync.service"), &system).unwrap();
+    match Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(scene.path("sparsync.service")).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(_) => crate::kit::tell_skip("a_unit_is_written", "there is no systemd-analyze here"),
+    }
+}
+
+#[test]
+fn a_host_is_served_by_a_remote_shell() {
+    let scene = Scene::new();
+    let program = oracle::under_test().display().to_string();
+    let there = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
+    assert_eq!(there("status --json").status.code(), Some(3));
+    let started = there("start --port 0");
+    assert!(started.status.success(), "{started:?}");
+    assert!(String::from_utf8(there("status").stdout).unwrap().contains(&scene.status("pid")));
+    assert!(there("stop").status.success());
+    assert_eq!(scene.at("server", "status").status.code(), Some(3));
+    let missing = scene.at("server", "status -e ./ssh --rsync-path=/none/sparsync u@host");
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("sparsync enroll --install u@host"), "{missing:?}");
+    assert_eq!(missing.status.code(), Some(127));
+}
+
+#[test]
+fn a_key_that_was_granted_something_copies_both_ways() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    scene.copies("-a host:TOP/in/f got");
+    scene.copies("-a src/ host:TOP/in/");
+    assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
+    let output = scene.copy("-a host:TOP/out/f got2");
+    assert!(!output.status.success() && !scene.path("got2").exists(), "{output:?}");
+    assert!(!scene.copy("-a src/ host:TOP/out/").status.success());
+    assert!(!scene.path("out/new").exists());
+    assert_eq!(scene.status("sessions_total"), "4");
+    let told = scene.well("status");
+    assert!(told.contains("sessions   0 now, 4 in all"), "{told}");
+}
+
+#[test]
+fn who_was_granted_nothing_hears_nothing() {
+    let scene = Scene::new();
+    scene.serve("");
+    scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
+    scene.is_refused("-a src/ host:TOP/in/", "does not admit this machine's key");
+    assert!(scene.well("status").contains("a client with the unknown key SHA256:"));
+    scene.serve("--root TOP/in --expires 2020-01-01");
+    scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
+    assert!(scene.well("status").contains("laptop was turned away: the grant has expired"));
+    assert!(scene.well("grants").contains("expired at 2020-01-02"));
+    scene.serve("--root TOP/in --read-only");
+    scene.is_refused("-a src/ host:TOP/in/", "this machine's key may only copy from here");
+    scene.lead_to("SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
+    scene.is_refused("-a host:TOP/in/f got", "shows another key than the one that is known");
+    assert_eq!(scene.status("sessions_total"), "1", "only the one that may read had a session");
+}
+
+#[test]
+fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let client = scene.silent_client();
+    assert!(scene.well("status --json").contains(r#""name":"laptop""#));
+    scene.well("revoke laptop");
+    ends_within(client, Duration::from_secs(1));
+    scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
+    assert!(scene.well("revoke laptop").contains("nobody has a grant under the name or key `laptop`"));
+    // One that expires ends them, too.
+    let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
+    scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));
+    ends_within(scene.silent_client(), Duration::from_secs(4));
+    assert_eq!(scene.status("sessions"), "[");
+}
+
+#[test]
+fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let mut client = scene.silent_client();
+    let mut stop = scene.command("server", "server stop").stdout(Stdio::piped()).spawn().unwrap();
+    while scene.status("draining") != "true" {
+        std::thread::yield_now();
+    }
+    assert!(stop.try_wait().unwrap().is_none(), "it waits for the session");
+    assert!(!scene.copy("-a --contimeout=2 host:TOP/in/f got").status.success(), "nobody else is let in");
+    // What is no greeting ends the conversation.
+    client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
+    ends_within(client, Duration::from_secs(10));
+    assert!(stop.wait().unwrap().success());
+
+    scene.serve("--root TOP/in");
+    let client = scene.silent_client();
+    scene.well("stop --now");
+    ends_within(client, Duration::from_secs(5));
+}
+
+#[test]
+fn a_session_that_dies_takes_nobody_with_it() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let (first, second) = (scene.silent_client(), scene.silent_client());
+    let server = scene.status("pid");
+    let found = Command::new("pgrep").args(["-P", &server]).output().unwrap();
+    let sessions = String::from_utf8(found.stdout).unwrap();
+    let pids: Vec<_> = sessions.split_whitespace().collect();
+    assert_eq!(pids.len(), 2, "each is a process of its own");
+    assert!(Command::new("kill").args(["-9", pids[0]]).status().unwrap().success());
+    while scene.status("sessions_total") != "2" || scene.well("status --json").matches(r#""transport""#).count() != 1 {
+        std::thread::yield_now();
+    }
+    scene.copies("-a host:TOP/in/f got");
+    // One of the two has heard the end, the other one has not.
+    for mut client in [first, second] {
+        drop(client.stdin.take());
+        client.wait().unwrap();
+    }
+}
