@@ -29,7 +29,6 @@ mod work;
 
 pub mod env;
 
-#[allow(dead_code, unused_imports, reason = "server and enroll, which use it, come next")]
 mod trust;
 
 mod transport;

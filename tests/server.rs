@@ -25,7 +25,7 @@ impl Scene {
         std::fs::write(scene.path("in/f"), "what in/f holds\n").unwrap();
         std::fs::write(scene.path("out/f"), "what out/f holds\n").unwrap();
         std::fs::write(scene.path("src/new"), "what src/new holds\n").unwrap();
-        scene.script("ssh", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+        scene.script("ssh", "#!/bin/sh\n[ \"$1\" = -l ] && shift 2\nshift\nexec sh -c \"$*\"\n");
         scene
     }
 
