@@ -152,7 +152,10 @@ fn a_server_is_started_once_and_stopped_once() {
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     assert!(scene.well("stop").contains("no server runs"));
 
-    assert!(scene.well("start --port 0").contains("the server runs now"));
+    let grant = "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
+    assert!(scene.well(grant).contains(r#""port":28792,"addresses":[],"grant":"new","server":"down""#));
+    assert!(scene.well("start --port 0 --listen=::1").contains("the server runs now"));
+    assert!(scene.well(grant).contains(r#""addresses":["::1"],"grant":"same","server":"runs""#));
     let (pid, port) = (scene.status("pid"), scene.status("port"));
     assert!(scene.well("start").contains("the server runs already"));
     assert!(scene.well("start --foreground").contains("the server runs already"));
@@ -165,7 +168,8 @@ fn a_server_is_started_once_and_stopped_once() {
     let pin = scene.status("pin");
     scene.well("restart");
     assert_ne!(scene.status("pid"), pid);
-    assert_eq!((scene.status("port"), scene.status("pin")), (port, pin), "it is the same server");
+    assert_eq!((scene.status("port"), scene.status("pin")), (port.clone(), pin), "it is the same server");
+    assert!(scene.well("status").contains(&format!("addresses  [::1]:{port}\n")));
     assert!(scene.well("stop").contains("the server has ended"));
     assert!(scene.well("stop --now").contains("no server runs"));
     assert_eq!(scene.at("server", "status").status.code(), Some(3));

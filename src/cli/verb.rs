@@ -54,7 +54,12 @@ pub enum Action {
         now: bool,
     },
     /// Ends it and starts it, as it was unless said otherwise.
-    Restart(Start),
+    Restart {
+        /// How it is started.
+        start: Start,
+        /// Without waiting for sessions.
+        now: bool,
+    },
     /// Tells how it is.
     Status {
         /// For programs.
@@ -384,7 +389,7 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
     let settled = match action.as_str() {
         "start" => Action::Start(start),
         "stop" => Action::Stop { now },
-        "restart" => Action::Restart(start),
+        "restart" => Action::Restart { start, now },
         "status" => Action::Status { json },
         "install" => Action::Install(Install { system, dry_run, start }),
         "grants" => Action::Grants { json },

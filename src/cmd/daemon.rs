@@ -331,7 +331,9 @@ impl Server {
             }
             return;
         };
-        let (name, address, kind) = (grant.name.clone(), guest.address, guest.kind.to_string());
+        // An IPv4 address is told as such, though the socket is one of IPv6.
+        let address = SocketAddr::new(guest.address.ip().to_canonical(), guest.address.port());
+        let (name, kind) = (grant.name.clone(), guest.kind.to_string());
         let (child, ours) = match self.start_session(&grant) {
             Ok(started) => started,
             Err(error) => {

@@ -46,7 +46,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
     let done = Places::of(env).and_then(|places| match server.action {
         Action::Start(start) => self::start(env, &places, &start),
         Action::Stop { now } => stop(env, &places, now),
-        Action::Restart(start) => restart(env, &places, start),
+        Action::Restart { start, now } => restart(env, &places, start, now),
         Action::Status { json } => status(env, &places, json),
         Action::Install(install) => unit::install(env, &places, &install),
         Action::Grants { json } => grants(env, &places, json),
@@ -289,16 +289,21 @@ fn wait_until_gone(places: &Places) -> Result<()> {
     Ok(())
 }
 
-fn restart(env: &mut Env, places: &Places, mut wanted: Start) -> Result<Exit> {
+/// The addresses that a server was told to listen at; none where it listens at all of its machine.
+fn told_addresses(status: &Status) -> Vec<IpAddr> {
+    let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
+    all.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).collect()
+}
+
+fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Result<Exit> {
     if let Some(status) = control::ask(places, Question::Status)? {
         // As it was, unless said otherwise.
         wanted.port = wanted.port.or(Some(status.port));
         if wanted.listen.is_empty() {
-            let said = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
-            wanted.listen = said.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string()).collect();
+            wanted.listen = told_addresses(&status).iter().map(ToString::to_string).collect();
         }
     }
-    stop(env, places, true)?;
+    stop(env, places, now)?;
     start(env, places, &wanted)
 }
 
@@ -422,7 +427,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         // Of a server that is down, the port that it would have.
         let port =
             if status.running { status.port } else { start.and_then(|start| start.port).unwrap_or(DEFAULT_PORT) };
-        let Status { addresses, .. } = status;
+        let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
         tell(env, &Introduction { version, pin, port, addresses, grant: granted, server }.to_json())?;
