@@ -34,6 +34,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const WINNER_SECS: i64 = 60 * 60;
 /// For so long nothing but a remote shell is tried where nothing else answered.
 const LOSERS_SECS: i64 = 10 * 60;
+/// So long a lost server is dialled again and again, where `--timeout` says nothing else.
+const REDIAL_LIMIT: Duration = Duration::from_secs(120);
+/// So long after an attempt that failed at once the next one is made.
+const REDIAL_PAUSE: Duration = Duration::from_millis(500);
 /// How much `ssh -G` says at most.
 const FACTS_MAX_BYTES: usize = 256 << 10;
 
@@ -115,7 +119,8 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
                 beaten.store(true, Ordering::Relaxed);
                 side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
                 remember(places, server.peer, route);
-                Ok(Reached::Native(Carrier::Net, link))
+                let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone() };
+                Ok(Reached::Native(Carrier::Net(Box::new(redial)), link))
             }
             Came::OfServer(Err(_)) => unreachable!("an attempt that failed does not win"),
             Came::OfShell(found, said) => {
@@ -133,6 +138,41 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
             }
         }
     })
+}
+
+/// How a connection that was lost is made anew.
+pub struct Redial {
+    identity: Identity,
+    peer: Peer,
+    kinds: Vec<Route>,
+}
+
+impl Redial {
+    /// What is told of a loss.
+    pub fn told(&self) -> String {
+        format!("sparsync: the connection to {} was lost; dialling again", self.peer.name)
+    }
+
+    /// Another link; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or the run shall stop.
+    pub fn link(&self, side: &Side, env: &Env) -> Option<Link> {
+        let secs = u64::from(side.options.connect.timeout_secs);
+        let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
+        let since = Since::now();
+        while since.elapsed() < limit && !env.is_stopping() {
+            let dial = dial(&self.identity, &self.peer, side.patience(env), Arc::default());
+            match dial_all(&self.peer, &self.kinds, &dial) {
+                Ok((link, _)) => return Some(link),
+                Err(Trouble::Unreachable(_) | Trouble::Busy | Trouble::Broken(_)) => {}
+                // It is another one now, or we are not wanted any more.
+                Err(Trouble::WrongKey(_) | Trouble::NotAdmitted(_) | Trouble::Stopped) => return None,
+            }
+            let waits = Since::now();
+            while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
+                std::thread::sleep(LOOK);
+            }
+        }
+        None
+    }
 }
 
 /// Tries the server of a host that is about to be enrolled; by what it was reached.

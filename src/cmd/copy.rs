@@ -161,6 +161,7 @@ fn carry_out(
         stop: &env.stop,
         threads: threads(),
         stop_at_unix_secs: stop_at_unix_secs(options),
+        outlives_loss: false,
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();

@@ -3,7 +3,7 @@
 //! A remote shell starts the far end. If a sparsync answers there, the session is ours; a stock rsync is left to the
 //! installed rsync, which starts over.
 
-use super::by_server::{self, Server};
+use super::by_server::{self, Redial, Server};
 use super::by_shell::{ByShell, Found, Said};
 use super::route::{self, Plan};
 use super::{copy, fail, handover, rules};
@@ -77,8 +77,30 @@ pub struct Side {
 pub enum Carrier {
     /// A remote shell, to be seen off.
     Shell(Shell),
-    /// A link over the network, which ends by itself.
-    Net,
+    /// A link over the network, which ends by itself; and how another is to be had.
+    Net(Box<Redial>),
+}
+
+/// How often in a row a connection may be lost soon after it was made: a server that always breaks off is no outage.
+const LOSSES_MAX: u32 = 3;
+/// How long a connection must have lasted to count as one.
+const LASTED: Duration = Duration::from_secs(10);
+
+/// The connections that a run has lost.
+#[derive(Default)]
+struct Losses {
+    in_a_row: u32,
+    last: Option<Since>,
+}
+
+impl Losses {
+    /// One more is lost: whether to make another.
+    fn may_go_on(&mut self, env: &Env) -> bool {
+        let lasted = self.last.is_none_or(|last| last.elapsed() >= LASTED);
+        self.in_a_row = if lasted { 1 } else { self.in_a_row + 1 };
+        self.last = Some(Since::now());
+        self.in_a_row <= LOSSES_MAX && !env.is_stopping()
+    }
 }
 
 /// Who was reached.
@@ -175,7 +197,7 @@ impl Side {
         let sends = !self.far.server_sends;
         let mut reporter = copy::reporter(env, &self.options, log, list_only, sends);
         let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
-        let paths_are_told = matches!(carrier, Carrier::Net) || self.options.connect.args == ArgStyle::Secluded;
+        let paths_are_told = matches!(carrier, Carrier::Net(_)) || self.options.connect.args == ArgStyle::Secluded;
         let setup = self.setup(&rules, &listed, reporter.wants(), profile, paths_are_told);
         let near = Near {
             options: &self.options,
@@ -189,14 +211,26 @@ impl Side {
             stop: &env.stop,
             threads: copy::threads(),
             stop_at_unix_secs: copy::stop_at_unix_secs(&self.options),
+            outlives_loss: matches!(carrier, Carrier::Net(_)),
         };
         let mut tally = Tally::default();
         let mut ended = near.run(link, &mut reporter, &mut tally);
+        if let Carrier::Net(redial) = &carrier {
+            let mut losses = Losses::default();
+            while ended.as_ref().is_err_and(|error| error.exit == Exit::Stream) && losses.may_go_on(env) {
+                reporter.error(redial.told().as_bytes());
+                reporter.flush();
+                let Some(link) = redial.link(&self, env) else { break };
+                // What is there by now is not sent again: the run is planned anew.
+                tally = Tally::default();
+                ended = near.run(link, &mut reporter, &mut tally);
+            }
+        }
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
         let left = match carrier {
             Carrier::Shell(mut shell) => shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed).exit(),
-            Carrier::Net => Exit::Stream,
+            Carrier::Net(_) => Exit::Stream,
         };
         if let Err(error) = &mut ended
             && error.exit == Exit::Stream

@@ -101,7 +101,8 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
         }
         (None, _) => None,
     };
-    Ok(Settled { options, rules, operands, listed })
+    let outlives_loss = matches!(asked, Asked::Grant(_));
+    Ok(Settled { options, rules, operands, listed, outlives_loss })
 }
 
 fn asks_for(words: &str) -> Error {

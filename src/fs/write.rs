@@ -65,6 +65,11 @@ impl Pending {
         self.temp_name.is_none()
     }
 
+    /// Leaves it under its temp name, where the next run finds it as if this one had been killed.
+    pub fn leave(mut self) {
+        self.finished = true;
+    }
+
     /// Puts it under its final name, in one step for whoever looks.
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         match &self.temp_name {

@@ -280,7 +280,8 @@ impl TextReporter {
 
     /// Notes how many bytes went to a peer and came from it.
     pub fn traffic(&mut self, sent: u64, received: u64) {
-        self.traffic = Some((sent, received));
+        let (before_sent, before_received) = self.traffic.unwrap_or((0, 0));
+        self.traffic = Some((before_sent + sent, before_received + received));
     }
 
     /// Notes what a run counted that ends before its summary: the log file names it. Call it before

@@ -227,6 +227,7 @@ impl<'a> Receiving<'a> {
             delayed: &delayed,
             wire: self.wire,
             tells_when_open: self.tells_when_open,
+            outlives_loss: self.terms.outlives_loss,
         };
         let queue: Queue<Batch> = Queue::new(BATCHES_WAITING);
         let total = Mutex::new(std::mem::take(tally));

@@ -52,6 +52,8 @@ pub struct Near<'a> {
     pub threads: usize,
     /// Seconds since 1970 at which the run stops by itself.
     pub stop_at_unix_secs: Option<i64>,
+    /// See [`Terms::outlives_loss`].
+    pub outlives_loss: bool,
 }
 
 impl Near<'_> {
@@ -65,6 +67,7 @@ impl Near<'_> {
             stop: self.stop,
             threads: self.threads,
             stop_at_unix_secs: self.stop_at_unix_secs,
+            outlives_loss: self.outlives_loss,
         };
         let (link, traffic) = counted(link);
         let Link { mut reader, mut writer, parting } = link;
@@ -190,6 +193,8 @@ pub struct Settled {
     pub operands: Vec<Vec<u8>>,
     /// What `--files-from` lists.
     pub listed: Option<Vec<Vec<u8>>>,
+    /// See [`Terms::outlives_loss`].
+    pub outlives_loss: bool,
 }
 
 /// Makes of a client's words what they mean here, or refuses them.
@@ -237,7 +242,7 @@ pub fn serve(
     });
     let link = dress(Link { reader, writer, parting }, rest, setup.server_sends, when, &line);
     let talk = Talk { line: &line, version, timeout_secs, link };
-    let Settled { options, rules, operands, listed } = match settled {
+    let Settled { options, rules, operands, listed, outlives_loss } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
@@ -246,7 +251,8 @@ pub fn serve(
             return exit;
         }
     };
-    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs: None };
+    let terms =
+        Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs: None, outlives_loss };
     let mut tally = Tally::default();
     let ended = if setup.server_sends {
         let heard = sender::Heard::default();

@@ -27,6 +27,8 @@ pub struct Terms<'a> {
     pub threads: usize,
     /// Seconds since 1970 at which the run stops by itself.
     pub stop_at_unix_secs: Option<i64>,
+    /// If the peer is lost, it is looked for again, and the run goes on: what is half done is left for that.
+    pub outlives_loss: bool,
 }
 
 impl Terms<'_> {

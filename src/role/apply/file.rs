@@ -67,6 +67,13 @@ enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    /// Whether the peer is gone.
+    fn is_loss(&self) -> bool {
+        matches!(self, Failure::Fatal(error) if matches!(error.exit, Exit::Stream | Exit::Timeout))
+    }
+}
+
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Failure {
         Failure::Told(Event::Problem(problem))
@@ -436,7 +443,11 @@ fn place_content(
     let bytes = match fill(context, hands, job, content, vessel, out) {
         Ok(bytes) => bytes,
         Err(failure) => {
-            keep_partial(context, job, dir, pending);
+            if context.outlives_loss && is_named && failure.is_loss() {
+                pending.leave();
+            } else {
+                keep_partial(context, job, dir, pending);
+            }
             return Err(failure);
         }
     };

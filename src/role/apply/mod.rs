@@ -66,6 +66,8 @@ pub struct Context<'a> {
     pub wire: Option<&'a dyn Wire>,
     /// A file is told of once it is open for writing, as rsync's client does when it receives.
     pub tells_when_open: bool,
+    /// See [`crate::role::terms::Terms::outlives_loss`].
+    pub outlives_loss: bool,
     /// Alternate destinations.
     pub alternates: &'a [crate::role::scan::alternate::Alternate],
     /// Similar files that new ones begin with.

@@ -382,7 +382,7 @@ fn silence_ends_with_the_timeout() {
     let settle = |setup: &Setup| {
         let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
         let operands = vec![home.as_os_str().as_bytes().to_vec()];
-        Ok(Settled { options: options(&["-r", "--timeout=1"]), rules, operands, listed: None })
+        Ok(Settled { options: options(&["-r", "--timeout=1"]), rules, operands, listed: None, outlives_loss: false })
     };
     let exit = session::serve(link, codec::features(None), b"/", 0o022, &AtomicBool::new(false), 2, &settle);
     drop(writer);

@@ -301,7 +301,13 @@ pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut 
                 return Err(Error::new(Exit::Protocol, "sparsync: the other direction"));
             }
             let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
-            Ok(Settled { options: options.clone(), rules, operands: vec![operand.clone()], listed: None })
+            Ok(Settled {
+                options: options.clone(),
+                rules,
+                operands: vec![operand.clone()],
+                listed: None,
+                outlives_loss: false,
+            })
         };
         session::serve(
             link,
@@ -373,6 +379,7 @@ impl Client<'_> {
                 stop: &AtomicBool::new(false),
                 threads: 2,
                 stop_at_unix_secs: None,
+                outlives_loss: false,
             };
             let mut tally = Tally::default();
             let ended = near.run(link, &mut reporter(&options), &mut tally);
