@@ -180,7 +180,8 @@ fn large(top: &Path) {
 /// Asks a client and, as a terminal does, its shell to stop while a file is under way; nobody may stay at either end.
 fn stops(way: Way, shell: &str, to_all: bool) {
     let stage = Stage::new(&Scene { options: &[], build: large, backups: &[] });
-    stage.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    // As with ssh, whoever ends the shell does not end the server, which cleans up in its own time.
+    stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
     // The far end holds this open as long as it lives. It can open it because it is read already.
     let fifo = stage.top.join("alive");
     fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
