@@ -846,6 +846,18 @@ pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
     }
 }
 
+/// Lets the system ask every `probe` whether the peer of a TCP connection is still there, and give up one that did not
+/// answer for `idle`.
+pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle: std::time::Duration) {
+    use rustix::net::sockopt as options;
+    let probes = idle.as_secs() / probe.as_secs().max(1);
+    let _ = options::set_socket_keepalive(socket, true);
+    let _ = options::set_tcp_keepidle(socket, probe);
+    let _ = options::set_tcp_keepintvl(socket, probe);
+    let _ = options::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX).max(1));
+    let _ = options::set_tcp_user_timeout(socket, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
+}
+
 /// Lifts the limit on open files to what the system allows; how many that is.
 pub fn lift_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

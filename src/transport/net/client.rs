@@ -1,9 +1,10 @@
 //! The near end of a network link: dials a server whose key is known.
 
 use super::bridge::{Engine, wait};
-use super::{Trouble, quic};
+use super::{Kind, Trouble, quic, tls};
 use crate::transport::Link;
 use crate::transport::link::Patience;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,30 +22,178 @@ pub struct Dial {
 
 /// A link over QUIC. The server's first bytes are there when it returns.
 pub fn dial_quic(peer: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
-    let engine = Engine::start("quic").map_err(|error| Trouble::Broken(error.to_string()))?;
-    let endpoint = open(&engine, peer)?;
-    let limit = dial.limit;
-    let attempt = {
-        let (endpoint, tls) = (endpoint.clone(), dial.tls.clone());
-        engine.handle().spawn(async move {
-            let connected = tokio::time::timeout(limit, quic::connect(&endpoint, peer, tls)).await;
-            connected.unwrap_or_else(|_| Err(silence(limit)))
-        })
-    };
-    let connected = wait(attempt, || dial.patience.check(Duration::ZERO)).map_err(|_| Trouble::Stopped)?;
-    let conversation = connected.map_err(|error| Trouble::Broken(error.to_string()))??;
-    let at_end = move |parting| {
-        engine.end(Box::pin(async move {
-            parting.await;
-            drop(endpoint);
-        }));
-    };
-    let (reader, writer) = quic::halves(conversation, dial.patience.clone(), quic::CLIENT_LAST_WORDS, at_end);
-    Ok(Link { reader: Box::new(reader), writer: Box::new(writer), parting: dial.patience.parting.clone() })
+    dial.by(Kind::Quic, peer)
 }
 
-fn open(engine: &Engine, peer: SocketAddr) -> Result<quinn::Endpoint, Trouble> {
-    let _inside = engine.handle().enter();
+/// A link over TLS and TCP. The server's first bytes are there when it returns.
+pub fn dial_tls(peer: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
+    dial.by(Kind::Tls, peer)
+}
+
+impl Dial {
+    fn by(&self, kind: Kind, peer: SocketAddr) -> Result<Link, Trouble> {
+        let engine = Engine::start("network").map_err(broken)?;
+        let attempt = engine.handle().spawn(within(self.limit, reach(kind, peer, self.tls.clone())));
+        let ended = wait(attempt, || self.patience.check(Duration::ZERO)).map_err(|_| Trouble::Stopped)?;
+        self.link(engine, ended.map_err(broken)??)
+    }
+
+    fn link(&self, engine: Engine, reached: Reached) -> Result<Link, Trouble> {
+        match reached {
+            Reached::Quic(endpoint, conversation) => Ok(self.quic_link(engine, endpoint, conversation)),
+            Reached::Tls(tunnel) => self.tls_link(tunnel),
+        }
+    }
+
+    fn quic_link(&self, engine: Engine, endpoint: quinn::Endpoint, conversation: quic::Conversation) -> Link {
+        let at_end = move |parting| {
+            engine.end(Box::pin(async move {
+                parting.await;
+                drop(endpoint);
+            }));
+        };
+        let (reader, writer) = quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, at_end);
+        Link { reader: Box::new(reader), writer: Box::new(writer), parting: self.patience.parting.clone() }
+    }
+
+    fn tls_link(&self, tunnel: tls::Tunnel) -> Result<Link, Trouble> {
+        let (reader, writer, _) = tls::halves(tunnel, self.patience.clone(), Box::new(())).map_err(broken)?;
+        Ok(Link { reader: Box::new(reader), writer: Box::new(writer), parting: self.patience.parting.clone() })
+    }
+}
+
+async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| Err(silence(limit)))
+}
+
+fn broken(error: impl std::fmt::Display) -> Trouble {
+    Trouble::Broken(error.to_string())
+}
+
+/// A race that was won.
+pub struct Won {
+    /// The link; the server's first bytes are there.
+    pub link: Link,
+    /// How it goes.
+    pub kind: Kind,
+    /// Where to.
+    pub address: SocketAddr,
+    /// What became of each attempt, in words for people who want to know.
+    pub story: Vec<String>,
+}
+
+/// A race that nobody won.
+pub struct Lost {
+    /// What matters most of what went wrong.
+    pub trouble: Trouble,
+    /// What became of each attempt.
+    pub story: Vec<String>,
+}
+
+/// Dials all addresses of a host, over QUIC and, a little later, over TLS; the first that authenticates is taken, and the
+/// others are dropped. Never takes longer than the limit of `dial`.
+///
+/// A server that knows us and does not let us in ends the race: it would say so by any way. One with another key does not
+/// as long as there are other ways: an address may have passed to another machine.
+pub fn race(peers: &[SocketAddr], dial: &Dial) -> Result<Won, Lost> {
+    let lost = |trouble| Lost { trouble, story: Vec::new() };
+    let engine = Engine::start("network").map_err(|error| lost(broken(error)))?;
+    let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
+    let mut attempts = Attempts(Vec::new());
+    for (rank, &peer) in peers.iter().enumerate() {
+        for kind in [Kind::Quic, Kind::Tls] {
+            let head_start = ADDRESS_STEP * rank as u32 + if kind == Kind::Tls { TLS_AFTER } else { Duration::ZERO };
+            let (tls, limit, report) = (dial.tls.clone(), dial.limit, report.clone());
+            let attempt = engine.handle().spawn(async move {
+                let tried = within(limit, async {
+                    tokio::time::sleep(head_start).await;
+                    reach(kind, peer, tls).await
+                });
+                let _ = report.send((kind, peer, tried.await));
+            });
+            attempts.0.push(attempt.abort_handle());
+        }
+    }
+    drop(report);
+    let mut story = Vec::new();
+    let mut worst = None;
+    loop {
+        let next = wait(reports.recv(), || dial.patience.check(Duration::ZERO));
+        let (kind, address, ended) = match next {
+            Ok(Some(next)) => next,
+            Ok(None) => {
+                let trouble = worst.unwrap_or_else(|| Trouble::Unreachable("it has no address".into()));
+                return Err(Lost { trouble, story });
+            }
+            Err(_) => return Err(Lost { trouble: Trouble::Stopped, story }),
+        };
+        let linked = match ended {
+            Ok(reached) => {
+                drop(attempts);
+                dial.link(engine, reached)
+            }
+            Err(trouble) => {
+                story.push(format!("{address} over {kind}: {trouble}"));
+                if matches!(trouble, Trouble::NotAdmitted(_)) {
+                    return Err(Lost { trouble, story });
+                }
+                worst = worst.into_iter().chain([trouble]).max_by_key(weight);
+                continue;
+            }
+        };
+        story.push(format!("{address} over {kind}: taken"));
+        return match linked {
+            Ok(link) => Ok(Won { link, kind, address, story }),
+            Err(trouble) => Err(Lost { trouble, story }),
+        };
+    }
+}
+
+/// So much later than QUIC the attempt over TLS begins, as Happy Eyeballs staggers them (RFC 8305).
+pub const TLS_AFTER: Duration = Duration::from_millis(250);
+/// So much later than the one before the next address is tried.
+const ADDRESS_STEP: Duration = Duration::from_millis(100);
+
+/// What a user has to know first.
+fn weight(trouble: &Trouble) -> u8 {
+    match trouble {
+        Trouble::Stopped => 5,
+        Trouble::WrongKey(_) => 4,
+        Trouble::NotAdmitted(_) => 3,
+        Trouble::Busy => 2,
+        Trouble::Broken(_) => 1,
+        Trouble::Unreachable(_) => 0,
+    }
+}
+
+/// Attempts that end when this is dropped.
+struct Attempts(Vec<tokio::task::AbortHandle>);
+
+impl Drop for Attempts {
+    fn drop(&mut self) {
+        self.0.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+/// A server that was reached.
+enum Reached {
+    Quic(quinn::Endpoint, quic::Conversation),
+    Tls(tls::Tunnel),
+}
+
+async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Reached, Trouble> {
+    match kind {
+        Kind::Quic => {
+            let endpoint = open(peer)?;
+            let conversation = quic::connect(&endpoint, peer, tls).await?;
+            Ok(Reached::Quic(endpoint, conversation))
+        }
+        Kind::Tls => tls::connect(peer, tls).await.map(Reached::Tls),
+    }
+}
+
+/// An endpoint for this peer; inside of an engine.
+fn open(peer: SocketAddr) -> Result<quinn::Endpoint, Trouble> {
     let opened = quic::client_socket(peer).and_then(|socket| quic::endpoint(socket, None));
     opened.map_err(|error| Trouble::Unreachable(error.to_string()))
 }

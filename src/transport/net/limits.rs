@@ -8,13 +8,13 @@ pub const IDLE: Duration = Duration::from_secs(100);
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long a server waits for a handshake to end.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long the last bytes of a conversation may take to arrive at a client that has not gone.
+/// How long a server whose conversation ends waits for a client that it does not hear, and that has not heard everything.
 pub const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How many bytes may be under way in one direction. Less holds up a fast link that is long; more leaves the caches.
 pub const WINDOW_BYTES: u32 = 8 << 20;
-/// How many bytes a UDP socket shall hold for us.
-pub const SOCKET_ROOM_BYTES: usize = 4 << 20;
+/// How many bytes a UDP socket shall hold for us: a window, so that nothing is lost where the network is this machine.
+pub const SOCKET_ROOM_BYTES: usize = 8 << 20;
 /// Until it is known that a path carries longer ones, the bytes of a datagram. Every path of QUIC carries these.
 pub const DATAGRAM_MIN_BYTES: u16 = 1_200;
 /// The bytes of a datagram on Ethernet, where nothing is known of the path.

@@ -12,6 +12,7 @@ mod quic;
 pub mod server;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::fmt;
 use std::io;

@@ -12,6 +12,7 @@ use quinn::{ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, Tra
 use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -178,7 +179,8 @@ fn lost(error: ConnectionError) -> io::Error {
 }
 
 /// The two halves of a conversation. When both are dropped and the peer has heard what was written, it is told that this
-/// end has gone. `at_end` is handed what has to be driven for that.
+/// end has gone; a peer that is not heard for `last_words` is not waited for. `at_end` is handed what has to be driven for
+/// that.
 pub fn halves(
     conversation: Conversation,
     patience: Patience,
@@ -186,14 +188,19 @@ pub fn halves(
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
 ) -> (Reader, Writer) {
     let Conversation { connection, send, recv } = conversation;
-    let hold =
-        Arc::new(Hold { connection, last_words, heard: Mutex::default(), at_end: Mutex::new(Some(Box::new(at_end))) });
+    let hold = Arc::new(Hold {
+        connection,
+        last_words,
+        stop: patience.stop.clone(),
+        heard: Mutex::default(),
+        at_end: Mutex::new(Some(Box::new(at_end))),
+    });
     let parting = patience.parting.clone();
     let reader = Reader { recv, pieces: vec![Bytes::new(); PIECES], at: PIECES, patience, hold: hold.clone() };
     (reader, Writer { send, parting, hold })
 }
 
-/// How long a client that is about to leave waits for what it said to be heard.
+/// How long a client that is about to leave waits for a peer that it does not hear.
 pub const CLIENT_LAST_WORDS: Duration = FAREWELL;
 
 type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
@@ -202,6 +209,7 @@ type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
 struct Hold {
     connection: quinn::Connection,
     last_words: Duration,
+    stop: Arc<AtomicBool>,
     /// Done when the peer has heard all that was written.
     heard: Mutex<Option<Boxed>>,
     at_end: Mutex<Option<AtEnd>>,
@@ -211,14 +219,36 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let heard = self.heard.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let at_end = self.at_end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let (connection, last_words) = (self.connection.clone(), self.last_words);
+        let (connection, quiet, stop) = (self.connection.clone(), self.last_words, self.stop.clone());
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
-                if let Some(heard) = heard {
-                    let _ = tokio::time::timeout(last_words, heard).await;
-                }
+                let was_heard = match heard {
+                    Some(heard) => is_heard(&connection, heard, quiet, &stop).await,
+                    None => true,
+                };
                 connection.close(VarInt::from_u32(HangUp::Done as u32), b"");
+                // A peer that heard everything hangs up by itself. Another one has to be told, and that word may be lost:
+                // it is said again while this end is still there.
+                if !was_heard {
+                    tokio::time::sleep(SAID_AGAIN).await;
+                }
             }));
+        }
+    }
+}
+
+/// How long an end that leaves before everything was heard tells whoever still speaks that it has gone.
+const SAID_AGAIN: Duration = Duration::from_millis(300);
+
+/// Whether the peer hears the rest: it is waited for as long as it lets hear of itself.
+async fn is_heard(connection: &quinn::Connection, mut heard: Boxed, quiet: Duration, stop: &AtomicBool) -> bool {
+    loop {
+        let before = connection.stats().udp_rx.datagrams;
+        if tokio::time::timeout(quiet, heard.as_mut()).await.is_ok() {
+            return true;
+        }
+        if connection.stats().udp_rx.datagrams == before || stop.load(Ordering::Relaxed) {
+            return false;
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use super::bridge::Engine;
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
-use super::{Kind, quic};
+use super::{Kind, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use quinn::VarInt;
 use std::io::{self, BufRead, Write};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,44 +32,73 @@ pub struct Guest {
 
 /// Ends a conversation at once, whoever reads or writes.
 #[derive(Clone)]
-pub struct HangUp(quinn::Connection);
+pub enum HangUp {
+    /// Of a QUIC connection.
+    Quic(quinn::Connection),
+    /// Of a TLS connection.
+    Tls(over_tls::HangUp),
+}
 
 impl HangUp {
-    /// Hangs up; the client is told why.
+    /// Hangs up. Over QUIC the client is told why.
     pub fn now(&self, why: &str) {
-        self.0.close(VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes());
+        match self {
+            HangUp::Quic(connection) => connection.close(VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes()),
+            HangUp::Tls(connection) => connection.now(),
+        }
     }
 }
 
-/// A server that takes clients until it is dropped.
+/// A server that takes clients until it is dropped, which also ends the conversations over QUIC. Those over TLS have sockets
+/// of their own, and end with the process or by [`HangUp`].
 pub struct Listener {
-    // Dropped first, or the engine's last turns would wait for its tasks.
     guests: Mutex<Receiver<Guest>>,
     addresses: Vec<SocketAddr>,
     endpoints: Vec<quinn::Endpoint>,
+    /// Those who take TCP connections.
+    takers: Vec<tokio::task::AbortHandle>,
     engine: Option<Engine>,
 }
 
-/// Takes clients at these addresses, over UDP and TCP. Port 0 is replaced by one that is free. Who is let in is settled by
-/// `tls`.
+/// Takes clients at these addresses, over UDP and over TCP at the same port. Port 0 is replaced by one that is free. Who is
+/// let in is settled by `tls`.
 pub fn listen(addresses: &[SocketAddr], tls: Arc<rustls::ServerConfig>, limits: &Limits) -> io::Result<Listener> {
     let engine = Engine::start("network")?;
     let (sender, guests) = sync_channel(limits.sessions);
-    let config = quic::server_config(tls)?;
+    let config = quic::server_config(tls.clone())?;
+    let door = Door { config, tls, limits: limits.clone(), sender };
     let inside = engine.handle().enter();
-    let mut bound = Vec::new();
-    let mut endpoints = Vec::new();
+    let mut listener =
+        Listener { guests: Mutex::new(guests), addresses: vec![], endpoints: vec![], takers: vec![], engine: None };
     for &address in addresses {
-        let at = |error: io::Error| io::Error::new(error.kind(), format!("{address} (UDP): {error}"));
-        let socket = UdpSocket::bind(address).map_err(at)?;
-        bound.push(socket.local_addr().map_err(at)?);
-        let endpoint = quic::endpoint(socket, Some(config.clone())).map_err(at)?;
-        let door = Door { config: config.clone(), limits: limits.clone(), sender: sender.clone() };
-        engine.handle().spawn(door.take_quic(endpoint.clone()));
-        endpoints.push(endpoint);
+        let (udp, tcp) = bind(address)?;
+        listener.addresses.push(udp.local_addr()?);
+        let endpoint = quic::endpoint(udp, Some(door.config.clone()))?;
+        engine.handle().spawn(door.clone().take_quic(endpoint.clone()));
+        listener.endpoints.push(endpoint);
+        tcp.set_nonblocking(true)?;
+        let taker = engine.handle().spawn(door.clone().take_tcp(tokio::net::TcpListener::from_std(tcp)?));
+        listener.takers.push(taker.abort_handle());
     }
     drop(inside);
-    Ok(Listener { guests: Mutex::new(guests), addresses: bound, endpoints, engine: Some(engine) })
+    listener.engine = Some(engine);
+    Ok(listener)
+}
+
+/// Both sockets of an address. Where the port is ours to choose, one that is free for both is found.
+fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
+    const TRIES: usize = 16;
+    let at = |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{address} ({what}): {error}"));
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let udp = UdpSocket::bind(address).map_err(|error| at("UDP", error))?;
+        match TcpListener::bind(udp.local_addr()?) {
+            Ok(tcp) => return Ok((udp, tcp)),
+            Err(error) if address.port() == 0 && tries < TRIES && error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(at("TCP", error)),
+        }
+    }
 }
 
 impl Listener {
@@ -90,6 +119,7 @@ impl Listener {
     /// Takes nobody any more. Conversations that have begun go on while this is not dropped.
     pub fn drain(&self) {
         self.endpoints.iter().for_each(|endpoint| endpoint.set_server_config(None));
+        self.takers.iter().for_each(tokio::task::AbortHandle::abort);
     }
 }
 
@@ -108,6 +138,7 @@ impl Drop for Listener {
 #[derive(Clone)]
 struct Door {
     config: quinn::ServerConfig,
+    tls: Arc<rustls::ServerConfig>,
     limits: Limits,
     sender: SyncSender<Guest>,
 }
@@ -117,28 +148,67 @@ impl Door {
         while let Some(incoming) = endpoint.accept().await {
             let door = self.clone();
             tokio::spawn(async move {
-                let _ = tokio::time::timeout(HANDSHAKE, door.welcome(incoming)).await;
+                let _ = tokio::time::timeout(HANDSHAKE, door.welcome_quic(incoming)).await;
             });
         }
     }
 
-    async fn welcome(self, incoming: quinn::Incoming) {
+    async fn take_tcp(self, listener: tokio::net::TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((socket, address)) => {
+                    let door = self.clone();
+                    tokio::spawn(async move {
+                        let _ = tokio::time::timeout(HANDSHAKE, door.welcome_tls(socket, address)).await;
+                    });
+                }
+                // No file is left to open, most likely: those that end give some back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    async fn welcome_quic(self, incoming: quinn::Incoming) {
         let address = incoming.remote_address();
-        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config, self.limits.idle).await else {
+        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
             return;
         };
         let Some(pin) = tls::pin_of(&cert_der) else {
             return;
         };
-        let hang_up = HangUp(conversation.connection.clone());
-        let patience = Patience::default();
+        let hang_up = HangUp::Quic(conversation.connection.clone());
+        let patience = patience();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
         let at_end = move |parting| drop(handle.spawn(parting));
         let (reader, writer) = quic::halves(conversation, patience, LAST_WORDS, at_end);
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        let guest = Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up };
+        self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
+    }
+
+    async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr) {
+        let Some(tunnel) = over_tls::welcome(socket, self.tls.clone()).await else {
+            return;
+        };
+        let Some(pin) = tunnel.peer_cert().and_then(|cert| tls::pin_of(&cert)) else {
+            return;
+        };
+        let patience = patience();
+        let parting = patience.parting.clone();
+        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Box::new(())) else {
+            return;
+        };
+        let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
+        self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Tls, hang_up });
+    }
+
+    fn let_in(&self, guest: Guest) {
         // There is room for as many as there may be; beyond that nobody takes them.
         let _ = self.sender.try_send(guest);
     }
+}
+
+/// A server's ends wait until they are told not to: see [`HangUp`].
+fn patience() -> Patience {
+    Patience::default()
 }

