@@ -9,6 +9,7 @@ mod bridge;
 pub mod client;
 pub mod limits;
 mod quic;
+mod room;
 pub mod server;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! The far end of network links: takes clients whose keys are admitted.
 
-use super::bridge::Engine;
+use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
+use super::room::{Answer, Place, Room};
 use super::{Kind, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
@@ -65,8 +66,10 @@ pub struct Listener {
 pub fn listen(addresses: &[SocketAddr], tls: Arc<rustls::ServerConfig>, limits: &Limits) -> io::Result<Listener> {
     let engine = Engine::start("network")?;
     let (sender, guests) = sync_channel(limits.sessions);
-    let config = quic::server_config(tls.clone())?;
-    let door = Door { config, tls, limits: limits.clone(), sender };
+    let mut config = quic::server_config(tls.clone())?;
+    // Those who knock are answered at once, so few wait, and little that they say has to be kept.
+    config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
+    let door = Door { config, tls, room: Room::new(limits), idle: limits.idle, sender };
     let inside = engine.handle().enter();
     let mut listener =
         Listener { guests: Mutex::new(guests), addresses: vec![], endpoints: vec![], takers: vec![], engine: None };
@@ -84,6 +87,10 @@ pub fn listen(addresses: &[SocketAddr], tls: Arc<rustls::ServerConfig>, limits: 
     listener.engine = Some(engine);
     Ok(listener)
 }
+
+/// What is kept of what somebody says before it is answered, and of what all of them say.
+const KNOCK_BYTES: u64 = 64 << 10;
+const KNOCKS_BYTES: u64 = 4 << 20;
 
 /// Both sockets of an address. Where the port is ours to choose, one that is free for both is found.
 fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
@@ -139,28 +146,39 @@ impl Drop for Listener {
 struct Door {
     config: quinn::ServerConfig,
     tls: Arc<rustls::ServerConfig>,
-    limits: Limits,
+    room: Arc<Room>,
+    idle: Duration,
     sender: SyncSender<Guest>,
 }
 
 impl Door {
     async fn take_quic(self, endpoint: quinn::Endpoint) {
         while let Some(incoming) = endpoint.accept().await {
-            let door = self.clone();
-            tokio::spawn(async move {
-                let _ = tokio::time::timeout(HANDSHAKE, door.welcome_quic(incoming)).await;
-            });
+            let is_shown = incoming.remote_address_validated();
+            match self.room.knock(incoming.remote_address().ip(), is_shown) {
+                Answer::Begin(place) => {
+                    let door = self.clone();
+                    tokio::spawn(async move {
+                        let _ = tokio::time::timeout(HANDSHAKE, door.welcome_quic(incoming, place)).await;
+                    });
+                }
+                Answer::ShowAddress => drop(incoming.retry()),
+                Answer::Refuse => incoming.refuse(),
+            }
         }
     }
 
     async fn take_tcp(self, listener: tokio::net::TcpListener) {
         loop {
             match listener.accept().await {
+                // Who has come so far over TCP has shown its address.
                 Ok((socket, address)) => {
-                    let door = self.clone();
-                    tokio::spawn(async move {
-                        let _ = tokio::time::timeout(HANDSHAKE, door.welcome_tls(socket, address)).await;
-                    });
+                    if let Answer::Begin(place) = self.room.knock(address.ip(), true) {
+                        let door = self.clone();
+                        tokio::spawn(async move {
+                            let _ = tokio::time::timeout(HANDSHAKE, door.welcome_tls(socket, address, place)).await;
+                        });
+                    }
                 }
                 // No file is left to open, most likely: those that end give some back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -168,34 +186,40 @@ impl Door {
         }
     }
 
-    async fn welcome_quic(self, incoming: quinn::Incoming) {
+    async fn welcome_quic(self, incoming: quinn::Incoming, place: Place) {
         let address = incoming.remote_address();
-        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
+        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.idle).await else {
             return;
         };
-        let Some(pin) = tls::pin_of(&cert_der) else {
+        let (Some(pin), Some(place)) = (tls::pin_of(&cert_der), place.come_in()) else {
             return;
         };
         let hang_up = HangUp::Quic(conversation.connection.clone());
         let patience = patience();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
-        let at_end = move |parting| drop(handle.spawn(parting));
+        let at_end = move |parting: Boxed| {
+            handle.spawn(async move {
+                parting.await;
+                drop(place);
+            });
+        };
         let (reader, writer) = quic::halves(conversation, patience, LAST_WORDS, at_end);
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
     }
 
-    async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr) {
+    async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Place) {
         let Some(tunnel) = over_tls::welcome(socket, self.tls.clone()).await else {
             return;
         };
-        let Some(pin) = tunnel.peer_cert().and_then(|cert| tls::pin_of(&cert)) else {
+        let pin = tunnel.peer_cert().and_then(|cert| tls::pin_of(&cert));
+        let (Some(pin), Some(place)) = (pin, place.come_in()) else {
             return;
         };
         let patience = patience();
         let parting = patience.parting.clone();
-        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Box::new(())) else {
+        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Box::new(place)) else {
             return;
         };
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));

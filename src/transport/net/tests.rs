@@ -386,6 +386,71 @@ fn a_race_ends_where_the_server_does_not_admit() {
     assert!(matches!(lost.trouble, Trouble::NotAdmitted(_)), "{:?}", lost.story);
 }
 
+#[test]
+fn a_server_takes_as_many_conversations_as_it_shall() {
+    each(|kind| {
+        let near = Identity::passing().unwrap();
+        let world = World::that(near, Arc::new(|_| true), &Limits { sessions: 1, ..Limits::default() });
+        let (link, guest) = world.meet(kind, patient());
+        let trouble = dial_by(kind, world.address(), &world.dial(patient())).err();
+        match kind {
+            Kind::Quic => assert_eq!(trouble, Some(Trouble::Busy)),
+            Kind::Tls => assert!(trouble.is_some()),
+        }
+        drop((link, guest));
+        // The place is free as soon as both ends have parted, which takes them a moment.
+        let begun = Since::now();
+        loop {
+            let begins = world.dial(patient());
+            let dialled = std::thread::scope(|scope| {
+                let near = scope.spawn(|| dial_by(kind, world.address(), &begins));
+                while !near.is_finished() {
+                    if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
+                        guest.writer.write_all(b"!").unwrap();
+                    }
+                }
+                near.join().unwrap()
+            });
+            if dialled.is_ok() {
+                break;
+            }
+            assert!(begun.elapsed() < LONG, "no place became free");
+        }
+    });
+}
+
+#[test]
+fn noise_at_both_ports_leaves_room_for_others() {
+    let near = Identity::passing().unwrap();
+    let world = World::that(near, Arc::new(|_| true), &Limits { handshakes_per_sec: 100_000, ..Limits::default() });
+    let address = world.address();
+    let noise: [&[u8]; 3] = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &[0xff; 1200], &[0x16, 3, 1, 2, 0, 1]];
+    // Another address of this machine, from which nothing good comes.
+    let udp = std::net::UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).unwrap();
+    let mut held = std::collections::VecDeque::new();
+    for n in 0..10_000 {
+        let _ = udp.send_to(noise[n % 3], address);
+        // A long header of QUIC, version 1, that begins a handshake and goes on as noise.
+        let mut initial = vec![0xa5; 1200];
+        initial[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+        initial[6..14].copy_from_slice(&n.to_le_bytes());
+        initial[14] = 0;
+        let _ = udp.send_to(&initial, address);
+        if n % 50 == 0 {
+            let mut tcp = std::net::TcpStream::connect(address).unwrap();
+            let _ = tcp.write_all(noise[n / 50 % 3]);
+            held.push_back(tcp);
+        }
+    }
+    each(|kind| {
+        let (mut link, mut guest) = world.meet(kind, patient());
+        link.writer.write_all(b"hello").unwrap();
+        let mut got = [0; 5];
+        guest.reader.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"hello");
+    });
+}
+
 /// Not a test of speed: it says what the speed is where `SPARSYNC_BENCH_MIB` says how much to send.
 #[test]
 fn a_gigabyte_goes_as_fast_as_it_goes() {

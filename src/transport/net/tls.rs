@@ -99,8 +99,10 @@ impl Side {
             ended = self.step(want, buffers, &mut used);
         }
         if ended.is_err() {
-            // What the peer shall be told of it comes next.
-            while let Ok(Step::Again) = self.step(Want::Nothing, buffers, &mut used) {}
+            // What the peer shall be told of it. Nothing of what came may be looked at again, nor may it be taken away:
+            // rustls complains of either.
+            while self.common().wants_write() && self.step(Want::Nothing, buffers, &mut used).is_ok() {}
+            return ended;
         }
         buffers.incoming.drain(..used);
         ended
@@ -288,6 +290,17 @@ struct State {
     incoming: Vec<u8>,
     /// What the reader left for the next write.
     due: Vec<u8>,
+    /// Something was wrong with what came: rustls is asked nothing more.
+    is_broken: bool,
+}
+
+impl State {
+    fn check(&self) -> io::Result<()> {
+        match self.is_broken {
+            true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "what came was not TLS")),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Shared {
@@ -327,7 +340,7 @@ pub fn halves(
     socket.set_read_timeout(look)?;
     socket.set_write_timeout(look)?;
     let parting = patience.parting.clone();
-    let state = Mutex::new(State { side, incoming: buffers.incoming, due: buffers.outgoing });
+    let state = Mutex::new(State { side, incoming: buffers.incoming, due: buffers.outgoing, is_broken: false });
     let shared = Arc::new(Shared { state, socket, hung_up: AtomicBool::new(false), until_end });
     let reader = Reader {
         shared: shared.clone(),
@@ -377,7 +390,8 @@ impl Reader {
 
     fn understand(&mut self, count: usize) -> io::Result<()> {
         let mut state = self.shared.lock();
-        let State { side, incoming, due } = &mut *state;
+        state.check()?;
+        let State { side, incoming, due, is_broken } = &mut *state;
         incoming.extend_from_slice(&self.raw[..count]);
         let mut buffers = Buffers {
             incoming: std::mem::take(incoming),
@@ -385,6 +399,7 @@ impl Reader {
             plain: std::mem::take(&mut self.plain),
         };
         let step = side.run(Want::Nothing, &mut buffers);
+        *is_broken = step.is_err();
         (*incoming, *due, self.plain) = (buffers.incoming, buffers.outgoing, buffers.plain);
         drop(state);
         match step {
@@ -438,7 +453,8 @@ impl Writer {
     /// Encrypts, and sends all that there is while `may_wait`.
     fn send(&mut self, want: Want<'_>, may_wait: impl Fn() -> bool) -> io::Result<()> {
         let mut state = self.shared.lock();
-        let State { side, incoming, due } = &mut *state;
+        state.check()?;
+        let State { side, incoming, due, is_broken } = &mut *state;
         // What is due goes first.
         self.outgoing.clear();
         self.outgoing.append(due);
@@ -448,6 +464,7 @@ impl Writer {
             plain: Vec::new(),
         };
         let step = side.run(want, &mut buffers);
+        *is_broken = step.is_err();
         debug_assert!(buffers.plain.is_empty(), "the reader understands all that came before it lets go");
         (*incoming, self.outgoing) = (buffers.incoming, buffers.outgoing);
         drop(state);
