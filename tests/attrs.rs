@@ -31,6 +31,22 @@ keeps_modes!(chmod_with_s_and_t, ["-rtpi", "--chmod=u+s,g+s,D+t"]);
 keeps_modes!(chmod_a_plus_s_sets_both, ["-rtpi", "--chmod=a+s"]);
 keeps_modes!(chmod_said_twice_is_joined, ["-rtpi", "--chmod=F600", "--chmod=g+r"]);
 keeps_modes!(chmod_without_who_obeys_the_umask, ["-rtpi", "--chmod=+w"]);
+
+synctest!(chmod_without_who_obeys_the_umask_of_the_client, |w: World| {
+    modes(&w);
+    w.umask(0o027).far_umask(0o002).agree(&["-rtpi", "--chmod=+w"]).exits(0);
+});
+
+synctest!(what_chmod_copies_without_who_obeys_the_umask_of_the_client, |w: World| {
+    modes(&w);
+    w.umask(0o002).far_umask(0o077).agree(&["-rtpi", "--chmod=F=u,D+X"]).exits(0);
+});
+
+synctest!(new_files_obey_the_umask_of_the_receiver, |w: World| {
+    modes(&w);
+    w.umask(0o022).far_umask(0o077).agree(&["-rti"]).exits(0);
+});
+
 keeps_modes!(chmod_ugo_equals, ["-rtpi", "--chmod=ugo=rwX"]);
 keeps_modes!(chmod_octal, ["-rtpi", "--chmod=0755"]);
 

@@ -198,7 +198,7 @@ impl Side {
         let mut reporter = copy::reporter(env, &self.options, log, list_only, sends);
         let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
         let paths_are_told = matches!(carrier, Carrier::Net(_)) || self.options.connect.args == ArgStyle::Secluded;
-        let setup = self.setup(&rules, &listed, reporter.wants(), profile, paths_are_told);
+        let setup = self.setup(&rules, &listed, reporter.wants(), profile, paths_are_told, env.umask);
         let near = Near {
             options: &self.options,
             setup,
@@ -251,6 +251,7 @@ impl Side {
         wants: crate::report::event::Wants,
         profile: bool,
         paths_are_told: bool,
+        umask: u32,
     ) -> Setup {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
@@ -267,6 +268,7 @@ impl Side {
             operands: if paths_are_told { self.far_paths().to_vec() } else { Vec::new() },
             wants,
             profile,
+            umask,
         }
     }
 }

@@ -75,8 +75,8 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
     let said = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
     let options = match asked {
-        Asked::CommandLine(asked) => cli::settle_as_asked(asked, said, env.umask, now_unix_secs)?,
-        Asked::Grant(_) => cli::settle(said.0, said.1, env.umask, now_unix_secs)?,
+        Asked::CommandLine(asked) => cli::settle_as_asked(asked, said, setup.umask, now_unix_secs)?,
+        Asked::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
     };
     if let Asked::Grant(granted) = asked {
         within(setup, &options, granted)?;

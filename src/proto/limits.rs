@@ -53,6 +53,8 @@ pub const COUNT_MAX: u64 = 1 << 48;
 pub const TOTAL_MAX_BYTES: u64 = 1 << 58;
 /// The words of a command line, rules, and names of `--files-from`, each.
 pub const WORDS_MAX: usize = 1 << 20;
+/// The bits that a umask may have.
+pub const UMASK_MAX: u32 = 0o777;
 /// The program's name in a greeting.
 pub const PROGRAM_MAX_BYTES: usize = 256;
 /// A greeting, without magic and length.

@@ -61,6 +61,8 @@ pub struct Setup {
     pub wants: Wants,
     /// The server shall tell what its part cost.
     pub profile: bool,
+    /// The bits that the client's files lack, 0 to 0777: a word like `--chmod=+w` means what they allow.
+    pub umask: u32,
 }
 
 /// What the arguments of the sender came to: said once, before the tree.

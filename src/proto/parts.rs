@@ -2,7 +2,7 @@
 
 use super::bytes::{Reader, Writer};
 use super::limits::{COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
-use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, WORD_MAX_BYTES, WORDS_MAX};
+use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, Names};
 use super::message::{IdName, Roots, Seen, Setup, Told, ToldSub};
 use super::numbers::{event, rule, seen};
@@ -22,7 +22,8 @@ const PROBLEM_MIN_BYTES: usize = 2;
 const ID_NAME_MIN_BYTES: usize = 4;
 
 pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
-    let Setup { server_sends, words, remote_words, rules, cvs_home, cvs_env, listed, operands, wants, profile } = setup;
+    let Setup { server_sends, words, remote_words, rules, cvs_home, cvs_env, listed, operands, wants, profile, umask } =
+        setup;
     w.flags(&[*server_sends, cvs_home.is_some(), cvs_env.is_some(), listed.is_some(), *profile]);
     put_wants(w, wants);
     w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
@@ -37,7 +38,9 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
     if let Some(listed) = listed {
         w.strings("listed names", listed, WORDS_MAX, PATH_MAX_BYTES)?;
     }
-    w.strings("operands", operands, WORDS_MAX, WORD_MAX_BYTES)
+    w.strings("operands", operands, WORDS_MAX, WORD_MAX_BYTES)?;
+    w.amount(u64::from(*umask), u64::from(UMASK_MAX));
+    Ok(())
 }
 
 pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
@@ -52,6 +55,7 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
         listed: r.when(has_listed, |r| r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES))?,
         operands: r.strings("operands", WORDS_MAX, WORD_MAX_BYTES)?,
+        umask: r.varint_up_to("umask", u64::from(UMASK_MAX))? as u32,
         profile,
     })
 }

@@ -110,7 +110,7 @@ impl Place<'_> {
     fn fake_shell(&self) -> String {
         const SCRIPT: &str = "#!/bin/sh\n\
             while :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\n\
-            shift\nexec sh -c \"$*\"\n";
+            shift\n[ -z \"$FAR_UMASK\" ] || umask \"$FAR_UMASK\"\nexec sh -c \"$*\"\n";
         let path = self.scratch.join("fake-ssh");
         if !path.exists() {
             std::fs::write(&path, SCRIPT).expect("scratch can be written");

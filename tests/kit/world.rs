@@ -162,6 +162,11 @@ impl World {
         self
     }
 
+    /// Sets the umask of the far end alone, where a fake remote shell starts it.
+    pub fn far_umask(&self, mask: u32) -> &Self {
+        self.env("FAR_UMASK", &format!("{mask:o}"))
+    }
+
     /// Leaves out the second identical run.
     pub fn once(&self) -> &Self {
         self.again.set(false);

@@ -6,7 +6,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::Changes;
-use crate::proto::limits::{COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES};
+use crate::proto::limits::{COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX};
 use crate::proto::{Basis, Class, FileId, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -201,8 +201,16 @@ fn setup() -> impl Strategy<Value = Setup> {
         Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths }
     });
     let texts = (option::of(bytes()), option::of(bytes()), option::of(words()));
-    (any::<[bool; 2]>(), words(), words(), vec(parsed(), 0..4), texts, words(), wants).prop_map(
-        |([server_sends, profile], words, remote_words, rules, (cvs_home, cvs_env, listed), operands, wants)| Setup {
+    (any::<[bool; 2]>(), words(), words(), vec(parsed(), 0..4), texts, words(), (wants, 0..=UMASK_MAX)).prop_map(
+        |(
+            [server_sends, profile],
+            words,
+            remote_words,
+            rules,
+            (cvs_home, cvs_env, listed),
+            operands,
+            (wants, umask),
+        )| Setup {
             server_sends,
             words,
             remote_words,
@@ -213,6 +221,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             operands,
             wants,
             profile,
+            umask,
         },
     )
 }

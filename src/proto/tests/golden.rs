@@ -138,6 +138,7 @@ pub fn setup() -> Setup {
         operands: vec![b"dst".to_vec()],
         wants: Wants { items: true, progress: true, ..Wants::default() },
         profile: false,
+        umask: 0o077,
     }
 }
 
@@ -208,8 +209,8 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         (
             "Setup",
             Message::Setup(Box::new(setup())),
-            "01 38 | 0b 09 | 02 02|2d61 01|78 | 01 03|2d2d62 | 05 00 08 00 03|2a2e6f 01
-             02 81 01 01 02|2e72 08|66206c696e652033 03 01 03 04 | 03|2a2e61 | 01 03|642f66 | 01 03|647374"
+            "01 39 | 0b 09 | 02 02|2d61 01|78 | 01 03|2d2d62 | 05 00 08 00 03|2a2e6f 01
+             02 81 01 01 02|2e72 08|66206c696e652033 03 01 03 04 | 03|2a2e61 | 01 03|642f66 | 01 03|647374 | 3f"
                 .into(),
         ),
         (

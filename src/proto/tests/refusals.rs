@@ -231,6 +231,7 @@ fn numbers_of_a_file_or_a_place() {
     let sum = format!("00 {} 00 8180808080808080 04", "00".repeat(15));
     refused("a tally of bytes", &frame(21, &sum), "count of bytes is 288230376151711745");
     refused("progress", &frame(17, "08 00 80808080808080808001"), "length is 9223372036854775808");
+    refused("a umask", &frame(1, "00 00 00 00 00 00 8004"), "umask is 512, and 511 is the most");
     refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, and 1099511627776 is the most");
 }
 

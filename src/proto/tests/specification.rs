@@ -91,6 +91,7 @@ fn limits_are_in_it() {
         ("BASIS_MAX_BYTES", BASIS_MAX_BYTES),
         ("GREETING_MAX_BYTES", GREETING_MAX_BYTES),
         ("PROGRAM_MAX_BYTES", PROGRAM_MAX_BYTES),
+        ("UMASK_MAX", UMASK_MAX as usize),
         ("NOISE_MAX_BYTES", NOISE_MAX_BYTES),
     ] {
         row(&[name, &value.to_string()]);

@@ -336,6 +336,7 @@ pub fn setup(server_sends: bool) -> Setup {
         operands: Vec::new(),
         wants: Wants::default(),
         profile: false,
+        umask: 0o022,
     }
 }
 
