@@ -74,6 +74,14 @@ impl Env {
         Ok(())
     }
 
+    /// Takes a stop back that the end of one conversation asked for, so that another may follow; a signal's stays.
+    pub fn go_on(&self) {
+        self.stop.store(false, std::sync::atomic::Ordering::SeqCst);
+        if self.is_stopping() {
+            self.stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
     /// Whether a signal asked the process to end.
     pub fn is_stopping(&self) -> bool {
         self.asked.load(std::sync::atomic::Ordering::Relaxed)

@@ -116,6 +116,25 @@ impl Scene {
         assert!(!self.path("got").exists() && !self.path("in/new").exists(), "{line}");
     }
 
+    /// Makes the server a host that the client has enrolled, and grants the client this.
+    fn enroll(&self, granted: &str) {
+        self.serve(granted);
+        let (port, pin) = (self.status("port"), self.status("pin"));
+        let host = format!(
+            "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {port}\npin = \"{pin}\"\n\
+             met = \"2026-01-01T00:00:00Z\"\n"
+        );
+        std::fs::write(self.path("client/hosts.toml"), host).unwrap();
+    }
+
+    /// Kills the server, and waits until nothing of it is left.
+    fn kill(&self) {
+        assert!(Command::new("kill").args(["-9", &self.status("pid")]).status().unwrap().success());
+        while self.at("server", "status").status.code() != Some(3) {
+            std::thread::yield_now();
+        }
+    }
+
     /// A client that has been greeted, and says nothing.
     fn silent_client(&self) -> Child {
         let mut command = Command::new(self.path("shell"));
@@ -197,11 +216,8 @@ fn what_a_crash_left_is_no_hindrance() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let pid = scene.status("pid");
-    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
     // The lock goes with the process; its files stay.
-    while scene.at("server", "status").status.code() != Some(3) {
-        std::thread::yield_now();
-    }
+    scene.kill();
     assert!(scene.path("server/state/server.pid").exists() && scene.path("server/state/control").exists());
     assert!(scene.well("stop").contains("no server runs"));
     scene.well("start --port 0");
@@ -392,5 +408,35 @@ fn a_session_that_dies_takes_nobody_with_it() {
     for mut client in [first, second] {
         drop(client.stdin.take());
         client.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_copy_outlives_its_server() {
+    const BYTES: usize = 24 << 20;
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    let port = scene.status("port");
+    let content: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    for (line, from, to, counted) in [
+        ("src/big host:TOP/in/pushed", "src/big", "in/pushed", "bytes_in"),
+        ("host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),
+    ] {
+        if from == "src/big" {
+            std::fs::write(scene.path(from), &content).unwrap();
+        }
+        let mut copy = scene.command("client", &format!("-a --transport=quic --bwlimit=12m {line}"));
+        let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while scene.status(counted).parse::<usize>().unwrap() < BYTES / 4 {
+            std::thread::yield_now();
+        }
+        scene.kill();
+        let begun = std::time::Instant::now();
+        scene.well(&format!("start --port {port}"));
+        let output = copy.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains("was lost; dialling again"), "{line}: {output:?}");
+        assert!(begun.elapsed() < Duration::from_secs(15), "{line}: {:?}", begun.elapsed());
+        assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::transport::net::limits::Limits;
-use crate::transport::net::server::{Guest, HangUp, Listener, listen};
+use crate::transport::net::server::{Guest, HangUp, Lasting, Listener, listen};
 use crate::trust::grants::{Grant, Grants, Standing};
 use crate::trust::identity::Identity;
 use crate::trust::moment::Moment;
@@ -73,7 +73,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let door = Door { places: places.clone(), own: identity.pin };
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
-    let listener = open(&config, start)?;
+    let listener = open(&config, Lasting(identity.secret_for("sparsync stateless resets")), start)?;
     let control = control::listen(places)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
@@ -132,7 +132,7 @@ pub fn pid(places: &Places) -> Option<u32> {
 }
 
 /// Listens where it was said, or at all addresses of this machine.
-fn open(config: &tls::ServerTls, start: &Start) -> Result<Listener> {
+fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<Listener> {
     let port = start.port.unwrap_or(DEFAULT_PORT);
     let limits = Limits::default();
     let said: Vec<SocketAddr> = start
@@ -143,15 +143,15 @@ fn open(config: &tls::ServerTls, start: &Start) -> Result<Listener> {
         .collect();
     let listened = if said.is_empty() {
         let all: SocketAddr = (Ipv6Addr::UNSPECIFIED, port).into();
-        match listen(&[all], config.clone(), &limits) {
+        match listen(&[all], config.clone(), lasting, &limits) {
             // A machine without IPv6.
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                listen(&[(Ipv4Addr::UNSPECIFIED, port).into()], config.clone(), &limits)
+                listen(&[(Ipv4Addr::UNSPECIFIED, port).into()], config.clone(), lasting, &limits)
             }
             other => other,
         }
     } else {
-        listen(&said, config.clone(), &limits)
+        listen(&said, config.clone(), lasting, &limits)
     };
     listened.map_err(|error| {
         let (mut words, mut exit) = (format!("sparsync: cannot listen at port {port}: {error}"), Exit::SocketIo);

@@ -220,6 +220,7 @@ impl Side {
             while ended.as_ref().is_err_and(|error| error.exit == Exit::Stream) && losses.may_go_on(env) {
                 reporter.error(redial.told().as_bytes());
                 reporter.flush();
+                env.go_on();
                 let Some(link) = redial.link(&self, env) else { break };
                 // What is there by now is not sent again: the run is planned anew.
                 tally = Tally::default();

@@ -71,6 +71,14 @@ impl Identity {
         Identity::of_key(&new_key()?)
     }
 
+    /// A secret for this purpose: the same as long as the key is, another one for each purpose, and no way back to the key.
+    pub fn secret_for(&self, purpose: &str) -> [u8; 32] {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.key_der);
+        let mut secret = [0; 32];
+        secret.copy_from_slice(ring::hmac::sign(&key, purpose.as_bytes()).as_ref());
+        secret
+    }
+
     fn of_key(key: &KeyPair) -> Result<Identity> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "sparsync");

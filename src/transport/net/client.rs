@@ -194,7 +194,7 @@ async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> 
 
 /// An endpoint for this peer; inside of an engine.
 fn open(peer: SocketAddr) -> Result<quinn::Endpoint, Trouble> {
-    let opened = quic::client_socket(peer).and_then(|socket| quic::endpoint(socket, None));
+    let opened = quic::client_socket(peer).and_then(quic::client_endpoint);
     opened.map_err(|error| Trouble::Unreachable(error.to_string()))
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// A peer that was not heard for so long is gone. Phones lose their network for 90 s.
 pub const IDLE: Duration = Duration::from_secs(100);
-/// After so long without a word a client says that it is there; that also holds the mappings of home routers open.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// After so long without a word a client asks whether the server is there: it hears at once when the server was started anew.
+/// That also holds the mappings of home routers open.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// How long a server waits for a handshake to end.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a server whose conversation ends waits for a client that it does not hear, and that has not heard everything.

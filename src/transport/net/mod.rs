@@ -9,6 +9,8 @@ mod bridge;
 pub mod client;
 pub mod limits;
 mod quic;
+#[cfg(test)]
+mod relay;
 mod room;
 pub mod server;
 #[cfg(test)]

@@ -9,6 +9,8 @@ use crate::work::clock::Since;
 use bytes::{Buf, Bytes};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, TransportErrorCode, VarInt, WriteError};
+use quinn_proto::HashedConnectionIdGenerator;
+use ring::hmac;
 use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -38,10 +40,46 @@ pub struct Conversation {
     pub recv: quinn::RecvStream,
 }
 
-/// An endpoint on a socket; with a configuration it takes connections.
-pub fn endpoint(socket: UdpSocket, server: Option<quinn::ServerConfig>) -> io::Result<quinn::Endpoint> {
-    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
+/// A secret that a server has again when it is started anew, so that it can tell the clients of the one before that their
+/// connections are gone: nobody else could.
+#[derive(Clone, Copy)]
+pub struct Lasting(pub [u8; 32]);
+
+impl Lasting {
+    fn put(self, config: &mut quinn::EndpointConfig) {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        // The names of connections are told apart from noise by this; they are no secret.
+        let names = hmac::sign(&key, b"connection ids")
+            .as_ref()
+            .iter()
+            .take(8)
+            .fold(0, |all, byte| all << 8 | u64::from(*byte));
+        config.reset_key(Arc::new(key)).cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(names)));
+    }
+}
+
+/// The endpoint of a client.
+pub fn client_endpoint(socket: UdpSocket) -> io::Result<quinn::Endpoint> {
+    endpoint(socket, quinn::EndpointConfig::default(), None)
+}
+
+/// An endpoint that takes connections.
+pub fn server_endpoint(
+    socket: UdpSocket,
+    server: quinn::ServerConfig,
+    lasting: Lasting,
+) -> io::Result<quinn::Endpoint> {
     let mut config = quinn::EndpointConfig::default();
+    lasting.put(&mut config);
+    endpoint(socket, config, Some(server))
+}
+
+fn endpoint(
+    socket: UdpSocket,
+    mut config: quinn::EndpointConfig,
+    server: Option<quinn::ServerConfig>,
+) -> io::Result<quinn::Endpoint> {
+    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
     config.max_udp_payload_size(limits::DATAGRAM_MAX_BYTES).map_err(io::Error::other)?;
     quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
 }

@@ -2,6 +2,7 @@
 
 use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
+pub use super::quic::Lasting;
 use super::room::{Answer, Place, Room};
 use super::{Kind, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
@@ -62,8 +63,14 @@ pub struct Listener {
 }
 
 /// Takes clients at these addresses, over UDP and over TCP at the same port. Port 0 is replaced by one that is free. Who is
-/// let in is settled by `tls`.
-pub fn listen(addresses: &[SocketAddr], tls: Arc<rustls::ServerConfig>, limits: &Limits) -> io::Result<Listener> {
+/// let in is settled by `tls`. With the same `lasting` secret as a server before it, those who still speak to that one hear
+/// that it is gone.
+pub fn listen(
+    addresses: &[SocketAddr],
+    tls: Arc<rustls::ServerConfig>,
+    lasting: Lasting,
+    limits: &Limits,
+) -> io::Result<Listener> {
     let engine = Engine::start("network")?;
     let (sender, guests) = sync_channel(limits.sessions);
     let mut config = quic::server_config(tls.clone())?;
@@ -76,7 +83,7 @@ pub fn listen(addresses: &[SocketAddr], tls: Arc<rustls::ServerConfig>, limits: 
     for &address in addresses {
         let (udp, tcp) = bind(address)?;
         listener.addresses.push(udp.local_addr()?);
-        let endpoint = quic::endpoint(udp, Some(door.config.clone()))?;
+        let endpoint = quic::server_endpoint(udp, door.config.clone(), lasting)?;
         engine.handle().spawn(door.clone().take_quic(endpoint.clone()));
         listener.endpoints.push(endpoint);
         tcp.set_nonblocking(true)?;

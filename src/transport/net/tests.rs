@@ -2,7 +2,8 @@
 
 use super::client::{Dial, Lost, TLS_AFTER, Won, dial_quic, dial_tls, race};
 use super::limits::Limits;
-use super::server::{Guest, Listener, listen};
+use super::relay::Relay;
+use super::server::{Guest, Lasting, Listener, listen};
 use super::{Kind, Trouble};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
@@ -36,7 +37,7 @@ impl World {
 
     fn that(near: Identity, admit: tls::Admit, limits: &Limits) -> World {
         let far = Identity::passing().unwrap();
-        let listener = listen(&[HERE.into()], tls::server_config(&far, admit), limits).unwrap();
+        let listener = listen(&[HERE.into()], tls::server_config(&far, admit), lasting(&far), limits).unwrap();
         World { near, far, listener }
     }
 
@@ -50,7 +51,11 @@ impl World {
 
     /// Both ends of a conversation; the server has said one byte, which the client has not read yet.
     fn meet(&self, kind: Kind, patience: Patience) -> (Link, Guest) {
-        let (dial, address) = (self.dial(patience), self.address());
+        self.meet_at(self.address(), kind, patience)
+    }
+
+    fn meet_at(&self, address: SocketAddr, kind: Kind, patience: Patience) -> (Link, Guest) {
+        let dial = self.dial(patience);
         std::thread::scope(|scope| {
             let near = scope.spawn(move || dial_by(kind, address, &dial));
             let mut guest = self.listener.accept(LONG).unwrap().expect("a guest comes");
@@ -58,6 +63,10 @@ impl World {
             (near.join().unwrap().unwrap(), guest)
         })
     }
+}
+
+fn lasting(far: &Identity) -> Lasting {
+    Lasting(far.secret_for("tests"))
 }
 
 fn dial_by(kind: Kind, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
@@ -449,6 +458,34 @@ fn noise_at_both_ports_leaves_room_for_others() {
         guest.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"hello");
     });
+}
+
+#[test]
+fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
+    let world = World::new();
+    let again = listen(
+        &[HERE.into()],
+        tls::server_config(&world.far, Arc::new(|_| true)),
+        lasting(&world.far),
+        &Limits::default(),
+    );
+    let again = again.unwrap();
+    // The first one goes on and hears nothing, which is what a server that was killed does.
+    let relay = Relay::to(world.address());
+    for client_speaks in [true, false] {
+        relay.lead_to(world.address());
+        let (mut link, _guest) = world.meet_at(relay.address, Kind::Quic, patient());
+        link.reader.read_exact(&mut [0]).unwrap();
+        relay.lead_to(again.addresses()[0]);
+        let begun = Since::now();
+        if client_speaks {
+            let _ = link.writer.write_all(&bytes(1 << 20));
+        }
+        let error = link.reader.read(&mut [0]).unwrap_err();
+        assert!(error.to_string().contains("the peer was started anew"), "{error}");
+        // One that is silent asks now and then.
+        assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    }
 }
 
 /// Not a test of speed: it says what the speed is where `SPARSYNC_BENCH_MIB` says how much to send.

@@ -1,0 +1,127 @@
+//! For tests: a router between a client and a server, which can lose what it is given and change its own address.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Carries datagrams of clients to a server and back, as a home router does, until it is dropped.
+pub struct Relay {
+    /// Where clients shall send.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    inside: UdpSocket,
+    server: Mutex<SocketAddr>,
+    /// For each client the socket by which the server knows it.
+    outside: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
+    is_shut: AtomicBool,
+    bytes: AtomicU64,
+    clients: AtomicU64,
+    over: AtomicBool,
+}
+
+const LOOK: Duration = Duration::from_millis(2);
+const LONGEST_BYTES: usize = 1 << 16;
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_read_timeout(Some(LOOK)).unwrap();
+    socket
+}
+
+impl Relay {
+    /// One that leads to this server.
+    pub fn to(server: SocketAddr) -> Relay {
+        let inside = socket();
+        let address = inside.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            inside,
+            server: Mutex::new(server),
+            outside: Mutex::default(),
+            is_shut: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            clients: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        });
+        let own = shared.clone();
+        let threads = vec![std::thread::spawn(move || own.carry_out())];
+        Relay { address, shared, threads }
+    }
+
+    /// From now on it leads to another server.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.shared.server.lock().unwrap() = server;
+    }
+
+    /// From now on everybody is known to the server by another port; what is sent to the former ones is lost.
+    pub fn roam(&self) {
+        self.shared.outside.lock().unwrap().clear();
+    }
+
+    /// From now on everything is lost, or nothing.
+    pub fn shut(&self, is_shut: bool) {
+        self.shared.is_shut.store(is_shut, Ordering::SeqCst);
+    }
+
+    /// How many bytes came through.
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::SeqCst)
+    }
+
+    /// How many addresses of clients were seen; after [`Relay::roam`] each counts again.
+    pub fn clients(&self) -> u64 {
+        self.shared.clients.load(Ordering::SeqCst)
+    }
+}
+
+impl Shared {
+    fn carry_out(self: Arc<Shared>) {
+        let mut datagram = vec![0; LONGEST_BYTES];
+        while !self.over.load(Ordering::SeqCst) {
+            // Nothing for a while, or word that somebody is not there.
+            let Ok((count, client)) = self.inside.recv_from(&mut datagram) else { continue };
+            if self.is_shut.load(Ordering::SeqCst) {
+                continue;
+            }
+            let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = outside.entry(client).or_insert_with(|| {
+                self.clients.fetch_add(1, Ordering::SeqCst);
+                let new = Arc::new(socket());
+                let (own, socket) = (self.clone(), new.clone());
+                std::thread::spawn(move || own.carry_in(&socket, client));
+                new
+            });
+            let server = *self.server.lock().unwrap();
+            if known.send_to(&datagram[..count], server).is_ok() {
+                self.bytes.fetch_add(count as u64, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Until the client is known by another socket.
+    fn carry_in(&self, socket: &Arc<UdpSocket>, client: SocketAddr) {
+        let mut datagram = vec![0; LONGEST_BYTES];
+        // This thread and the map hold it.
+        while !self.over.load(Ordering::SeqCst) && Arc::strong_count(socket) > 1 {
+            let Ok((count, _)) = socket.recv_from(&mut datagram) else { continue };
+            let is_lost = self.is_shut.load(Ordering::SeqCst) || Arc::strong_count(socket) == 1;
+            if !is_lost && self.inside.send_to(&datagram[..count], client).is_ok() {
+                self.bytes.fetch_add(count as u64, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
