@@ -270,6 +270,12 @@ synctest!(a_log_of_deletions, |w: World| {
     w.once().no_dry_run().agree(&["-a", "--delete", "--log-file=run.log"]).exits(0);
 });
 
+synctest!(a_log_of_the_far_end, between machines, |w: World| {
+    w.source("a b=changed@5 d/x l->a").dest("a b=change old");
+    let options = ["-a", "--delete", "-M--log-file=far.log", "-M--log-file-format=%i %n"];
+    w.once().no_dry_run().agree(&options).exits(0);
+});
+
 synctest!(a_log_of_errors, |w: World| {
     w.source("a").dest("");
     w.once().no_dry_run().agree_paths(&["-a", "--log-file=run.log"], &["src/", "nowhere", "dst/"]).exits(23);

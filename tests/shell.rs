@@ -569,7 +569,7 @@ fn a_session_gets_no_more_than_a_forced_command_says() {
         ("-rt src/ far:dst", "-rtp src/ far:dst", "-p"),
         ("-r src/ far:dst", "-r --backup --backup-dir=/tmp src/ far:dst", "-b"),
         ("-rb --backup-dir=a src/ far:dst", "-rb --backup-dir=b src/ far:dst", "b"),
-        ("-r src/ far:dst", "-r -M--log-file=x.log src/ far:dst", "--log-file=x.log"),
+        ("-r src/ far:dst", "-r -M--fake-super src/ far:dst", "--fake-super"),
         ("-r far:src/ dst", "-rL far:src/ dst", "-L"),
         ("-r far:src/ dst", "-r --remove-source-files far:src/ dst", "--remove-source-files"),
     ] {

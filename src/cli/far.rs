@@ -365,9 +365,16 @@ mod tests {
             "--copy-as=x a h:b",
             "--iconv=utf8 h:a b",
             "--files-from=:l a h:b",
+            "-M--log-file=x a h:b",
+            "-M--log-file -Mx h:a b",
         ] {
             assert!(matches!(request(line, &[]), Ok(Request::Handover(_))), "{line}");
         }
+        // The installed rsync does not know such a URL.
+        let refusal = request("-M--log-file=x a sparsync://h/b", &[]).unwrap_err();
+        assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);
+        assert_eq!(refusal.message, b"sparsync: --remote-option=--log-file is not supported yet");
+        assert!(matches!(request("-M--log-file-format=%n a h:b", &[]), Ok(Request::Copy(_))));
     }
 
     #[test]

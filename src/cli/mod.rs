@@ -131,7 +131,9 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
             return Ok(Request::Handover(walked.error));
         }
         if let Err(error) = resolve::not_yet(&walked.args, call.vars, true) {
-            return Ok(Request::Handover(Some(error)));
+            // rsync would take the URL of a server of ours for the path of a host named sparsync.
+            let is_ours = walked.operands.iter().any(Operand::is_server);
+            return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
         }
     }
     if let Some(error) = walked.error {

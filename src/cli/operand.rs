@@ -60,6 +60,11 @@ impl Operand {
     pub fn is_remote(&self) -> bool {
         matches!(self, Operand::Remote(_))
     }
+
+    /// Whether it is a URL of a server of ours.
+    pub fn is_server(&self) -> bool {
+        matches!(self, Operand::Remote(Remote { kind: RemoteKind::Server { .. }, .. }))
+    }
 }
 
 impl Remote {

@@ -389,6 +389,8 @@ pub fn not_yet(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
     } else if let Some(option) = args.remote_options.first().filter(|_| !far) {
         let option = printable(option);
         format!("--remote-option={} on a local copy", String::from_utf8_lossy(&option))
+    } else if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
+        "--remote-option=--log-file".to_string()
     } else if let Some(protocol) = args.protocol.filter(|&protocol| protocol < 31) {
         format!("--protocol={protocol}{}", if far { "" } else { " on a local copy" })
     } else {

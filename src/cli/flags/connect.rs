@@ -54,7 +54,8 @@ pub const FLAGS: &[Flag] = &[
         short: Some('M'),
         arity: Arity::Value("OPT"),
         help: "give OPT to the other side only",
-        man: "A local copy of rsync's gives it to the receiving process; not carried out yet there.",
+        man: "A local copy of rsync's gives it to the receiving process; not carried out yet there. \
+              With --log-file in it the run is the installed rsync's.",
         support: Support::NotYet,
         reach: Reach::Here,
         set: |args, given| {
