@@ -36,7 +36,7 @@ impl Mask<'_> {
             text = text.replace(dir, name).replace(&dir[1..], name);
         }
         let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
-        let lasting: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !is_timing(line)).collect();
+        let lasting: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !is_timing(line) && !is_way(line)).collect();
         lasting.join("\n")
     }
 
@@ -96,6 +96,11 @@ fn printable(bytes: &[u8]) -> String {
 fn is_timing(line: &str) -> bool {
     let line = line.strip_prefix(LOG_STAMP).unwrap_or(line);
     line.starts_with("File list generation time: ") || line.starts_with("File list transfer time: ")
+}
+
+/// Which way leads to the peer: rsync knows of one.
+fn is_way(line: &str) -> bool {
+    line.starts_with("sparsync: far: by ")
 }
 
 /// Of a progress line only the last state, without rate and time: how often it moves is chance.

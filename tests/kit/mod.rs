@@ -3,7 +3,7 @@
 //! A case builds a [`World`] and calls [`World::agree`]; what is compared, what is masked and on which
 //! routes the case runs is settled here, so that no case knows about it. The parts:
 //! `build` makes trees, `run` runs programs, `route` spells operands for the ways to a peer, `tree` takes snapshots,
-//! `mask` blots out what may differ, `diff` shows what must not, `oracle` knows the two programs, `world` ties them
+//! `server` is our own one for the ways over the network, `mask` blots out what may differ, `diff` shows what must not, `oracle` knows the two programs, `world` ties them
 //! together.
 
 mod build;
@@ -12,6 +12,7 @@ mod mask;
 pub mod oracle;
 mod route;
 mod run;
+mod server;
 mod tree;
 mod world;
 

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 /// How the operands of a case reach the program.
 ///
 /// Each case runs once per route. `SPARSYNC_TEST_ROUTES` chooses among them, separated by commas: `local`, `push`,
-/// `pull`, and `sshd` for the few cases that use a real one; all of them where nobody says otherwise.
+/// `pull` by a script in the place of ssh, `quic-push`, `quic-pull`, `tls-push`, `tls-pull`, and `sshd` for the few cases
+/// that use a real one. Where nobody says otherwise, all of them but TLS, which carries the same bytes as QUIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Both trees on this machine, given as plain paths.
@@ -28,11 +29,23 @@ pub enum Shell {
     Fake,
     /// ssh and sshd.
     Real,
+    /// None: the program under test uses its own server, over QUIC. rsync uses the script.
+    Quic,
+    /// The same over TLS and TCP.
+    Tls,
 }
 
 impl Route {
     /// The routes on which every case runs, as far as they were chosen.
-    pub const ALL: &[Route] = &[Route::Local, Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
+    pub const ALL: &[Route] = &[
+        Route::Local,
+        Route::Push(Shell::Fake),
+        Route::Pull(Shell::Fake),
+        Route::Push(Shell::Quic),
+        Route::Pull(Shell::Quic),
+        Route::Push(Shell::Tls),
+        Route::Pull(Shell::Tls),
+    ];
     /// The routes of cases about a peer.
     pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
     /// The routes of the few cases about ssh itself.
@@ -42,14 +55,23 @@ impl Route {
     pub fn is_chosen(self) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
         let choice =
-            CHOICE.get_or_init(|| std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,sshd".into()));
+            CHOICE.get_or_init(|| std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,quic-push,quic-pull,sshd".into()));
         let word = match self {
             Route::Local => "local",
             Route::Push(Shell::Fake) => "push",
             Route::Pull(Shell::Fake) => "pull",
+            Route::Push(Shell::Quic) => "quic-push",
+            Route::Pull(Shell::Quic) => "quic-pull",
+            Route::Push(Shell::Tls) => "tls-push",
+            Route::Pull(Shell::Tls) => "tls-pull",
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
         };
         choice.split(',').any(|chosen| chosen == word)
+    }
+
+    /// Tells whether the program under test needs a server.
+    pub fn has_server(self) -> bool {
+        matches!(self, Route::Push(Shell::Quic | Shell::Tls) | Route::Pull(Shell::Quic | Shell::Tls))
     }
 
     /// Tells whether a peer takes part.
@@ -72,8 +94,17 @@ impl Route {
             (_, None) => skip("a listing pushes nothing"),
         };
         far.into_iter().for_each(|path| *path = [b"far:", &path[..]].concat());
+        let own = match shell {
+            Shell::Quic => Some("--transport=quic"),
+            Shell::Tls => Some("--transport=tls"),
+            Shell::Fake | Shell::Real => None,
+        };
+        if let Some(transport) = own.filter(|_| program == super::oracle::under_test()) {
+            let transport = transport.as_bytes().to_vec();
+            return std::iter::once(transport).chain(options.iter().cloned()).chain(operands).collect();
+        }
         let (command, before) = match shell {
-            Shell::Fake => (place.fake_shell(), String::new()),
+            Shell::Fake | Shell::Quic | Shell::Tls => (place.fake_shell(), String::new()),
             Shell::Real => {
                 let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
                 (sshd().command(), before)

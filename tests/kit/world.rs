@@ -14,6 +14,7 @@ use super::build::Tree;
 use super::mask::{Mask, OwnMask};
 use super::route::Place;
 use super::run::{Output, Request, Surroundings, USER, interrupt, run};
+use super::server::Server;
 use super::tree::{Lens, Snapshot, snapshot};
 use super::{Route, Who, diff, oracle, skip};
 
@@ -34,6 +35,8 @@ pub struct World {
     again: Cell<bool>,
     stderr_ordered: Cell<bool>,
     own_mask: Cell<Option<OwnMask>>,
+    /// The server of the program under test, once it was needed.
+    server: RefCell<Option<Server>>,
     /// File systems mounted for this case.
     mounts: RefCell<Vec<PathBuf>>,
 }
@@ -84,6 +87,7 @@ impl World {
             again: Cell::new(true),
             stderr_ordered: Cell::new(true),
             own_mask: Cell::new(None),
+            server: RefCell::default(),
             mounts: RefCell::default(),
         }
     }
@@ -330,6 +334,10 @@ impl World {
         let argv = self.argv(oracle::under_test(), &options, &[b"src/".to_vec(), b"dst/".to_vec()], 1);
         let hooked = |hooks: &[(&str, String)]| {
             let mut surroundings = self.surroundings.borrow().clone();
+            if self.route.has_server() {
+                let variable = self.server_variable(&surroundings);
+                surroundings.env.push(variable);
+            }
             surroundings.env.extend(hooks.iter().map(|(name, value)| (name.to_string(), value.clone())));
             surroundings
         };
@@ -398,6 +406,9 @@ impl World {
         if self.route.is_far() {
             before.env.push(("SPARSYNC_NATIVE_SSH".to_owned(), "1".to_owned()));
         }
+        if self.route.has_server() && i == 1 {
+            before.env.push(self.server_variable(&before));
+        }
         let Output { stdout, stderr, exit } = run(program, &argv, twin, &before);
         let mask = Mask {
             world: twin,
@@ -421,6 +432,12 @@ impl World {
             tree: snapshot(twin, self.lens.get()),
             logs: logs(twin, &mask),
         }
+    }
+
+    /// What leads a client to the server of this world, which is started at first need.
+    fn server_variable(&self, surroundings: &Surroundings) -> (String, String) {
+        let mut server = self.server.borrow_mut();
+        server.get_or_insert_with(|| Server::start(&self.twins[1], surroundings)).variable()
     }
 
     fn fail(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>], differences: &str) -> ! {

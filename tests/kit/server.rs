@@ -1,0 +1,71 @@
+//! A server of the program under test, for the routes by QUIC and by TLS: one for each world, at a port of its own.
+
+use super::run::{Surroundings, USER, run};
+use super::{Who, oracle, skip};
+use rustix::process::{Pid, Signal};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// The server, which dies with its world; client and server have one key, which is granted everything.
+pub struct Server {
+    config: tempfile::TempDir,
+    pid: Pid,
+}
+
+impl Server {
+    /// Starts it as the user of these surroundings. Paths without a slash in front are those of `world`, as with the fake
+    /// remote shell.
+    pub fn start(world: &Path, surroundings: &Surroundings) -> Server {
+        let config = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        std::fs::set_permissions(config.path(), std::fs::Permissions::from_mode(0o700)).expect("our own directory");
+        let give = |path: &Path| {
+            if surroundings.who == Who::User && rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(path, Some(USER), Some(USER)).expect("root gives away what it likes");
+            }
+        };
+        give(config.path());
+        let mut here = Surroundings { home: world.to_owned(), stdin: Vec::new(), ..surroundings.clone() };
+        here.env.push(variable(config.path()));
+        let argv: Vec<Vec<u8>> = ["server", "start", "--port", "0"].map(|word| word.as_bytes().to_vec()).to_vec();
+        let output = run(oracle::under_test(), &argv, world, &here);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let field = |before: &str| told.split_once(before).and_then(|(_, rest)| rest.split([',', ' ', '\n']).next());
+        let (Some(pid), Some(port), Some(pin)) = (field("process "), field("port "), field("key ")) else {
+            skip(&format!("no server can be started: {}", String::from_utf8_lossy(&output.stderr)));
+        };
+        let write = |name: &str, text: String| {
+            let path = config.path().join(name);
+            std::fs::write(&path, text).expect("our own directory");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("our own file");
+            give(&path);
+        };
+        write(
+            "hosts.toml",
+            format!(
+                "[[host]]\nname = \"far\"\nssh = \"far\"\naddresses = [\"127.0.0.1\"]\nport = {port}\npin = \"{pin}\"\n\
+                 met = \"2026-01-01T00:00:00Z\"\n"
+            ),
+        );
+        write(
+            "grants.toml",
+            format!("[[grant]]\npin = \"{pin}\"\nname = \"kit\"\nroots = [\"/\"]\nread_only = false\n"),
+        );
+        let pid = pid.parse().ok().and_then(Pid::from_raw).expect("a process has a number");
+        Server { config, pid }
+    }
+
+    /// What a client must find in its environment.
+    pub fn variable(&self) -> (String, String) {
+        variable(self.config.path())
+    }
+}
+
+fn variable(config: &Path) -> (String, String) {
+    ("SPARSYNC_CONFIG_DIR".to_owned(), config.display().to_string())
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+    }
+}
