@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, dial_quic};
+use crate::transport::net::client::{Dial, Lost, Won, dial_quic, dial_tls, race};
 use crate::transport::net::{Kind, Trouble};
-use crate::transport::shell;
+use crate::transport::shell::{self, Asking};
 use crate::trust::identity::Identity;
 use crate::trust::moment::Moment;
 use crate::trust::peers::{Peer, Peers, Route};
@@ -222,22 +222,23 @@ fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<(L
     if addresses.is_empty() {
         return Err(Trouble::Unreachable(unknown));
     }
-    race(&addresses, &kinds, dial)
-}
-
-/// Tries the addresses, the first first.
-fn race(addresses: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> std::result::Result<(Link, Kind), Trouble> {
-    let mut last = Trouble::Unreachable("only QUIC is spoken yet".into());
-    if kinds.contains(&Kind::Quic) {
-        for address in addresses {
-            match dial_quic(*address, dial) {
-                Ok(link) => return Ok((link, Kind::Quic)),
-                Err(why @ Trouble::Unreachable(_)) => last = why,
-                Err(why) => return Err(why),
-            }
+    let link_by = match kinds.as_slice() {
+        [Kind::Quic] => dial_quic,
+        [Kind::Tls] => dial_tls,
+        _ => {
+            let ended = race(&addresses, dial);
+            return ended.map(|Won { link, kind, .. }| (link, kind)).map_err(|Lost { trouble, .. }| trouble);
+        }
+    };
+    let mut trouble = Trouble::Unreachable(unknown);
+    for address in addresses {
+        match link_by(address, dial) {
+            Ok(link) => return Ok((link, kinds[0])),
+            Err(why @ Trouble::Unreachable(_)) => trouble = why,
+            Err(why) => return Err(why),
         }
     }
-    Err(last)
+    Err(trouble)
 }
 
 fn kind_route(kind: Kind) -> Route {
@@ -302,7 +303,7 @@ pub struct SshFacts {
 }
 
 /// Asks ssh, without connecting. Of another shell nothing is known but the host's name.
-pub fn ssh_facts(shell: &[Vec<u8>], host: &str) -> SshFacts {
+pub fn ssh_facts(shell: &[Vec<u8>], host: &str, umask: u32) -> SshFacts {
     let bare = host.rsplit_once('@').map_or(host, |(_, bare)| bare).to_owned();
     let mut facts = SshFacts { hostname: bare, is_proxied: false };
     let is_ssh = shell.first().is_none_or(|word| crate::path::file_name(word) == b"ssh");
@@ -314,7 +315,8 @@ pub fn ssh_facts(shell: &[Vec<u8>], host: &str) -> SshFacts {
         argv.push(b"ssh".to_vec());
     }
     argv.extend([b"-G".to_vec(), host.into()]);
-    if let Ok((_, told)) = shell::ask(&argv, None, FACTS_MAX_BYTES) {
+    if let Ok((_, told)) = shell::ask(&argv, Asking { umask, input: None, is_quiet: true, most_bytes: FACTS_MAX_BYTES })
+    {
         facts.read(&String::from_utf8_lossy(&told));
     }
     facts
@@ -347,7 +349,7 @@ mod tests {
 
     #[test]
     fn of_another_shell_only_the_name_is_known() {
-        let facts = ssh_facts(&[b"/opt/my-shell".to_vec()], "me@box");
+        let facts = ssh_facts(&[b"/opt/my-shell".to_vec()], "me@box", 0o022);
         assert_eq!(facts, SshFacts { hostname: "box".into(), is_proxied: false });
     }
 }

@@ -6,7 +6,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
-use crate::transport::shell::{self, Ended};
+use crate::transport::shell::{self, Asking, Ended};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
 use crate::trust::introduction::{Granted, INTRODUCTION_MAX_BYTES, Introduction, State};
@@ -60,7 +60,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let peer = Peer {
         name: host.clone(),
         ssh: host.clone(),
-        addresses: addresses(&wanted.reach, &introduction),
+        addresses: addresses(&wanted.reach, &introduction, env.umask),
         port: introduction.port,
         pin: introduction.pin,
         program: program.map(|program| String::from_utf8_lossy(&program).into_owned()),
@@ -112,7 +112,7 @@ fn introduce(
     let host = &wanted.reach.host;
     let mut program =
         wanted.reach.program.clone().or_else(|| known.and_then(|known| Some(known.program.clone()?.into())));
-    let mut ended = ask(&with_program(&wanted.reach, program.as_deref()), known, words)?;
+    let mut ended = ask(env.umask, &with_program(&wanted.reach, program.as_deref()), known, words)?;
     if ended.0 == Ended::Code(Exit::CmdNotFound.code()) {
         if !wanted.install {
             return Err(failed(format!(
@@ -122,7 +122,7 @@ fn introduce(
         }
         install(env, &wanted.reach)?;
         program = Some(INSTALLED.into());
-        ended = ask(&with_program(&wanted.reach, program.as_deref()), known, words)?;
+        ended = ask(env.umask, &with_program(&wanted.reach, program.as_deref()), known, words)?;
     }
     match ended {
         (Ended::Code(0), told) => match Introduction::read(&told) {
@@ -176,9 +176,13 @@ fn argv(reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Vec<Vec<u8>> 
     shell::argv_of(&reach.shell, &reach.host, &words)
 }
 
-fn ask(reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Result<(Ended, Vec<u8>)> {
+fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {
+    Asking { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
+}
+
+fn ask(umask: u32, reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Result<(Ended, Vec<u8>)> {
     let argv = argv(reach, known, words);
-    shell::ask(&argv, None, INTRODUCTION_MAX_BYTES)
+    shell::ask(&argv, asking(umask, None))
         .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
 }
 
@@ -188,10 +192,10 @@ fn shown(argv: &[Vec<u8>]) -> String {
 
 /// Copies this very program to the host, if it can run there.
 fn install(env: &mut Env, reach: &Reach) -> Result<()> {
-    let host = &reach.host;
+    let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
-        shell::ask(&shell::argv_of(&reach.shell, host, &words), input, INTRODUCTION_MAX_BYTES)
+        shell::ask(&shell::argv_of(&reach.shell, host, &words), asking(umask, input))
             .map_err(|error| failed(format!("--install: cannot start the remote shell: {error}")))
     };
     let (_, told) = run("echo; uname -s -m", None)?;
@@ -219,8 +223,8 @@ fn install(env: &mut Env, reach: &Reach) -> Result<()> {
 }
 
 /// Where the host's server may be reached: as ssh reaches it, and where it says that it listens.
-fn addresses(reach: &Reach, introduction: &Introduction) -> Vec<String> {
-    let mut addresses = vec![by_server::ssh_facts(&reach.shell, &reach.host).hostname];
+fn addresses(reach: &Reach, introduction: &Introduction, umask: u32) -> Vec<String> {
+    let mut addresses = vec![by_server::ssh_facts(&reach.shell, &reach.host, umask).hostname];
     for address in &introduction.addresses {
         if !addresses.contains(address) {
             addresses.push(address.clone());
@@ -259,7 +263,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
         return Err(failed(format!("{host} is not enrolled, and this user has no key yet")));
     };
     let words: Vec<Vec<u8>> = ["server", "revoke", &identity.pin.to_string()].map(Into::into).to_vec();
-    let there = ask(reach, known.as_ref(), &words);
+    let there = ask(env.umask, reach, known.as_ref(), &words);
     let mut told = match known {
         Some(_) => format!("{host} is forgotten here\n"),
         None => format!("{host} was not known here\n"),

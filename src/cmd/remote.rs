@@ -139,7 +139,8 @@ impl Side {
         let peers = Peers::load(&places)?;
         let now = Moment(clock::now_unix().0);
         let host = route::named(&self.far);
-        let proxied = || by_server::ssh_facts(&self.options.connect.shell, &host).is_proxied;
+        let umask = env.umask;
+        let proxied = || by_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
         match route::plan(&self.far, &self.options.connect, &peers, now, &proxied)? {
             Plan::Shell(why) => {
                 if let Some(why) = why {

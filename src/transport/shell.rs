@@ -98,18 +98,29 @@ pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>>
     argv
 }
 
-/// Runs a command to its end and hears what it says on standard output, no more than `most_bytes` of it. `input` is its
-/// standard input; its standard error is ours.
-pub fn ask(argv: &[Vec<u8>], input: Option<File>, most_bytes: usize) -> io::Result<(Ended, Vec<u8>)> {
-    let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
-    let [program, args @ ..] = words.as_slice() else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(input.map_or_else(Stdio::null, Stdio::from))
-        .stdout(Stdio::piped())
-        .spawn()?;
+/// How a command is asked.
+#[derive(Debug)]
+pub struct Asking {
+    /// The umask this process had; it is set for a moment, so no thread may be making files.
+    pub umask: u32,
+    /// The command's standard input.
+    pub input: Option<File>,
+    /// What it says on standard error is nobody's concern; else it goes to ours.
+    pub is_quiet: bool,
+    /// So much is heard at most.
+    pub most_bytes: usize,
+}
+
+/// Runs a command line of [`argv_of`] to its end and hears what it says on standard output.
+pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(Ended, Vec<u8>)> {
+    let Asking { umask, input, is_quiet, most_bytes } = asking;
+    let mut command = plain_command(argv)?;
+    command.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(Stdio::piped());
+    command.stderr(if is_quiet { Stdio::null() } else { Stdio::inherit() });
+    sys::set_umask(umask);
+    let child = command.spawn();
+    sys::take_umask();
+    let mut child = child?;
     let mut told = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         // What is beyond that is not read: the command ends when nobody listens.

@@ -36,7 +36,8 @@ impl Mask<'_> {
             text = text.replace(dir, name).replace(&dir[1..], name);
         }
         let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
-        let lasting: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !is_timing(line) && !is_way(line)).collect();
+        let lasting: Vec<&str> =
+            lines.iter().map(String::as_str).filter(|line| !is_timing(line) && !is_way(line)).collect();
         lasting.join("\n")
     }
 
