@@ -13,8 +13,27 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
                        install the package rsync, or name one in SPARSYNC_RSYNC";
         return Err(Error::new(Exit::Ipc, message));
     };
-    let error = env.become_program(rsync.as_os_str(), &env.args.clone());
+    let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args));
     Err(Error::new(Exit::Ipc, format!("sparsync: could not start {}: {error}", rsync.display())))
+}
+
+/// The words without those that rsync does not know: how the peer is reached is its own way now.
+fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
+    let mut own = Vec::new();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        match word.as_encoded_bytes() {
+            b"--" => {
+                own.push(word.clone());
+                own.extend(words.cloned());
+                break;
+            }
+            b"--transport" => drop(words.next()),
+            bytes if bytes.starts_with(b"--transport=") => {}
+            _ => own.push(word.clone()),
+        }
+    }
+    own
 }
 
 /// The rsync that `SPARSYNC_RSYNC` names, or the first in `PATH` that is not this very program.
@@ -31,4 +50,22 @@ fn find(env: &Env) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .filter(|dir| !dir.as_os_str().is_empty())
         .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rsync_gets_the_words_that_it_knows() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (given, left) in [
+            ("-a --transport=quic src host:dst", "-a src host:dst"),
+            ("-a --transport tls src host:dst", "-a src host:dst"),
+            ("-a --transport=ssh -- --transport=x host:dst", "-a -- --transport=x host:dst"),
+            ("-av src host::dst", "-av src host::dst"),
+        ] {
+            assert_eq!(rsyncs_own(&words(given)), words(left), "{given}");
+        }
+    }
 }

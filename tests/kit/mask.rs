@@ -20,6 +20,8 @@ pub struct Mask<'a> {
     pub now_secs: i64,
     /// A peer took part: how much data moved, and which of several processes told the end, is each program's own.
     pub is_far: bool,
+    /// rsync's remote shell is not used by the program under test, which says so only of one.
+    pub has_shell: bool,
     /// Files are brought up to date by what differs in them, and rsync seeks that in other blocks.
     pub finds_differences: bool,
     /// A further mask of the case's own, for one line; `None` drops the line.
@@ -27,6 +29,11 @@ pub struct Mask<'a> {
 }
 
 impl Mask<'_> {
+    /// Which way leads to the peer: rsync knows of one.
+    fn is_way(&self, line: &str) -> bool {
+        line.starts_with("sparsync: far: by ") || !self.has_shell && line.starts_with("opening connection using: ")
+    }
+
     /// Masks what a program wrote; bytes that are not printable ASCII come out as `\xNN`.
     pub fn text(&self, bytes: &[u8]) -> String {
         let mut text = printable(bytes);
@@ -37,7 +44,7 @@ impl Mask<'_> {
         }
         let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
         let lasting: Vec<&str> =
-            lines.iter().map(String::as_str).filter(|line| !is_timing(line) && !is_way(line)).collect();
+            lines.iter().map(String::as_str).filter(|line| !is_timing(line) && !self.is_way(line)).collect();
         lasting.join("\n")
     }
 
@@ -97,11 +104,6 @@ fn printable(bytes: &[u8]) -> String {
 fn is_timing(line: &str) -> bool {
     let line = line.strip_prefix(LOG_STAMP).unwrap_or(line);
     line.starts_with("File list generation time: ") || line.starts_with("File list transfer time: ")
-}
-
-/// Which way leads to the peer: rsync knows of one.
-fn is_way(line: &str) -> bool {
-    line.starts_with("sparsync: far: by ")
 }
 
 /// Of a progress line only the last state, without rate and time: how often it moves is chance.
@@ -225,8 +227,16 @@ mod tests {
     fn masked(line: &str) -> String {
         let dir = Path::new("/tmp/w/oracle");
         let home = Path::new("/tmp/w/home");
-        Mask { world: dir, home, now_secs: 1_795_000_000, is_far: false, finds_differences: false, own: None }
-            .text(line.as_bytes())
+        Mask {
+            world: dir,
+            home,
+            now_secs: 1_795_000_000,
+            is_far: false,
+            has_shell: true,
+            finds_differences: false,
+            own: None,
+        }
+        .text(line.as_bytes())
     }
 
     #[test]

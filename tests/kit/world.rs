@@ -415,6 +415,7 @@ impl World {
             home: &surroundings.home,
             now_secs: self.lens.get().now_secs,
             is_far: self.route.is_far(),
+            has_shell: !self.route.has_server(),
             finds_differences: options.iter().any(|option| option == b"--no-whole-file" || option == b"--no-W"),
             own: self.own_mask.get(),
         };
