@@ -85,6 +85,11 @@ synctest!(a_list_that_cannot_be_read, |w: World| {
     w.once().agree(&["-ai", "--files-from=nowhere"]).exits(1).warns("failed to open files-from file");
 });
 
+synctest!(a_list_that_may_not_be_read, as user, |w: World| {
+    w.source(TREE).dest("old").build(".", |t| drop(t.file("shut", "a\n").mode(0)));
+    w.once().agree(&["-ai", "--files-from=shut"]).exits(1).warns("failed to open files-from file shut: Permission denied");
+});
+
 synctest!(a_list_allows_one_source, |w: World| {
     w.source(TREE).dest("").file("list", "a\n");
     // The usage text is each program's own.

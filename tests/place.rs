@@ -250,9 +250,13 @@ places!(compression_has_no_effect, ["-aiz"]);
 synctest!(a_remote_shell_has_no_effect, |w: World| {
     older(&w);
     w.only_local("where there is a peer, it has").agree(&["-ai", "-e", "nowhere", "--rsync-path=nothing"]).exits(0);
+    let options = "-aiz -s --timeout=5 --blocking-io --port=1 --sockopts=x -4 --no-motd --trust-sender --compress-level=3 \
+        --skip-compress=gz --checksum-seed=5 --max-alloc=1g -B800";
+    w.agree(&options.split_whitespace().collect::<Vec<_>>()).exits(0);
 });
 places!(timeout_has_no_effect, ["-ai", "--timeout=30"]);
 places!(bwlimit_is_obeyed_silently, ["-ai", "--bwlimit=100m"]);
+places!(stop_at_a_time_to_come, ["-ai", "--stop-at=2099-12-31T23:59"]);
 places!(stop_after_a_while, ["-ai", "--stop-after=5"]);
 
 synctest!(delayed_hard_links_stay_one_file, |w: World| {
