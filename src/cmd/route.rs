@@ -56,7 +56,8 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Transport::Quic if known.is_none() && !is_url => Ok(Plan::OneOff),
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
-        Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(Some("a remote shell was named"))),
+        // Where there is no other way, rsync's lines are all there is to tell.
+        Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(known.map(|_| "a remote shell was named"))),
         Transport::Auto => match known {
             None => Ok(Plan::Shell(None)),
             Some(peer) => match peer.winner(now) {
@@ -154,7 +155,8 @@ mod tests {
     #[test]
     fn a_shell_that_was_named_is_meant() {
         let said = Connect { shell_was_said: true, ..Connect::default() };
-        assert!(matches!(planned("box", None, &said, None), Ok(Plan::Shell(_))));
+        assert!(matches!(planned("box", None, &said, None), Ok(Plan::Shell(Some(_)))));
+        assert!(matches!(planned("other", None, &said, None), Ok(Plan::Shell(None))));
         let quic = Connect { transport: Transport::Quic, ..said };
         assert_eq!(kinds(planned("box", None, &quic, None)), (vec![Route::Quic], false, 28792));
     }
