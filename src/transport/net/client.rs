@@ -1,7 +1,7 @@
 //! The near end of a network link: dials a server whose key is known.
 
 use super::bridge::{Engine, wait};
-use super::{Kind, Trouble, quic, tls};
+use super::{Kind, Trouble, quic, roam, tls};
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use std::future::Future;
@@ -40,7 +40,11 @@ impl Dial {
 
     fn link(&self, engine: Engine, reached: Reached) -> Result<Link, Trouble> {
         match reached {
-            Reached::Quic(endpoint, conversation) => Ok(self.quic_link(engine, endpoint, conversation)),
+            Reached::Quic(endpoint, conversation, nudge) => {
+                let watch = roam::watch(endpoint.clone(), conversation.connection.clone(), nudge);
+                engine.handle().spawn(watch);
+                Ok(self.quic_link(engine, endpoint, conversation))
+            }
             Reached::Tls(tunnel) => self.tls_link(tunnel),
         }
     }
@@ -177,7 +181,7 @@ impl Drop for Attempts {
 
 /// A server that was reached.
 enum Reached {
-    Quic(quinn::Endpoint, quic::Conversation),
+    Quic(quinn::Endpoint, quic::Conversation, roam::Nudge),
     Tls(tls::Tunnel),
 }
 
@@ -185,8 +189,9 @@ async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> 
     match kind {
         Kind::Quic => {
             let endpoint = open(peer)?;
-            let conversation = quic::connect(&endpoint, peer, tls).await?;
-            Ok(Reached::Quic(endpoint, conversation))
+            let nudge = roam::Nudge::default();
+            let conversation = quic::connect(&endpoint, peer, tls, &nudge).await?;
+            Ok(Reached::Quic(endpoint, conversation, nudge))
         }
         Kind::Tls => tls::connect(peer, tls).await.map(Reached::Tls),
     }

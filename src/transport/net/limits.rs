@@ -7,6 +7,11 @@ pub const IDLE: Duration = Duration::from_secs(100);
 /// After so long without a word a client asks whether the server is there: it hears at once when the server was started anew.
 /// That also holds the mappings of home routers open.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// A client that has heard nothing for so long moves to another socket, and does so again after as long. More than
+/// [`KEEP_ALIVE`] and a way to and fro.
+pub const QUIET: Duration = Duration::from_secs(3);
+/// How often a client looks whether it still hears the server, and at its own address.
+pub const ROAM_LOOK: Duration = Duration::from_millis(500);
 /// How long a server waits for a handshake to end.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a server whose conversation ends waits for a client that it does not hear, and that has not heard everything.

@@ -11,6 +11,7 @@ pub mod limits;
 mod quic;
 #[cfg(test)]
 mod relay;
+mod roam;
 mod room;
 pub mod server;
 #[cfg(test)]

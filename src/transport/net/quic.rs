@@ -2,6 +2,7 @@
 
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES};
+use super::roam::Nudge;
 use super::{Trouble, is_about_keys};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, Parting, Patience};
@@ -69,6 +70,7 @@ pub fn server_endpoint(
     server: quinn::ServerConfig,
     lasting: Lasting,
 ) -> io::Result<quinn::Endpoint> {
+    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
     let mut config = quinn::EndpointConfig::default();
     lasting.put(&mut config);
     endpoint(socket, config, Some(server))
@@ -79,7 +81,6 @@ fn endpoint(
     mut config: quinn::EndpointConfig,
     server: Option<quinn::ServerConfig>,
 ) -> io::Result<quinn::Endpoint> {
-    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
     config.max_udp_payload_size(limits::DATAGRAM_MAX_BYTES).map_err(io::Error::other)?;
     quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
 }
@@ -87,7 +88,9 @@ fn endpoint(
 /// A socket of the right family for this peer, at a port that the system chooses.
 pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    UdpSocket::bind((any, 0))
+    let socket = UdpSocket::bind((any, 0))?;
+    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
+    Ok(socket)
 }
 
 /// How the transport shall behave towards a peer.
@@ -132,12 +135,14 @@ pub async fn connect(
     endpoint: &quinn::Endpoint,
     peer: SocketAddr,
     tls: Arc<rustls::ClientConfig>,
+    nudge: &Nudge,
 ) -> Result<Conversation, Trouble> {
     let broken = |why: String| Trouble::Broken(why);
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| broken(error.to_string()))?;
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     let mut transport = transport(peer, limits::IDLE);
     transport.keep_alive_interval(Some(limits::KEEP_ALIVE)).max_concurrent_bidi_streams(VarInt::from_u32(1));
+    transport.congestion_controller_factory(Arc::new(nudge.clone()));
     config.transport_config(Arc::new(transport));
     let connecting = endpoint.connect_with(config, peer, NO_NAME).map_err(|error| broken(error.to_string()))?;
     let connection = connecting.await.map_err(trouble)?;

@@ -85,9 +85,6 @@ impl Shared {
         while !self.over.load(Ordering::SeqCst) {
             // Nothing for a while, or word that somebody is not there.
             let Ok((count, client)) = self.inside.recv_from(&mut datagram) else { continue };
-            if self.is_shut.load(Ordering::SeqCst) {
-                continue;
-            }
             let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
             let known = outside.entry(client).or_insert_with(|| {
                 self.clients.fetch_add(1, Ordering::SeqCst);
@@ -96,6 +93,9 @@ impl Shared {
                 std::thread::spawn(move || own.carry_in(&socket, client));
                 new
             });
+            if self.is_shut.load(Ordering::SeqCst) {
+                continue;
+            }
             let server = *self.server.lock().unwrap();
             if known.send_to(&datagram[..count], server).is_ok() {
                 self.bytes.fetch_add(count as u64, Ordering::SeqCst);

@@ -14,7 +14,7 @@ use crate::work::clock::Since;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Longer than anything here may take on a busy machine.
@@ -486,6 +486,77 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
         // One that is silent asks now and then.
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
+}
+
+/// Sends so much that it is under way while something happens to the network; what came.
+fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
+    let sent = bytes(24 << 20);
+    let (Link { mut reader, mut writer, .. }, Guest { reader: mut far_reader, writer: mut far_writer, .. }) =
+        (link, guest);
+    reader.read_exact(&mut [0]).unwrap();
+    let (from, to): (&mut (dyn Write + Send), &mut (dyn Read + Send)) = match up {
+        true => (&mut writer, &mut far_reader),
+        false => (&mut far_writer, &mut reader),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&sent).unwrap());
+        scope.spawn(meanwhile);
+        let mut got = vec![0; sent.len()];
+        to.read_exact(&mut got).unwrap();
+        assert!(got == sent, "what came is not what was sent");
+    });
+}
+
+/// Waits until it is so; whether it came about.
+fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
+    let begun = Since::now();
+    while !is_so() && begun.elapsed() < limit {
+        std::thread::yield_now();
+    }
+    is_so()
+}
+
+const UNDER_WAY_BYTES: u64 = 2 << 20;
+
+#[test]
+fn a_client_that_gets_another_address_goes_on() {
+    for up in [true, false] {
+        let world = World::new();
+        let relay = Relay::to(world.address());
+        let (link, guest) = world.meet_at(relay.address, Kind::Quic, patient());
+        let begun = Since::now();
+        send(link, guest, up, || {
+            assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
+            relay.roam();
+        });
+        assert!(relay.clients() > 1 && begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
+    // QUIC alone tries again after ever longer times: 7 s into an outage it says nothing for another 6.
+    const ASKS: u64 = 3;
+    let case = |up| {
+        let world = World::new();
+        let relay = Relay::to(world.address());
+        let (link, guest) = world.meet_at(relay.address, Kind::Quic, patient());
+        let begun = Mutex::new(Since::now());
+        send(link, guest, up, || {
+            assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
+            relay.shut(true);
+            let before = relay.clients();
+            let asked = until(Duration::from_secs(12), || relay.clients() >= before + ASKS);
+            *begun.lock().unwrap() = Since::now();
+            relay.shut(false);
+            assert!(asked, "up: {up}; it asked {} times", relay.clients() - before);
+        });
+        assert!(begun.into_inner().unwrap().elapsed() < LONG);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| case(true));
+        case(false);
+    });
 }
 
 /// Not a test of speed: it says what the speed is where `SPARSYNC_BENCH_MIB` says how much to send.

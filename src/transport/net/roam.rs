@@ -1,0 +1,128 @@
+//! A client that loses its network and finds another: its connection goes on from there.
+
+use super::limits::{QUIET, ROAM_LOOK};
+use super::quic;
+use crate::work::clock::Since;
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
+use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Moves a connection to another socket when nothing is heard any more, or this machine has another address, until it ends.
+///
+/// A server that is there is heard each [`super::limits::KEEP_ALIVE`], so silence means that what was said is lost: a router
+/// forgot us, or the network is gone. Moving also asks the server at once, however long QUIC itself would wait by then.
+pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nudge: Nudge) {
+    let peer = connection.remote_address();
+    let heard = || connection.stats().udp_rx.datagrams;
+    let (mut last, mut since, mut own) = (heard(), Since::now(), own_address(peer));
+    while tokio::time::timeout(ROAM_LOOK, connection.closed()).await.is_err() {
+        let (now, own_now) = (heard(), own_address(peer));
+        if now != last {
+            (last, since) = (now, Since::now());
+        }
+        let has_another = own_now.is_some() && own_now != own;
+        if !has_another && since.elapsed() < QUIET {
+            continue;
+        }
+        (since, own) = (Since::now(), own_now);
+        if let Ok(socket) = quic::client_socket(peer) {
+            nudge.allow_more();
+            // The old socket stays where there is no new one.
+            let _ = endpoint.rebind(socket);
+        }
+    }
+}
+
+/// The address from which this machine would speak to a peer; `None`: there is no way to it.
+fn own_address(peer: SocketAddr) -> Option<IpAddr> {
+    let socket = quic::client_socket(peer).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// Lets a few datagrams go where the window is full of lost ones. What is lost is known only once something else was heard,
+/// so without this a full window is silent until QUIC tries again, which it does ever more rarely.
+#[derive(Clone, Default)]
+pub struct Nudge(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    /// So many bytes may be under way whatever the window is; 0 where something was heard after the last nudge.
+    floor_bytes: AtomicU64,
+    /// Under way now.
+    out_bytes: AtomicU64,
+    mtu_bytes: AtomicU64,
+}
+
+/// So many datagrams are let go at each nudge: one that is begun, and one that is whole.
+const DATAGRAMS: u64 = 3;
+
+impl Nudge {
+    fn allow_more(&self) {
+        let more = DATAGRAMS * self.0.mtu_bytes.load(Ordering::Relaxed);
+        self.0.floor_bytes.store(self.0.out_bytes.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+}
+
+impl ControllerFactory for Nudge {
+    fn build(self: Arc<Nudge>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
+        self.0.mtu_bytes.store(mtu_bytes.into(), Ordering::Relaxed);
+        let inner = Arc::new(CubicConfig::default()).build(now, mtu_bytes);
+        Box::new(Nudged { inner, shared: self.0.clone() })
+    }
+}
+
+/// The usual control of congestion, and what a nudge allows beyond it.
+struct Nudged {
+    inner: Box<dyn Controller>,
+    shared: Arc<Shared>,
+}
+
+impl Controller for Nudged {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last: u64) {
+        self.shared.out_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.inner.on_sent(now, bytes, last);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, limited: bool, rtt: &quinn_proto::RttEstimator) {
+        self.shared.floor_bytes.store(0, Ordering::Relaxed);
+        self.inner.on_ack(now, sent, bytes, limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool, largest: Option<u64>) {
+        self.shared.out_bytes.store(in_flight, Ordering::Relaxed);
+        self.inner.on_end_acks(now, in_flight, limited, largest);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, persists: bool, lost_bytes: u64) {
+        self.inner.on_congestion_event(now, sent, persists, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.shared.mtu_bytes.store(mtu_bytes.into(), Ordering::Relaxed);
+        self.inner.on_mtu_update(mtu_bytes);
+    }
+
+    fn window(&self) -> u64 {
+        self.inner.window().max(self.shared.floor_bytes.load(Ordering::Relaxed))
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Nudged { inner: self.inner.clone_box(), shared: self.shared.clone() })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Nudged>) -> Box<dyn Any> {
+        self
+    }
+}
