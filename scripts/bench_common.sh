@@ -248,7 +248,7 @@ PidFile none
 PermitRootLogin yes
 PrintMotd no
 LogLevel ERROR
-SetEnv HOME=$ssh_dir
+SetEnv HOME=$ssh_dir SPARSYNC_CONFIG_DIR=$ssh_dir/server
 END
     for connection in fresh master; do
         cat >"$ssh_dir/$connection" <<END
@@ -336,4 +336,24 @@ floor_of_ssh() { # fresh or master
 # What --stats says in $work/out went over, both ways, before ssh made it its own.
 wire_bytes() {
     sed -n 's/^Total bytes \(sent\|received\): //p' "$work/out" | tr -d , | awk '{ n += $1 } END { printf "%d\n", n }'
+}
+
+# --- a server of ours ---
+
+# Starts a server on a free port and enrols `far` by ssh: copies to it go by QUIC and TLS then. What both sides keep of
+# that is in $ssh_dir.
+raise_server() {
+    local told
+    export SPARSYNC_CONFIG_DIR=$ssh_dir/client
+    # As it is started by a login: relative paths are those of the home directory.
+    told=$(HOME=$ssh_dir SPARSYNC_CONFIG_DIR=$ssh_dir/server "$SPARSYNC" server start --port 0) || die "no server can be started"
+    told=${told#*process }
+    started+=("${told%%,*}")
+    "$SPARSYNC" enroll far -e "ssh -F $ssh_dir/fresh" --rsync-path="$SPARSYNC" >"$work/enrolled" || die "far cannot be enrolled"
+}
+
+copy_by_server() { # quic or tls; push or pull
+    local from=$work/src/ to=far:$work/dst/
+    [ "$2" = push ] || from=far:$work/src/ to=$work/dst/
+    "$SPARSYNC" "${ARGS[@]}" --stats --transport="$1" "$from" "$to" >"$work/out"
 }

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Measures pushes over QUIC and TLS against rsync by ssh and by its plain-text daemon, the same work for each.
+#
+#   scripts/bench_quic.sh                               all data sets
+#   BENCH_DIR=/dev/shm RUNS=5 scripts/bench_quic.sh     in memory
+#   DATASETS=mission scripts/bench_quic.sh              one of them
+#
+# It is bench_remote_rsync_vs_sparsync.sh with TRANSPORTS="quic tls", once for each way of rsync; see there. The server
+# is enrolled through an sshd of the benchmark's own.
+#
+#   RUNS        runs of each (5)
+#   DATASETS    mission (1,008 files), many (100,000 files of 1 KiB), large (one file of 1 GiB)
+#   TRANSPORTS  quic tls
+set -eu
+here=$(dirname "$0")
+export RUNS="${RUNS:-5}" TRANSPORTS="${TRANSPORTS:-quic tls}"
+for set in ${DATASETS:-mission many large}; do
+    for way in ssh daemon; do
+        printf '\n### %s, rsync by %s\n\n' "$set" "$way"
+        case $set in
+        mission) RSYNC_TRANSPORT=$way "$here/bench_remote_rsync_vs_sparsync.sh" ;;
+        many)
+            RSYNC_TRANSPORT=$way SMALL_DIRS=1000 SMALL_FILES_PER_DIR=100 SMALL_FILE_SIZE=1024 LARGE_FILES=0 CHANGED_FILES=1000 \
+                "$here/bench_remote_rsync_vs_sparsync.sh"
+            ;;
+        large)
+            RSYNC_TRANSPORT=$way SMALL_DIRS=1 SMALL_FILES_PER_DIR=1 LARGE_FILES=1 LARGE_FILE_SIZE=1073741824 CHANGED_FILES=1 \
+                "$here/bench_remote_rsync_vs_sparsync.sh"
+            ;;
+        *) echo "bench_quic.sh: no data set is called $set; there are mission, many, large" >&2 && exit 1 ;;
+        esac
+    done
+done
