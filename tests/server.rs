@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// A user of two machines: a server's configuration, a client's, and trees.
-struct Scene(tempfile::TempDir);
+pub struct Scene(tempfile::TempDir);
 
 impl Drop for Scene {
     fn drop(&mut self) {
@@ -17,7 +17,7 @@ impl Drop for Scene {
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub fn new() -> Scene {
         let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
         for dir in ["in", "out", "src"] {
             std::fs::create_dir(scene.path(dir)).unwrap();
@@ -29,17 +29,17 @@ impl Scene {
         scene
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn script(&self, name: &str, text: &str) {
+    pub fn script(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// sparsync with the configuration of one of the two; `TOP` is the scene in full.
-    fn command(&self, who: &str, line: &str) -> Command {
+    pub fn command(&self, who: &str, line: &str) -> Command {
         let top = self.0.path().to_str().unwrap();
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "20"]).arg(oracle::under_test());
@@ -55,7 +55,7 @@ impl Scene {
 
     /// What the server's verb tells when it goes well.
     #[track_caller]
-    fn well(&self, verb: &str) -> String {
+    pub fn well(&self, verb: &str) -> String {
         let output = self.at("server", verb);
         assert_eq!(output.status.code(), Some(0), "{verb}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     /// A field of the status.
-    fn status(&self, field: &str) -> String {
+    pub fn status(&self, field: &str) -> String {
         field_of(&String::from_utf8(self.at("server", "status --json").stdout).unwrap(), field)
     }
 

@@ -1,0 +1,145 @@
+//! `sparsync enroll`: two machines learn each other's keys through a remote shell, and copies go over the network then.
+
+use crate::kit::oracle;
+use crate::server::Scene;
+use std::process::{Command, Output};
+
+/// A remote shell to the server's machine. Whatever `first` says is done before the command.
+fn shell_to_server(scene: &Scene, first: &str) {
+    let top = scene.path("");
+    let top = top.display();
+    scene.script(
+        "far",
+        &format!(
+            "#!/bin/sh\n[ \"$1\" = -l ] && shift 2\nshift\n{first}\n\
+             export SPARSYNC_CONFIG_DIR={top}server HOME={top}home\nmkdir -p \"$HOME\"\ncd\nexec sh -c \"$*\"\n"
+        ),
+    );
+}
+
+fn enroll(scene: &Scene, words: &str) -> Output {
+    let program = oracle::under_test().display();
+    let line = format!("enroll -e TOP/far --rsync-path={program} {words}");
+    scene.command("client", &line).output().expect("a program can be started")
+}
+
+#[track_caller]
+fn told(output: &Output, code: i32, words: &[&str]) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
+}
+
+fn copy(scene: &Scene, words: &str) -> Output {
+    scene.command("client", words).output().expect("a program can be started")
+}
+
+/// A server that listens, and a way to its machine.
+fn met() -> Scene {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    shell_to_server(&scene, "");
+    scene
+}
+
+#[test]
+fn a_host_is_enrolled_used_and_forgotten() {
+    let scene = met();
+    told(&enroll(&scene, "localhost --dry-run"), 0, &["would run", "server grant SHA256:"]);
+    assert!(!scene.path("client/hosts.toml").exists(), "nothing was done");
+    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "QUIC", "SHA256:"]);
+    let known = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    told(&enroll(&scene, "localhost"), 0, &["enrolled already; nothing changed"]);
+    assert_eq!(std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap(), known);
+    told(&copy(&scene, "enroll --list"), 0, &["localhost  SHA256:"]);
+
+    for (words, way) in [("-a", "by QUIC"), ("-a --transport=tls", "by TLS"), ("-a --transport=quic", "by QUIC")] {
+        let output = copy(&scene, &format!("{words} -vv src/ localhost:TOP/got/"));
+        told(&output, 0, &[way]);
+        assert_eq!(std::fs::read(scene.path("got/new")).unwrap(), b"what src/new holds\n");
+        std::fs::remove_dir_all(scene.path("got")).unwrap();
+    }
+    told(&copy(&scene, "-a sparsync://localhostTOP/in/ back"), 0, &[]);
+    assert_eq!(std::fs::read(scene.path("back/f")).unwrap(), b"what in/f holds\n");
+
+    told(&enroll(&scene, "--revoke localhost"), 0, &["forgotten here", "lets this machine's key in no more"]);
+    told(&copy(&scene, "enroll --list"), 0, &["no host is enrolled"]);
+    told(&copy(&scene, "-a src/ sparsync://localhostTOP/got/"), 5, &["sparsync enroll localhost"]);
+    // One who comes with what was known before is not let in.
+    std::fs::write(scene.path("client/hosts.toml"), known).unwrap();
+    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 10, &["does not admit this machine's key"]);
+    assert!(!scene.path("got").exists());
+}
+
+#[test]
+fn what_is_granted_is_what_was_asked_for() {
+    let scene = met();
+    told(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &["may       read below"]);
+    told(&copy(&scene, "-a localhost:TOP/in/ back"), 0, &[]);
+    assert!(!copy(&scene, "-a --transport=quic localhost:TOP/out/ back2").status.success());
+    assert!(!copy(&scene, "-a --transport=quic src/ localhost:TOP/in/").status.success());
+    assert!(!scene.path("back2/f").exists() && !scene.path("in/new").exists());
+    assert!(scene.well("grants").contains("laptop"));
+}
+
+#[test]
+fn another_key_is_refused_whatever_way_it_comes() {
+    let scene = met();
+    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    let port = scene.status("port");
+    scene.well("stop --now");
+    std::fs::remove_file(scene.path("server/identity.pem")).unwrap();
+    scene.well(&format!("start --port {port}"));
+    let words = ["THE KEY OF localhost HAS CHANGED", "enroll --revoke localhost && sparsync enroll localhost"];
+    told(&enroll(&scene, "localhost"), 5, &words);
+    // A remote shell would do, and is not even tried.
+    for transport in ["auto", "quic", "tls"] {
+        let output = copy(&scene, &format!("-a --transport={transport} -e ssh src/ localhost:TOP/got/"));
+        told(&output, 5, &words);
+    }
+    assert!(!scene.path("got").exists());
+    told(&enroll(&scene, "--revoke localhost"), 0, &["forgotten"]);
+    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+}
+
+#[test]
+fn a_lost_key_is_made_anew() {
+    let scene = met();
+    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    std::fs::remove_file(scene.path("client/identity.pem")).unwrap();
+    let output = copy(&scene, "-a --transport=quic src/ localhost:TOP/got/");
+    told(&output, 10, &["does not admit this machine's key"]);
+    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
+    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
+}
+
+#[test]
+fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
+    let scene = met();
+    let line = |words: &str| {
+        scene.command("client", &format!("enroll -e TOP/far {words}")).env("PATH", "/usr/bin:/bin").output()
+    };
+    told(&line("localhost").unwrap(), 5, &["has no sparsync", "--install"]);
+    told(&line("localhost --install").unwrap(), 0, &["is enrolled"]);
+    let there = Command::new(scene.path("home/.local/bin/sparsync")).arg("--version").output().unwrap();
+    assert!(there.status.success());
+    let left = std::fs::read_dir(scene.path("home/.local/bin")).unwrap().count();
+    assert_eq!(left, 1, "nothing is left beside it");
+    told(&line("localhost").unwrap(), 0, &["nothing changed"]);
+}
+
+#[test]
+fn a_shell_with_noise_or_trouble_is_no_riddle() {
+    let scene = met();
+    shell_to_server(&scene, "echo Welcome; echo to this machine >&2");
+    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    shell_to_server(&scene, "exit 255");
+    told(&enroll(&scene, "localhost"), 5, &["ssh could not reach localhost"]);
+    shell_to_server(&scene, "echo something else; exit 0");
+    told(&enroll(&scene, "localhost"), 5, &["did not answer as a sparsync of this kind does"]);
+    let output = copy(&scene, "enroll -e TOP/no-such-shell localhost");
+    told(&output, 5, &["cannot start", "no-such-shell"]);
+    shell_to_server(&scene, "exit 255");
+    told(&enroll(&scene, "--revoke localhost"), 5, &["forgotten here", "run: sparsync server revoke SHA256:"]);
+}
