@@ -88,7 +88,11 @@ impl Scene {
     }
 
     fn lead_to(&self, pin: &str) {
-        let (program, port) = (oracle::under_test().display(), self.status("port"));
+        self.lead_to_port(&self.status("port"), pin);
+    }
+
+    fn lead_to_port(&self, port: &str, pin: &str) {
+        let program = oracle::under_test().display();
         let client = self.path("client");
         let client = client.display();
         self.script(
@@ -330,6 +334,37 @@ fn a_key_that_was_granted_something_copies_both_ways() {
     assert_eq!(scene.status("sessions_total"), "4");
     let told = scene.well("status");
     assert!(told.contains("sessions   0 now, 4 in all"), "{told}");
+}
+
+/// A port of this machine whose UDP side is mute, and whose TCP side leads to another port.
+fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
+    use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+    let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let at = listener.local_addr().unwrap();
+    let there = (Ipv6Addr::LOCALHOST, port.parse().unwrap());
+    std::thread::spawn(move || {
+        while let Ok((near, _)) = listener.accept() {
+            let far = TcpStream::connect(there).unwrap();
+            for (from, to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))] {
+                let (mut from, mut to) = (from.unwrap(), to.unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    (UdpSocket::bind(at).unwrap(), at.port().to_string())
+}
+
+#[test]
+fn where_udp_is_shut_tls_serves() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let (_mute, port) = without_udp(&scene.status("port"));
+    scene.lead_to_port(&port, &scene.status("pin"));
+    scene.copies("-a host:TOP/in/f got");
+    assert_eq!(std::fs::read(scene.path("got")).unwrap(), b"what in/f holds\n");
 }
 
 #[test]

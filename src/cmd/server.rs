@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::transport::link::{Patience, PatientReader};
-use crate::transport::net::client::{Dial, dial_quic};
+use crate::transport::net::client::{Dial, race};
 use crate::transport::{shell, stdio};
 use crate::trust::grants::{Grant, Grants, Put};
 use crate::trust::identity::Identity;
@@ -219,8 +219,8 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     }
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
-    let link = dial_quic(address, &Dial { tls, limit: START_MAX, patience: patience.clone() });
-    link.map(|_| patience.parting.begin()).map_err(|trouble| cannot(trouble.to_string()))
+    let won = race(&[address], &Dial { tls, limit: START_MAX, patience: patience.clone() });
+    won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
 }
 
 /// Carries standard input and output to a server and back, until the server has said all.
@@ -234,8 +234,9 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
     let mut here = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial { tls: tls::client_config(&identity, pin), limit: START_MAX, patience };
-    let mut link = dial_quic(address, &dial)
-        .map_err(|trouble| Error::new(Exit::StartClient, format!("sparsync: {address} {trouble}")))?;
+    let won = race(&[address], &dial)
+        .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: {address} {}", lost.trouble)))?;
+    let mut link = won.link;
     let mut writer = link.writer;
     // Ends with the process: nobody waits for input that the server does not want any more.
     std::thread::spawn(move || std::io::copy(&mut here.reader, &mut writer));
