@@ -1,9 +1,14 @@
 //! The receiving side of a conversation: says what the destination has, hears what differs, asks for what is missing.
 
+mod ear;
+
+pub use self::ear::{Heard, ReceiverEar};
+
+use self::ear::{Slot, unexpected};
 use super::apply::{Incoming, Piece, Wire};
 use super::destination::{Destination, Facts};
 use super::generator::Plans;
-use super::line::{Ear, Line};
+use super::line::Line;
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::request::Request;
 use super::scan::dest::DestWalk;
@@ -13,7 +18,6 @@ use super::sender::{compare_walked, is_below};
 use super::terms::Terms;
 use crate::digest;
 use crate::error::Error;
-use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
@@ -22,288 +26,14 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
-use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
-use crate::proto::{Basis, Class, DirId, FileId, Joiner, Lane, Message, Roots, Seen, Told};
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-
-/// What the sender said, until somebody takes it.
-#[derive(Default)]
-pub struct Heard {
-    state: Mutex<State>,
-    /// A directory, the roots, the end.
-    told: Condvar,
-    /// A piece of a file that somebody waits for.
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    roots: Option<Roots>,
-    has_roots: bool,
-    joiner: Joiner,
-    /// What the pieces of the directory that is being put together count for.
-    joining_cost: u64,
-    dirs: VecDeque<(Box<Told>, u64)>,
-    /// How many directories were told.
-    next_dir: DirId,
-    /// Files of the last one whose data is still to come unasked.
-    early: VecDeque<FileId>,
-    dirs_ended: Option<Tally>,
-    /// Files that were asked for or come unasked, as far as they arrived.
-    files: HashMap<(Lane, FileId), Slot>,
-    /// The file that is under way on each lane.
-    under_way: [Option<FileId>; 3],
-    /// For the client: what happened at the server.
-    events: VecDeque<(Event, u64)>,
-    /// We have everything, and said so.
-    has_all: bool,
-    bye: Option<Tally>,
-    failed: Option<Error>,
-}
-
-/// A file as far as it arrived.
-#[derive(Default)]
-struct Slot {
-    pieces: VecDeque<(Piece, u64)>,
-    /// Nobody will take it.
-    declined: bool,
-    /// All of it came.
-    is_whole: bool,
-    /// Somebody waits for it.
-    awaited: bool,
-}
-
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nothing more will be heard, and why.
-    fn silence(&self, error: Error) {
-        let mut state = self.lock();
-        if state.bye.is_none() {
-            state.failed.get_or_insert(error);
-        }
-        drop(state);
-        self.told.notify_all();
-        self.arrived.notify_all();
-    }
-
-    fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
-        let mut state = self.lock();
-        loop {
-            if let Some(found) = take(&mut state) {
-                return Ok(found);
-            }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
-            state = self.told.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl State {
-    /// Whether so many entries were told and not taken, or so much that the sender may have to wait.
-    fn is_ahead(&self, entries: u64) -> bool {
-        let cost: u64 = self.dirs.iter().map(|(_, cost)| cost).sum();
-        cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.waiting().0 >= entries
-    }
-
-    /// Entries of the directories that were told and not taken, and the lengths of the files and symlinks among them.
-    fn waiting(&self) -> (u64, u64) {
-        let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
-        let bytes = |told: &Told| told.list.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum::<u64>();
-        let each = self.dirs.iter().map(|(told, _)| (told.list.len() as u64, bytes(told)));
-        each.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
-    }
-}
-
-impl Heard {
-    /// What happened at the server, with what it counts for; `None`: nothing more will.
-    pub fn next_event(&self) -> Option<(Event, u64)> {
-        self.wait(|state| match state.events.pop_front() {
-            None if state.bye.is_some() => Some(None),
-            event => event.map(Some),
-        })
-        .ok()
-        .flatten()
-    }
-}
-
-fn unexpected(what: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
-}
-
-/// What hears a sender: what it says is kept in [`Heard`], and what it need not keep is consumed on the line.
-pub struct ReceiverEar<'a> {
-    /// Where it is kept.
-    pub heard: &'a Heard,
-    /// The conversation.
-    pub line: &'a Line,
-    /// Data may come that was not asked for.
-    pub takes_unasked: bool,
-    /// The sender is the server, which tells what happens there.
-    pub hears_events: bool,
-}
-
-impl ReceiverEar<'_> {
-    /// A directory begins: nothing of the one before it may be left to come.
-    fn begin_dir(&self, state: &mut State, told: &Told) -> Result<(), Error> {
-        if !state.has_roots {
-            return Err(unexpected("a directory before the arguments"));
-        }
-        if told.id != state.next_dir {
-            return Err(unexpected("a directory out of turn"));
-        }
-        if !state.early.is_empty() {
-            return Err(unexpected("a directory before the data of the last one"));
-        }
-        if told.with_data && !self.takes_unasked {
-            return Err(unexpected("data that was not asked for"));
-        }
-        state.next_dir += 1;
-        Ok(())
-    }
-
-    /// A file comes on a lane: it was asked for, or it is its turn.
-    fn expect(&self, state: &State, lane: Lane, file: FileId) -> Result<(), Error> {
-        let is_expected = match lane {
-            Lane::Early => state.early.front() == Some(&file),
-            Lane::Asked | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
-        };
-        if is_expected { Ok(()) } else { Err(unexpected("data of a file that was not asked for")) }
-    }
-
-    /// A piece of a file.
-    fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
-        let is_last = piece.is_last();
-        self.expect(state, lane, file)?;
-        if lane == Lane::Early && is_last {
-            state.early.pop_front();
-        }
-        let slot = match lane {
-            Lane::Early => state.files.entry((lane, file)).or_default(),
-            Lane::Asked | Lane::Again => {
-                state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of a file that was not asked for"))?
-            }
-        };
-        if slot.declined {
-            self.line.consumed(Class::of(lane), cost);
-            if is_last {
-                state.files.remove(&(lane, file));
-            }
-            return Ok(());
-        }
-        slot.is_whole = is_last;
-        slot.pieces.push_back((piece, cost));
-        if slot.awaited {
-            self.heard.arrived.notify_all();
-        }
-        Ok(())
-    }
-}
-
-impl Ear for ReceiverEar<'_> {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
-        let mut state = self.heard.lock();
-        let state = &mut *state;
-        let under_way =
-            |state: &State, lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
-        if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
-            return Err(unexpected("something after the last word"));
-        }
-        match message {
-            Message::Roots(roots) if !state.has_roots => {
-                state.has_roots = true;
-                state.roots = Some(*roots);
-            }
-            message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
-                if let Message::Dir(told) = &message {
-                    self.begin_dir(state, told)?;
-                }
-                state.joining_cost += cost;
-                match state.joiner.push(message)? {
-                    Some(told) => {
-                        if told.with_data {
-                            let files = told.list.entries.iter().enumerate();
-                            let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
-                            state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
-                        }
-                        // Its earlier pieces were granted anew when they came.
-                        state.joining_cost = 0;
-                        state.dirs.push_back((told, cost));
-                    }
-                    None if state.joining_cost > DIR_MAX_BYTES as u64 => {
-                        return Err(unexpected("a directory without end"));
-                    }
-                    // A directory may be longer than the window, and nobody takes it before it is whole.
-                    None => self.line.consumed(Class::Dirs, cost),
-                }
-            }
-            Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
-                state.joiner.end()?;
-                if !state.early.is_empty() {
-                    return Err(unexpected("the end before the data of the last directory"));
-                }
-                self.line.consumed(Class::Dirs, cost);
-                state.dirs_ended = Some(*tally);
-            }
-            Message::Whole { file, lane, data, digest } => {
-                if state.under_way[lane as usize].is_some() {
-                    return Err(unexpected("a file in another one"));
-                }
-                self.piece(state, lane, file, Piece::Whole(data, digest), cost)?;
-            }
-            Message::Begin { file, lane } => {
-                self.expect(state, lane, file)?;
-                if state.under_way[lane as usize].replace(file).is_some() {
-                    return Err(unexpected("a file in another one"));
-                }
-                self.line.consumed(Class::of(lane), cost);
-                if lane == Lane::Early {
-                    state.files.entry((lane, file)).or_default();
-                }
-            }
-            Message::Data { lane, data } => {
-                let file = under_way(state, lane)?;
-                self.piece(state, lane, file, Piece::Data(data), cost)?;
-            }
-            Message::Copy { lane, offset_bytes, len_bytes } => {
-                let file = under_way(state, lane)?;
-                self.piece(state, lane, file, Piece::Copy { offset_bytes, len_bytes }, cost)?;
-            }
-            Message::End { lane, digest } => {
-                let file = under_way(state, lane)?;
-                state.under_way[lane as usize] = None;
-                self.piece(state, lane, file, Piece::End(digest), cost)?;
-            }
-            Message::Unsent { file, lane, problem } => {
-                if state.under_way[lane as usize].is_some_and(|other| other != file) {
-                    return Err(unexpected("the end of a file that is not under way"));
-                }
-                state.under_way[lane as usize] = None;
-                self.piece(state, lane, file, Piece::Unsent(problem), cost)?;
-            }
-            Message::Event(event) if self.hears_events => state.events.push_back((event, cost)),
-            Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
-            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
-            _ => return Err(unexpected("something that a sender does not say now")),
-        }
-        self.heard.told.notify_all();
-        Ok(())
-    }
-
-    fn silence(&self, error: Error) {
-        self.heard.silence(error);
-    }
-}
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A receiver at work.
 pub struct Receiver<'a> {
