@@ -352,6 +352,32 @@ fn without_an_installed_rsync_somebody_must_install_one() {
 }
 
 #[test]
+fn the_installed_rsync_is_another_program() {
+    let scene = Scene::new();
+    for (name, target) in
+        [("sh", Path::new("/bin/sh")), ("timeout", Path::new("/bin/timeout")), ("rsync", oracle::under_test())]
+    {
+        std::os::unix::fs::symlink(target, scene.path("bin").join(name)).unwrap();
+    }
+    let path = scene.path("bin");
+    let path = ("PATH", path.to_str().unwrap());
+    let called = |args: &str, vars: &[(&str, &str)]| scene.run(&scene.path("bin/rsync"), &words(args), vars);
+    // Under the name rsync it does not call itself for ever, whoever names it.
+    let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
+    for vars in [&[path][..], &[path, ours]] {
+        assert_ended(&called("-a src/ host::module", vars), 14, &["needs an installed rsync", "none was found"]);
+    }
+    // The one that is named gets the arguments as they were given.
+    let named = scene.path("rec");
+    let vars = [path, ("SPARSYNC_RSYNC", named.to_str().unwrap())];
+    for args in ["-a --iconv=utf8 src/ host:x", "-av -M--log-file=/x src/ host:x", "--bogus host::module"] {
+        assert_eq!(called(args, &vars).status.code(), Some(0), "{args}");
+        let got = std::fs::read_to_string(scene.path("words")).expect("it was started");
+        assert_eq!(got.trim_end_matches('\0').replace('\0', " "), args);
+    }
+}
+
+#[test]
 fn a_stock_rsync_is_served_by_the_installed_one() {
     let scene = Scene::new();
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
