@@ -447,6 +447,66 @@ fn a_session_that_dies_takes_nobody_with_it() {
 }
 
 #[test]
+fn many_clients_at_once_are_all_served() {
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    let copies: Vec<_> = (0..64)
+        .map(|n| {
+            let mut copy = scene.command("client", &format!("-a --transport=quic host:TOP/in/f got{n}"));
+            copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for (n, copy) in copies.into_iter().enumerate() {
+        let output = copy.wait_with_output().unwrap();
+        assert!(output.status.success(), "{n}: {output:?}");
+        assert_eq!(std::fs::read(scene.path(&format!("got{n}"))).unwrap(), b"what in/f holds\n");
+    }
+}
+
+#[test]
+fn noise_costs_a_server_little_memory() {
+    use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+    const MORE_MAX_KIB: u64 = 32 << 10;
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    let status = format!("/proc/{}/status", scene.status("pid"));
+    let peak_kib = || -> u64 {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let copies = |to: &str| {
+        let output = scene.command("client", &format!("-a --transport=quic host:TOP/in/f {to}")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    copies("before");
+    let before_kib = peak_kib();
+    let server = (Ipv4Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
+    // The beginning of a record of TLS that is longer than what follows.
+    let record: Vec<u8> = [0x16, 3, 1, 0x40, 0].into_iter().chain([0xa5; 8 << 10]).collect();
+    let mut held = Vec::new();
+    for n in 0..40_000u32 {
+        if n % 200 == 0 {
+            let mut mute = TcpStream::connect(server).unwrap();
+            let _ = mute.write_all(&record);
+            held.push(mute);
+        }
+        // Many strangers, each of whom may knock.
+        let [.., high, low] = (n / 100).to_be_bytes();
+        let stranger = UdpSocket::bind((Ipv4Addr::new(127, 1, high, low.max(1)), 0)).unwrap();
+        // A long header of QUIC, version 1, that begins a handshake and goes on as noise.
+        let mut initial = [0xa5; 1200];
+        initial[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+        initial[6..14].copy_from_slice(&u64::from(n).to_be_bytes());
+        initial[14] = 0;
+        let _ = stranger.send_to(&initial, server);
+    }
+    copies("after");
+    let more_kib = peak_kib() - before_kib;
+    assert!(more_kib < MORE_MAX_KIB, "{before_kib} KiB, and {more_kib} KiB more after the noise");
+}
+
+#[test]
 fn a_copy_outlives_its_server() {
     const BYTES: usize = 24 << 20;
     let scene = Scene::new();

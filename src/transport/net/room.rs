@@ -2,7 +2,7 @@
 
 use super::limits::Limits;
 use crate::work::clock::Since;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,13 @@ struct Counts {
     /// Handshakes of this second, by address.
     knocks: HashMap<IpAddr, u32>,
     second: Since,
+    /// Handshakes that can be given up for others, the oldest first.
+    waiting: VecDeque<(u64, GiveUp)>,
+    next: u64,
 }
+
+/// Ends a handshake.
+type GiveUp = Box<dyn FnOnce() + Send>;
 
 /// How many addresses are told apart within a second; all others count as one.
 const ADDRESSES_MAX: usize = 4096;
@@ -37,7 +43,8 @@ pub enum Answer {
 impl Room {
     /// An empty one.
     pub fn new(limits: &Limits) -> Arc<Room> {
-        let counts = Counts { sessions: 0, half_open: 0, knocks: HashMap::new(), second: Since::now() };
+        let (knocks, waiting) = (HashMap::new(), VecDeque::new());
+        let counts = Counts { sessions: 0, half_open: 0, knocks, second: Since::now(), waiting, next: 0 };
         Arc::new(Room { limits: limits.clone(), counts: Mutex::new(counts) })
     }
 
@@ -45,11 +52,12 @@ impl Room {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody knocks; `is_shown`: the address is certainly its own.
+    /// Somebody knocks; `is_shown`: the address is certainly its own. Where all places are taken, that of the oldest
+    /// handshake which can be given up becomes free.
     pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool) -> Answer {
         let Limits { sessions, half_open, retry_from, handshakes_per_sec, .. } = self.limits;
         let mut counts = self.lock();
-        if counts.sessions >= sessions || counts.half_open >= half_open {
+        if counts.sessions >= sessions {
             return Answer::Refuse;
         }
         if !is_shown && counts.half_open >= retry_from {
@@ -68,8 +76,15 @@ impl Room {
         if *knocks > handshakes_per_sec {
             return Answer::Refuse;
         }
+        if counts.half_open >= half_open {
+            let Some((_, give_up)) = counts.waiting.pop_front() else {
+                return Answer::Refuse;
+            };
+            counts.half_open -= 1;
+            give_up();
+        }
         counts.half_open += 1;
-        Answer::Begin(Place { room: self.clone(), is_session: false })
+        Answer::Begin(Place { room: self.clone(), held: Held::Handshake })
     }
 }
 
@@ -87,30 +102,64 @@ fn network(address: IpAddr) -> IpAddr {
 /// A place that is taken until this is dropped: first of a handshake, then of a conversation.
 pub struct Place {
     room: Arc<Room>,
-    is_session: bool,
+    held: Held,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Handshake,
+    /// With its number; the place is somebody else's when the number is not waiting any more.
+    Waiting(u64),
+    Session,
 }
 
 impl Place {
+    /// From now on the handshake can be given up for another one. `give_up` may be called by whoever knocks; it must not
+    /// drop this place itself.
+    pub fn can_be_given_up(&mut self, give_up: impl FnOnce() + Send + 'static) {
+        let mut counts = self.room.lock();
+        let number = counts.next;
+        counts.next += 1;
+        counts.waiting.push_back((number, Box::new(give_up)));
+        drop(counts);
+        self.held = Held::Waiting(number);
+    }
+
     /// The handshake has ended well; `None`: others were faster, and there is no place for another conversation.
     pub fn come_in(mut self) -> Option<Place> {
         let mut counts = self.room.lock();
-        if counts.sessions >= self.room.limits.sessions {
+        if counts.sessions >= self.room.limits.sessions || !counts.end_handshake(self.held) {
             return None;
         }
-        counts.half_open -= 1;
         counts.sessions += 1;
         drop(counts);
-        self.is_session = true;
+        self.held = Held::Session;
         Some(self)
+    }
+}
+
+impl Counts {
+    /// Whether it still had its place.
+    fn end_handshake(&mut self, held: Held) -> bool {
+        if let Held::Waiting(number) = held {
+            let Some(at) = self.waiting.iter().position(|waits| waits.0 == number) else {
+                return false;
+            };
+            self.waiting.remove(at);
+        }
+        self.half_open -= 1;
+        true
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut counts = self.room.lock();
-        match self.is_session {
-            true => counts.sessions -= 1,
-            false => counts.half_open -= 1,
+        match self.held {
+            Held::Session => counts.sessions -= 1,
+            Held::Handshake | Held::Waiting(_) => {
+                counts.end_handshake(self.held);
+            }
         }
     }
 }
@@ -144,6 +193,29 @@ mod tests {
         assert!(begins(knock(false)).is_some());
         let counts = room.lock();
         assert_eq!((counts.sessions, counts.half_open), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_handshake_that_may_be_is_given_up_for_another() {
+        let room = Room::new(&Limits { half_open: 3, ..Limits::default() });
+        let knock = || begins(room.knock([127, 0, 0, 1].into(), true));
+        let given_up = Arc::new(Mutex::new(Vec::new()));
+        let mut places: Vec<_> = (0..3).map(|_| knock().unwrap()).collect();
+        for (number, place) in places.iter_mut().enumerate().skip(1) {
+            let given_up = given_up.clone();
+            place.can_be_given_up(move || given_up.lock().unwrap().push(number));
+        }
+        let last = places.pop().unwrap();
+        let new = knock().unwrap();
+        assert_eq!(*given_up.lock().unwrap(), [1]);
+        assert!(places.pop().unwrap().come_in().is_none(), "its place is another's");
+        let session = last.come_in().unwrap();
+        let more = knock().unwrap();
+        assert!(knock().is_none(), "those who wait are none that could be given up");
+        assert_eq!(*given_up.lock().unwrap(), [1]);
+        drop((new, more, session, places));
+        let counts = room.lock();
+        assert_eq!((counts.sessions, counts.half_open, counts.waiting.len()), (0, 0, 0));
     }
 
     #[test]

@@ -180,10 +180,19 @@ impl Door {
             match listener.accept().await {
                 // Who has come so far over TCP has shown its address.
                 Ok((socket, address)) => {
-                    if let Answer::Begin(place) = self.room.knock(address.ip(), true) {
-                        let door = self.clone();
+                    if let Answer::Begin(mut place) = self.room.knock(address.ip(), true) {
+                        let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
+                        place.can_be_given_up(move || {
+                            let _ = give_up.send(());
+                        });
+                        let welcome = tokio::time::timeout(HANDSHAKE, self.clone().welcome_tls(socket, address, place));
+                        let welcome = tokio::spawn(welcome);
+                        let handshake = welcome.abort_handle();
                         tokio::spawn(async move {
-                            let _ = tokio::time::timeout(HANDSHAKE, door.welcome_tls(socket, address, place)).await;
+                            // Otherwise it has ended by itself.
+                            if given_up.await.is_ok() {
+                                handshake.abort();
+                            }
                         });
                     }
                 }

@@ -1,7 +1,7 @@
 //! Links on loopback: what comes through, how they end, and who is not let in.
 
 use super::client::{Dial, Lost, TLS_AFTER, Won, dial_quic, dial_tls, race};
-use super::limits::Limits;
+use super::limits::{HANDSHAKE, Limits};
 use super::relay::Relay;
 use super::server::{Guest, Lasting, Listener, listen};
 use super::{Kind, Trouble};
@@ -486,6 +486,21 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
         // One that is silent asks now and then.
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
+}
+
+#[test]
+fn peers_that_say_nothing_keep_nobody_out() {
+    let limits = Limits { half_open: 4, retry_from: 4, ..Limits::default() };
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+    let begun = Since::now();
+    let mut mute: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(world.address()).unwrap()).collect();
+    for old in &mut mute[..4] {
+        assert!(matches!(old.read(&mut [0]), Ok(0) | Err(_)), "it has lost its place to another");
+    }
+    each(|kind| {
+        world.meet(kind, patient());
+    });
+    assert!(begun.elapsed() < HANDSHAKE, "nobody waited for the mute ones: {:?}", begun.elapsed());
 }
 
 /// Sends so much that it is under way while something happens to the network; what came.
