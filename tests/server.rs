@@ -368,6 +368,27 @@ fn where_udp_is_shut_tls_serves() {
 }
 
 #[test]
+fn a_grant_that_could_grant_itself_more_is_told() {
+    let scene = Scene::new();
+    let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
+    std::os::unix::fs::symlink(scene.path(""), scene.path("link")).unwrap();
+    let warning = |granted: &str| {
+        let output = scene.at("server", &format!("grant {pin} --name laptop {granted}"));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for all in ["--root TOP", "--root TOP/server", "", "--root TOP/in --root TOP/link --json"] {
+        let told = warning(all);
+        assert!(told.starts_with("sparsync: warning: laptop may write all below /"), "{all}: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert_eq!(warning(all), "", "it was told already");
+    }
+    for less in ["--read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
+        assert_eq!(warning(less), "", "{less}");
+    }
+}
+
+#[test]
 fn who_was_granted_nothing_hears_nothing() {
     let scene = Scene::new();
     scene.serve("");

@@ -20,7 +20,7 @@ use crate::trust::{Pin, files, tls};
 use crate::work::clock::{self, Since};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -408,8 +408,18 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
     }
     let identity = Identity::load_or_make(places)?;
+    let own = roots.iter().find(|root| !read_only && places.are_below(root)).cloned();
     let put =
         Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
+    if let Some(root) = own.filter(|_| put != Put::Same) {
+        let line = format!(
+            "sparsync: warning: {name} may write all below {}, also the grants and the key in {}: --root or --read-only \
+             grants less\n",
+            String::from_utf8_lossy(&root),
+            places.config.display()
+        );
+        let _ = env.stderr.write_all(line.as_bytes());
+    }
     let (status, started) = match &start {
         Some(start) => ensure(env, places, start)?,
         None => (control::ask(places, Question::Status)?.unwrap_or_else(Status::down), false),

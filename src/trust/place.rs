@@ -27,6 +27,24 @@ impl Places {
         Places::from(|name| env.var(name).filter(|value| !value.is_empty()), cwd, sys::ids().0 == 0)
     }
 
+    /// Whether the config directory is below this directory, or is it, whatever links lead there.
+    pub fn are_below(&self, root: &[u8]) -> bool {
+        let Some(wanted) = sys::identity(OsStr::from_bytes(root)) else {
+            return false;
+        };
+        let mut at = self.config.clone();
+        let mut last = None;
+        // `..` of the top is the top.
+        while let Some(found) = sys::identity(at.as_os_str()).filter(|found| last != Some(*found)) {
+            if found == wanted {
+                return true;
+            }
+            last = Some(found);
+            at.push("..");
+        }
+        false
+    }
+
     fn from(var: impl Fn(&str) -> Option<OsString>, cwd: &Path, is_root: bool) -> Result<Places> {
         if let Some(config) = var("SPARSYNC_CONFIG_DIR") {
             let config = cwd.join(config);
