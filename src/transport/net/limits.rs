@@ -30,6 +30,11 @@ pub const DATAGRAM_MAX_BYTES: u16 = 65_527;
 /// The most that is tried on a path within this machine: several fit into what the kernel takes at once.
 pub const DATAGRAM_LOCAL_BYTES: u16 = 16_000;
 
+/// So many datagrams quinn hands to the kernel at once, where that cuts them apart again.
+pub const SEGMENTS_AT_ONCE: usize = 10;
+/// So much the kernel takes at once: a packet of UDP over IPv4, without its headers.
+pub const SENT_AT_ONCE_MAX_BYTES: usize = 65_507;
+
 /// How many pieces are taken off a stream at once.
 pub const PIECES: usize = 32;
 /// The longest piece that is handed to a stream at once.

@@ -105,7 +105,11 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None);
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(longest_datagram(peer));
+    let longest = longest_datagram(peer);
+    discovery.upper_bound(longest);
+    // What is too long for the kernel to take at once it refuses, and quinn sends it again, the same way, for ever.
+    config
+        .enable_segmentation_offload(usize::from(longest) * limits::SEGMENTS_AT_ONCE <= limits::SENT_AT_ONCE_MAX_BYTES);
     // Beginning with longer ones would end a handshake before it began: a server answers a stranger with no more than
     // three times what it was sent.
     config.initial_mtu(limits::DATAGRAM_MIN_BYTES).mtu_discovery_config(Some(discovery));
