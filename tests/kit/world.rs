@@ -313,7 +313,11 @@ impl World {
         [(oracle::rsync(), 0), (oracle::under_test(), 1)].map(|(program, i)| {
             let twin = &self.twins[i];
             let argv = self.argv(program, &options, &operands, i);
-            let surroundings = self.surroundings.borrow();
+            let mut surroundings = self.surroundings.borrow().clone();
+            if self.route.has_server() && i == 1 {
+                let variable = self.server_variable(&surroundings);
+                surroundings.env.push(variable);
+            }
             let request = Request { signal, to_all: false, ready: &|| ready(twin), told: &|| () };
             let output = interrupt(program, &argv, twin, &surroundings, &request);
             let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
