@@ -28,8 +28,8 @@ need() { # program, Debian package
         if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
             echo "$me: this machine lacks $2; installing with apt-get" >&2
             export DEBIAN_FRONTEND=noninteractive
-            apt-get install -y -q --no-install-recommends "$2" >/dev/null 2>&1 ||
-                { apt-get update -q && apt-get install -y -q --no-install-recommends "$2"; } >&2
+            # By old lists an old rsync would be the measure.
+            { apt-get update -q; apt-get install -y -q --no-install-recommends "$2"; } >&2
         fi
         command -v "$1" >/dev/null || die "needs $1 (Debian: apt-get install $2)"
     fi

@@ -93,7 +93,7 @@ fn what_a_machine_lacks_is_installed_before_the_tests() {
     let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
     assert!(said.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{said}");
     let tests = "cargo test --locked --all-targets some::\n";
-    assert_eq!(calls, format!("{install}apt-get update -q\n{install}{tests}"));
+    assert_eq!(calls, format!("apt-get update -q\n{install}{tests}"));
 }
 
 #[test]
