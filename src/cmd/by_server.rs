@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, Lost, Won, dial_quic, dial_tls, race};
+use crate::transport::net::client::{Dial, race};
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
 use crate::trust::identity::Identity;
@@ -19,7 +19,7 @@ use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -64,73 +64,64 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
     let met = Arc::new(OnceLock::new());
     // An attempt that lost ends by itself; nobody waits for it.
     let dial = dial(&identity, server.peer, side.patience(env), met.clone());
-    let (lost, kinds, peer) = (dial.patience.beaten.clone(), server.kinds.clone(), server.peer.clone());
-    let told = tell.clone();
+    let server_lost = dial.patience.beaten.clone();
+    let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || told.send(Came::OfServer(dial_all(&peer, &kinds, &dial))));
 
-    let beaten = Arc::new(AtomicBool::new(false));
-    let by_shell = ByShell::new(side, env).unless(beaten.clone());
+    let shell_lost = Arc::new(AtomicBool::new(false));
+    let by_shell = ByShell::new(side, env).unless(shell_lost.clone());
     let stop = env.stop.clone();
+    let attempt = |tell: Sender<Came>| {
+        let mut said = Said::default();
+        let found = by_shell.connect(&mut said);
+        // If nobody hears it, the server was faster.
+        let _ = tell.send(Came::OfShell(found, said));
+    };
     std::thread::scope(|scope| {
         let since = Since::now();
         let mut shell_runs = false;
-        let mut trouble: Option<Trouble> = None;
-        let ended = loop {
+        // What went wrong by the one way while there is hope of the other.
+        let (mut no_server, mut no_shell) = (None, None);
+        let won = loop {
             if stop.load(Ordering::Relaxed) {
                 break Err(Error::new(Exit::Signal, "").by(side.role()));
             }
-            let is_late = since.elapsed() >= ALONE || trouble.is_some();
-            if server.or_shell && is_late && !shell_runs {
+            if server.or_shell && !shell_runs && (no_server.is_some() || since.elapsed() >= ALONE) {
                 shell_runs = true;
-                let (tell, by_shell) = (tell.clone(), &by_shell);
-                scope.spawn(move || {
-                    let mut said = Said::default();
-                    let found = by_shell.connect(&mut said);
-                    // If nobody hears it, the server was faster.
-                    let _ = tell.send(Came::OfShell(found, said));
-                });
+                let tell = tell.clone();
+                scope.spawn(|| attempt(tell));
             }
             match came.recv_timeout(LOOK) {
-                Ok(Came::OfServer(Ok((link, kind)))) => break Ok((Came::OfServer(Ok((link, kind))), kind_route(kind))),
+                Ok(Came::OfServer(Ok((link, kind)))) => break Ok(Won::Server(link, kind)),
                 Ok(Came::OfServer(Err(Trouble::WrongKey(why)))) => break Err(wrong_key(server.peer, met.get(), &why)),
                 Ok(Came::OfServer(Err(why))) if !server.or_shell => break Err(unreachable(side, server.peer, &why)),
-                Ok(Came::OfServer(Err(why))) => trouble = Some(why),
-                Ok(Came::OfShell(Err(error), said)) => break Ok((Came::OfShell(Err(error), said), Route::Ssh)),
-                Ok(Came::OfShell(Ok(found), said)) => break Ok((Came::OfShell(Ok(found), said), Route::Ssh)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    break Err(Error::new(
-                        Exit::Crashed,
-                        "sparsync: the attempts to reach the host ended without a word",
-                    ));
-                }
+                Ok(Came::OfServer(Err(why))) => no_server = Some(why),
+                Ok(Came::OfShell(Ok(found), said)) => break Ok(Won::Shell(found, said)),
+                Ok(Came::OfShell(Err(error), said)) => no_shell = Some((error, said)),
+                // This end holds a sender too, so the other cannot be gone.
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if no_server.is_some()
+                && let Some((error, said)) = no_shell.take()
+            {
+                said.tell(env);
+                break Err(error);
             }
         };
-        let (won, route) = match ended {
-            Ok(won) => won,
-            Err(error) => {
-                beaten.store(true, Ordering::Relaxed);
-                lost.store(true, Ordering::Relaxed);
-                return Err(error);
-            }
-        };
-        match won {
-            Came::OfServer(Ok((link, kind))) => {
-                beaten.store(true, Ordering::Relaxed);
+        server_lost.store(!matches!(won, Ok(Won::Server(..))), Ordering::Relaxed);
+        shell_lost.store(!matches!(won, Ok(Won::Shell(..))), Ordering::Relaxed);
+        match won? {
+            Won::Server(link, kind) => {
                 side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
-                remember(places, server.peer, route);
+                remember(places, server.peer, route_of(kind));
                 let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone() };
                 Ok(Reached::Native(Carrier::Net(Box::new(redial)), link))
             }
-            Came::OfServer(Err(_)) => unreachable!("an attempt that failed does not win"),
-            Came::OfShell(found, said) => {
-                lost.store(true, Ordering::Relaxed);
-                let why = trouble
-                    .map_or_else(|| "its server is slow to answer".to_owned(), |why| format!("its server {why}"));
-                side.tell_way(env, &format!("a remote shell: {why}"));
+            Won::Shell(found, said) => {
+                let why = no_server.map_or_else(|| "is slow to answer".to_owned(), |why: Trouble| why.to_string());
+                side.tell_way(env, &format!("a remote shell: its server {why}"));
                 said.tell(env);
-                let found = found?;
-                remember(places, server.peer, route);
+                remember(places, server.peer, Route::Ssh);
                 Ok(match found {
                     Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link),
                     Found::Rsync => Reached::Rsync,
@@ -138,6 +129,12 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
             }
         }
     })
+}
+
+/// The way that is taken.
+enum Won {
+    Server(Link, Kind),
+    Shell(Found, Said),
 }
 
 /// How a connection that was lost is made anew.
@@ -222,26 +219,10 @@ fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<(L
     if addresses.is_empty() {
         return Err(Trouble::Unreachable(unknown));
     }
-    let link_by = match kinds.as_slice() {
-        [Kind::Quic] => dial_quic,
-        [Kind::Tls] => dial_tls,
-        _ => {
-            let ended = race(&addresses, dial);
-            return ended.map(|Won { link, kind, .. }| (link, kind)).map_err(|Lost { trouble, .. }| trouble);
-        }
-    };
-    let mut trouble = Trouble::Unreachable(unknown);
-    for address in addresses {
-        match link_by(address, dial) {
-            Ok(link) => return Ok((link, kinds[0])),
-            Err(why @ Trouble::Unreachable(_)) => trouble = why,
-            Err(why) => return Err(why),
-        }
-    }
-    Err(trouble)
+    race(&addresses, &kinds, dial).map(|won| (won.link, won.kind)).map_err(|lost| lost.trouble)
 }
 
-fn kind_route(kind: Kind) -> Route {
+fn route_of(kind: Kind) -> Route {
     match kind {
         Kind::Quic => Route::Quic,
         Kind::Tls => Route::Tls,

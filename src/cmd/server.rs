@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::transport::link::{Patience, PatientReader};
+use crate::transport::net::Kind;
 use crate::transport::net::client::{Dial, race};
 use crate::transport::{shell, stdio};
 use crate::trust::grants::{Grant, Grants, Put};
@@ -219,7 +220,7 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     }
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
-    let won = race(&[address], &Dial { tls, limit: START_MAX, patience: patience.clone() });
+    let won = race(&[address], &Kind::BOTH, &Dial { tls, limit: START_MAX, patience: patience.clone() });
     won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
 }
 
@@ -234,7 +235,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
     let mut here = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial { tls: tls::client_config(&identity, pin), limit: START_MAX, patience };
-    let won = race(&[address], &dial)
+    let won = race(&[address], &Kind::BOTH, &dial)
         .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: {address} {}", lost.trouble)))?;
     let mut link = won.link;
     let mut writer = link.writer;

@@ -20,24 +20,7 @@ pub struct Dial {
     pub patience: Patience,
 }
 
-/// A link over QUIC. The server's first bytes are there when it returns.
-pub fn dial_quic(peer: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
-    dial.by(Kind::Quic, peer)
-}
-
-/// A link over TLS and TCP. The server's first bytes are there when it returns.
-pub fn dial_tls(peer: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
-    dial.by(Kind::Tls, peer)
-}
-
 impl Dial {
-    fn by(&self, kind: Kind, peer: SocketAddr) -> Result<Link, Trouble> {
-        let engine = Engine::start("network").map_err(broken)?;
-        let attempt = engine.handle().spawn(within(self.limit, reach(kind, peer, self.tls.clone())));
-        let ended = wait(attempt, || self.patience.check(Duration::ZERO)).map_err(|_| Trouble::Stopped)?;
-        self.link(engine, ended.map_err(broken)??)
-    }
-
     fn link(&self, engine: Engine, reached: Reached) -> Result<Link, Trouble> {
         match reached {
             Reached::Quic(endpoint, conversation, nudge) => {
@@ -94,19 +77,19 @@ pub struct Lost {
     pub story: Vec<String>,
 }
 
-/// Dials all addresses of a host, over QUIC and, a little later, over TLS; the first that authenticates is taken, and the
-/// others are dropped. Never takes longer than the limit of `dial`.
+/// Dials all addresses of a host by each of these kinds, the later ones of both a little later; the first that
+/// authenticates is taken, and the others are dropped. Never takes longer than the limit of `dial`.
 ///
 /// A server that knows us and does not let us in ends the race: it would say so by any way. One with another key does not
 /// as long as there are other ways: an address may have passed to another machine.
-pub fn race(peers: &[SocketAddr], dial: &Dial) -> Result<Won, Lost> {
+pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
     let lost = |trouble| Lost { trouble, story: Vec::new() };
     let engine = Engine::start("network").map_err(|error| lost(broken(error)))?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let mut attempts = Attempts(Vec::new());
     for (rank, &peer) in peers.iter().enumerate() {
-        for kind in [Kind::Quic, Kind::Tls] {
-            let head_start = ADDRESS_STEP * rank as u32 + if kind == Kind::Tls { TLS_AFTER } else { Duration::ZERO };
+        for (step, &kind) in kinds.iter().enumerate() {
+            let head_start = ADDRESS_STEP * rank as u32 + KIND_STEP * step as u32;
             let (tls, limit, report) = (dial.tls.clone(), dial.limit, report.clone());
             let attempt = engine.handle().spawn(async move {
                 let tried = within(limit, async {
@@ -153,8 +136,8 @@ pub fn race(peers: &[SocketAddr], dial: &Dial) -> Result<Won, Lost> {
     }
 }
 
-/// So much later than QUIC the attempt over TLS begins, as Happy Eyeballs staggers them (RFC 8305).
-pub const TLS_AFTER: Duration = Duration::from_millis(250);
+/// So much later than by the kind before it is tried by the next, as Happy Eyeballs staggers families (RFC 8305).
+pub const KIND_STEP: Duration = Duration::from_millis(250);
 /// So much later than the one before the next address is tried.
 const ADDRESS_STEP: Duration = Duration::from_millis(100);
 

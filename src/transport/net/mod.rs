@@ -30,6 +30,11 @@ pub enum Kind {
     Tls,
 }
 
+impl Kind {
+    /// Both, in the order in which they are tried where nothing else is known.
+    pub const BOTH: [Kind; 2] = [Kind::Quic, Kind::Tls];
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

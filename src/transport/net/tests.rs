@@ -1,6 +1,6 @@
 //! Links on loopback: what comes through, how they end, and who is not let in.
 
-use super::client::{Dial, Lost, TLS_AFTER, Won, dial_quic, dial_tls, race};
+use super::client::{Dial, KIND_STEP, Lost, Won, race};
 use super::limits::{HANDSHAKE, Limits};
 use super::relay::Relay;
 use super::server::{Guest, Lasting, Listener, listen};
@@ -70,10 +70,7 @@ fn lasting(far: &Identity) -> Lasting {
 }
 
 fn dial_by(kind: Kind, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
-    match kind {
-        Kind::Quic => dial_quic(address, dial),
-        Kind::Tls => dial_tls(address, dial),
-    }
+    race(&[address], &[kind], dial).map(|won| won.link).map_err(|lost| lost.trouble)
 }
 
 fn patient() -> Patience {
@@ -321,9 +318,9 @@ fn a_server_that_drains_goes_on_with_those_that_it_has() {
 }
 
 /// What a race does where the server speaks in the way that it does once it has a guest.
-fn race_with(world: &World, peers: &[SocketAddr], dial: &Dial) -> Result<Won, Lost> {
+fn race_with(world: &World, peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
     std::thread::scope(|scope| {
-        let racing = scope.spawn(|| race(peers, dial));
+        let racing = scope.spawn(|| race(peers, kinds, dial));
         let mut guests = Vec::new();
         while !racing.is_finished() {
             if let Some(mut guest) = world.listener.accept(Duration::from_millis(10)).unwrap() {
@@ -340,11 +337,20 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
     let world = World::new();
     // Nobody is at the first address, which is tried first.
     let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
-    let won = race_with(&world, &[closed, world.address()], &world.dial(patient())).ok().unwrap();
+    let won = race_with(&world, &[closed, world.address()], &Kind::BOTH, &world.dial(patient())).ok().unwrap();
     assert_eq!((won.kind, won.address), (Kind::Quic, world.address()));
     assert_eq!(won.story.last().unwrap(), &format!("{} over QUIC: taken", world.address()));
     let mut link = won.link;
     link.reader.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn the_kind_that_is_named_first_has_the_head_start() {
+    let world = World::new();
+    for kinds in [[Kind::Tls, Kind::Quic], [Kind::Quic, Kind::Tls]] {
+        let won = race_with(&world, &[world.address()], &kinds, &world.dial(patient())).ok().unwrap();
+        assert_eq!(won.kind, kinds[0]);
+    }
 }
 
 #[test]
@@ -363,9 +369,9 @@ fn tls_wins_a_race_where_udp_is_blocked() {
         let _ = io::copy(&mut &far, &mut &near);
     });
     let begun = Since::now();
-    let won = race_with(&world, &[address], &world.dial(patient())).ok().unwrap();
+    let won = race_with(&world, &[address], &Kind::BOTH, &world.dial(patient())).ok().unwrap();
     assert_eq!((won.kind, won.address), (Kind::Tls, address));
-    assert!(begun.elapsed() >= TLS_AFTER && begun.elapsed() < LONG);
+    assert!(begun.elapsed() >= KIND_STEP && begun.elapsed() < LONG);
     let mut link = won.link;
     link.reader.read_exact(&mut [0]).unwrap();
 }
@@ -375,23 +381,23 @@ fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
     let world = World::new();
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let address = mute.local_addr().unwrap();
-    let dial = Dial { limit: 2 * TLS_AFTER, ..world.dial(patient()) };
-    let lost = race(&[address], &dial).err().unwrap();
+    let dial = Dial { limit: 2 * KIND_STEP, ..world.dial(patient()) };
+    let lost = race(&[address], &Kind::BOTH, &dial).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::Unreachable(_)), "{:?}", lost.trouble);
     assert_eq!(lost.story.len(), 2, "{:?}", lost.story);
     // Another key at one address matters more than nobody at another.
     let stranger = Identity::passing().unwrap();
     let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..dial };
-    let lost = race_with(&world, &[address, world.address()], &dial).err().unwrap();
+    let lost = race_with(&world, &[address, world.address()], &Kind::BOTH, &dial).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::WrongKey(_)), "{:?}", lost.story);
-    assert!(race(&[], &dial).is_err());
+    assert!(race(&[], &Kind::BOTH, &dial).is_err());
 }
 
 #[test]
 fn a_race_ends_where_the_server_does_not_admit() {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
-    let lost = race(&[world.address(), mute.local_addr().unwrap()], &world.dial(patient())).err().unwrap();
+    let lost = race(&[world.address(), mute.local_addr().unwrap()], &Kind::BOTH, &world.dial(patient())).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::NotAdmitted(_)), "{:?}", lost.story);
 }
 
