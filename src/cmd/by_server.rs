@@ -150,25 +150,28 @@ impl Redial {
         format!("sparsync: the connection to {} was lost; dialling again", self.peer.name)
     }
 
-    /// Another link; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or the run shall stop.
-    pub fn link(&self, side: &Side, env: &Env) -> Option<Link> {
+    /// Another link; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or the run shall stop. An error: the
+    /// host has another key now.
+    pub fn link(&self, side: &Side, env: &Env) -> Result<Option<Link>> {
         let secs = u64::from(side.options.connect.timeout_secs);
         let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
         let since = Since::now();
         while since.elapsed() < limit && !env.is_stopping() {
-            let dial = dial(&self.identity, &self.peer, side.patience(env), Arc::default());
+            let met = Arc::new(OnceLock::new());
+            let dial = dial(&self.identity, &self.peer, side.patience(env), met.clone());
             match dial_all(&self.peer, &self.kinds, &dial) {
-                Ok((link, _)) => return Some(link),
+                Ok((link, _)) => return Ok(Some(link)),
                 Err(Trouble::Unreachable(_) | Trouble::Busy | Trouble::Broken(_)) => {}
-                // It is another one now, or we are not wanted any more.
-                Err(Trouble::WrongKey(_) | Trouble::NotAdmitted(_) | Trouble::Stopped) => return None,
+                Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
+                // We are not wanted any more.
+                Err(Trouble::NotAdmitted(_) | Trouble::Stopped) => return Ok(None),
             }
             let waits = Since::now();
             while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
                 std::thread::sleep(LOOK);
             }
         }
-        None
+        Ok(None)
     }
 }
 

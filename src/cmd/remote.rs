@@ -222,10 +222,15 @@ impl Side {
                 reporter.error(redial.told().as_bytes());
                 reporter.flush();
                 env.go_on();
-                let Some(link) = redial.link(&self, env) else { break };
                 // What is there by now is not sent again: the run is planned anew.
-                tally = Tally::default();
-                ended = near.run(link, &mut reporter, &mut tally);
+                match redial.link(&self, env) {
+                    Ok(Some(link)) => {
+                        tally = Tally::default();
+                        ended = near.run(link, &mut reporter, &mut tally);
+                    }
+                    Ok(None) => break,
+                    Err(error) => ended = Err(error),
+                }
             }
         }
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
