@@ -4,6 +4,7 @@ use crate::kit::{self, World, oracle, synctest};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -304,6 +305,47 @@ fn a_far_end_without_sparsync_is_asked_for_rsync() {
     assert_eq!(ended(&output), (Some(0), String::new()));
     assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "sparsync\nrsync\n");
     assert!(scene.path("dst/a").exists());
+}
+
+#[test]
+fn who_has_no_place_for_keys_copies_all_the_same() {
+    const USER: u32 = 12345;
+    let scene = Scene::new();
+    scene.script("shell", &format!("{FAKE}exec \"$@\""));
+    std::fs::set_permissions(scene.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::create_dir(scene.path("theirs")).unwrap();
+    std::fs::set_permissions(scene.path("theirs"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let program = oracle::under_test().display().to_string();
+    let copy = |name: &str, more: &[&str], set: &dyn Fn(&mut Command)| {
+        let mut command = Command::new(oracle::under_test());
+        command.args(["-rt", "-e", "./shell", "--rsync-path", &program]).args(more);
+        command.args(["src/", &format!("far:{name}")]).current_dir(scene.0.path()).stdin(Stdio::null());
+        command.env_remove("SPARSYNC_CONFIG_DIR").env_remove("XDG_CONFIG_HOME").env("LC_ALL", "C");
+        set(&mut command);
+        command.output().expect("a program can be started")
+    };
+    let below_a_file = scene.path("list/config");
+    let output = copy("d1", &[], &|command| _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file));
+    assert_eq!((ended(&output), scene.path("d1/a").exists()), ((Some(0), String::new()), true));
+    // Where a key is wanted, there is no way around it.
+    let output = copy("d2", &["--transport=tls"], &|command| _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file));
+    assert_ended(&output, 11, &["cannot read ", "list/config/hosts.toml: Not a directory"]);
+    assert!(!scene.path("d2").exists());
+    if rustix::process::geteuid().is_root() {
+        let homes: [&dyn Fn(&mut Command); 2] = [
+            &|command| _ = command.env_remove("HOME"),
+            // As sudo leaves it.
+            &|command| _ = command.env("HOME", scene.path("theirs")),
+        ];
+        for (nth, home) in homes.into_iter().enumerate() {
+            let name = format!("d{}", 3 + nth);
+            let output = copy(&name, &[], &|command| {
+                command.uid(USER).gid(USER);
+                home(command);
+            });
+            assert_eq!((ended(&output), scene.path(&name).join("a").exists()), ((Some(0), String::new()), true));
+        }
+    }
 }
 
 #[test]

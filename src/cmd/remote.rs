@@ -135,13 +135,22 @@ impl Side {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
         env.hear_signals().map_err(cannot_hear)?;
-        let places = Places::of(env)?;
-        let peers = Peers::load(&places)?;
+        let places = Places::of(env);
+        let connect = &self.options.connect;
+        let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
+            Ok(peers) => peers,
+            // Without a home of his own, as under sudo, somebody has enrolled no host.
+            Err(error) if error.exit == Exit::FileIo && !route::wants_key(&self.far, connect) => {
+                self.tell_way(env, &format!("a remote shell: {}", String::from_utf8_lossy(&error.message)));
+                Peers::default()
+            }
+            Err(error) => return Err(error),
+        };
         let now = Moment(clock::now_unix().0);
         let host = route::named(&self.far);
         let umask = env.umask;
         let proxied = || by_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
-        match route::plan(&self.far, &self.options.connect, &peers, now, &proxied)? {
+        match route::plan(&self.far, connect, &peers, now, &proxied)? {
             Plan::Shell(why) => {
                 if let Some(why) = why {
                     self.tell_way(env, &format!("a remote shell: {why}"));
@@ -155,7 +164,7 @@ impl Side {
                 })
             }
             Plan::Server { peer, kinds, or_shell } => {
-                by_server::reach(self, env, &places, &Server { peer: &peer, kinds, or_shell })
+                by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell })
             }
             Plan::OneOff => {
                 let name = route::named(&self.far);

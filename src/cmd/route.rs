@@ -69,6 +69,11 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
     }
 }
 
+/// Whether nothing but a server that knows our key will do.
+pub fn wants_key(far: &Far, connect: &Connect) -> bool {
+    far.server.is_some() || matches!(connect.transport, Transport::Quic | Transport::Tls)
+}
+
 /// The host as operands and enrolment name it.
 pub fn named(far: &Far) -> String {
     let user = far.user.as_deref().map(|user| [user, b"@"].concat()).unwrap_or_default();

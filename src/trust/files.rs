@@ -40,7 +40,9 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     let stat = sys::fstat(file.as_fd()).map_err(|error| failed("read", path, &error))?;
     let me = sys::ids().0;
     if stat.uid != me && stat.uid != 0 {
-        return Err(refused(path, &format!("belongs to user {}", stat.uid), &format!("chown {me}")));
+        // It is not ours, whatever it says: as good as one that cannot be read.
+        let error = refused(path, &format!("belongs to user {}", stat.uid), &format!("chown {me}"));
+        return Err(Error { exit: Exit::FileIo, ..error });
     }
     match secrecy {
         Secrecy::Secret if stat.mode & 0o077 != 0 => {

@@ -60,7 +60,7 @@ impl Places {
             }
             let home = var("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
                 Error::new(
-                    Exit::FileSelect,
+                    Exit::FileIo,
                     "sparsync: HOME is not set, so there is no place for keys: set it, or SPARSYNC_CONFIG_DIR",
                 )
             })?;
