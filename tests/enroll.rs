@@ -127,6 +127,11 @@ fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
     let left = std::fs::read_dir(scene.path("home/.local/bin")).unwrap().count();
     assert_eq!(left, 1, "nothing is left beside it");
     told(&line("localhost").unwrap(), 0, &["nothing changed"]);
+    // It is remembered where it is, whoever looks for it.
+    let usual = |words: &str| scene.command("client", words).env("PATH", "/usr/bin:/bin").output().unwrap();
+    told(&usual("server status -e TOP/far localhost"), 0, &[" runs: process "]);
+    told(&usual("-a --debug=cmd1 -e TOP/far src/ localhost:TOP/got/"), 0, &[" .local/bin/sparsync --server "]);
+    assert!(scene.path("got/new").exists());
 }
 
 #[test]

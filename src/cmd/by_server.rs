@@ -69,7 +69,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
     std::thread::spawn(move || told.send(Came::OfServer(dial_all(&peer, &kinds, &dial))));
 
     let shell_lost = Arc::new(AtomicBool::new(false));
-    let by_shell = ByShell::new(side, env).unless(shell_lost.clone());
+    let by_shell = ByShell::new(side, env, Some(server.peer)).unless(shell_lost.clone());
     let stop = env.stop.clone();
     let attempt = |tell: Sender<Came>| {
         let mut said = Said::default();

@@ -10,6 +10,7 @@ use crate::report::event::errno_words;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, Answer, Call, Ended, Shell};
+use crate::trust::peers::Peer;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,11 +55,11 @@ pub struct ByShell<'a> {
 }
 
 impl<'a> ByShell<'a> {
-    /// For a copy of this process.
-    pub fn new(side: &'a Side, env: &Env) -> ByShell<'a> {
+    /// For a copy of this process, to a host of which this is known.
+    pub fn new(side: &'a Side, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
         let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
-        ByShell { side, programs: programs(side, env), charset, umask: env.umask, patience }
+        ByShell { side, programs: programs(side, env, known), charset, umask: env.umask, patience }
     }
 
     /// The same, to be given up when `beaten` is set.
@@ -150,12 +151,17 @@ impl<'a> ByShell<'a> {
     }
 }
 
-/// What may be called at the far end: what `--rsync-path` says, else the name that this program was called by.
-fn programs(side: &Side, env: &Env) -> Vec<Vec<u8>> {
+/// What may be called at the far end: what `--rsync-path` says, else what is known to be there, else the name that this
+/// program was called by.
+fn programs(side: &Side, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
+    const OURS: &[u8] = b"sparsync";
     const RSYNC: &[u8] = b"rsync";
-    match &side.options.connect.program {
-        Some(program) => vec![program.clone()],
-        None if path::file_name(env.program.as_encoded_bytes()) == RSYNC => vec![RSYNC.to_vec()],
-        None => vec![b"sparsync".to_vec(), RSYNC.to_vec()],
+    if let Some(program) = &side.options.connect.program {
+        return vec![program.clone()];
     }
+    let ours = match known {
+        Some(peer) => Some(peer.program.as_deref().map_or(OURS, str::as_bytes)),
+        None => Some(OURS).filter(|_| path::file_name(env.program.as_encoded_bytes()) != RSYNC),
+    };
+    ours.into_iter().chain([RSYNC]).map(<[u8]>::to_vec).collect()
 }

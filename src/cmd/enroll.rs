@@ -40,15 +40,16 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let host = &wanted.reach.host;
     let identity = Identity::load_or_make(places)?;
     let known = Peers::load(places)?.find(host).cloned();
+    let mut reach = with_program(&wanted.reach, known.as_ref());
     let words = grant_words(env, wanted, &identity.pin);
     if wanted.dry_run {
-        let argv = argv(&wanted.reach, known.as_ref(), &words);
+        let argv = argv(&reach, &words);
         return Ok(format!(
             "would run: {}\nwould try QUIC with the key that it answers, and remember {host}\n",
             shown(&argv)
         ));
     }
-    let (introduction, program) = introduce(env, wanted, known.as_ref(), &words)?;
+    let introduction = introduce(env, &mut reach, wanted.install, &words)?;
     if let Some(known) = known.as_ref().filter(|known| known.pin != introduction.pin) {
         return Err(other_key(host, &known.pin, &introduction.pin));
     }
@@ -60,10 +61,10 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let peer = Peer {
         name: host.clone(),
         ssh: host.clone(),
-        addresses: addresses(&wanted.reach, &introduction, env.umask),
+        addresses: addresses(&reach, &introduction, env.umask),
         port: introduction.port,
         pin: introduction.pin,
-        program: program.map(|program| String::from_utf8_lossy(&program).into_owned()),
+        program: reach.program.map(|program| String::from_utf8_lossy(&program).into_owned()),
         met: Moment(clock::now_unix().0),
         last_route: None,
         last_until: None,
@@ -101,36 +102,26 @@ fn scope(wanted: &EnrollHost) -> String {
     }
 }
 
-/// Has this machine's key let in, and hears who answers. With `--install` the program is copied there if it is not there
-/// yet; where it is then comes second.
-fn introduce(
-    env: &mut Env,
-    wanted: &EnrollHost,
-    known: Option<&Peer>,
-    words: &[Vec<u8>],
-) -> Result<(Introduction, Option<Vec<u8>>)> {
-    let host = &wanted.reach.host;
-    let mut program =
-        wanted.reach.program.clone().or_else(|| known.and_then(|known| Some(known.program.clone()?.into())));
-    let mut ended = ask(env.umask, &with_program(&wanted.reach, program.as_deref()), known, words)?;
+/// Has this machine's key let in, and hears who answers. With `install` the program is copied there if it is not there
+/// yet, and `reach` says where it is then.
+fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>]) -> Result<Introduction> {
+    let host = reach.host.clone();
+    let mut ended = ask(env.umask, reach, words)?;
     if ended.0 == Ended::Code(Exit::CmdNotFound.code()) {
-        if !wanted.install {
+        if !install {
             return Err(failed(format!(
                 "{host} has no sparsync: install it there, or say --install to copy this program to ~/{INSTALLED} there, \
                  or --rsync-path=PROGRAM if it is somewhere else"
             )));
         }
-        install(env, &wanted.reach)?;
-        program = Some(INSTALLED.into());
-        ended = ask(env.umask, &with_program(&wanted.reach, program.as_deref()), known, words)?;
+        put_there(env, reach)?;
+        reach.program = Some(INSTALLED.into());
+        ended = ask(env.umask, reach, words)?;
     }
     match ended {
-        (Ended::Code(0), told) => match Introduction::read(&told) {
-            Ok(introduction) => Ok((introduction, program)),
-            Err(why) => Err(failed(format!(
-                "{host} did not answer as a sparsync of this kind does ({why}): is the one there older?"
-            ))),
-        },
+        (Ended::Code(0), told) => Introduction::read(&told).map_err(|why| {
+            failed(format!("{host} did not answer as a sparsync of this kind does ({why}): is the one there older?"))
+        }),
         (Ended::Code(255), _) => Err(failed(format!("ssh could not reach {host}"))),
         (Ended::Code(code), _) => Err(failed(format!("`server grant` on {host} ended with {code}"))),
         (Ended::Killed, _) => Err(failed(format!("the remote shell to {host} was killed"))),
@@ -165,13 +156,15 @@ fn own_name(env: &Env) -> String {
     format!("{}@{}", user.to_string_lossy(), sys::host_name())
 }
 
-fn with_program(reach: &Reach, program: Option<&[u8]>) -> Reach {
-    Reach { program: program.map(<[u8]>::to_vec), ..reach.clone() }
+/// The same, with the program that is known to be there unless another one was said.
+pub fn with_program(reach: &Reach, known: Option<&Peer>) -> Reach {
+    let known = || known.and_then(|known| known.program.clone()).map(String::into_bytes);
+    Reach { program: reach.program.clone().or_else(known), ..reach.clone() }
 }
 
-fn argv(reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let known = known.and_then(|known| known.program.clone()).map(String::into_bytes);
-    let program = reach.program.clone().or(known).unwrap_or_else(|| b"sparsync".to_vec());
+/// The command line of a remote shell that runs sparsync with these words.
+pub fn argv(reach: &Reach, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
     let words: Vec<Vec<u8>> = std::iter::once(program).chain(words.iter().cloned()).collect();
     shell::argv_of(&reach.shell, &reach.host, &words)
 }
@@ -180,8 +173,8 @@ fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {
     Asking { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
 }
 
-fn ask(umask: u32, reach: &Reach, known: Option<&Peer>, words: &[Vec<u8>]) -> Result<(Ended, Vec<u8>)> {
-    let argv = argv(reach, known, words);
+fn ask(umask: u32, reach: &Reach, words: &[Vec<u8>]) -> Result<(Ended, Vec<u8>)> {
+    let argv = argv(reach, words);
     shell::ask(&argv, asking(umask, None))
         .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
 }
@@ -191,7 +184,7 @@ fn shown(argv: &[Vec<u8>]) -> String {
 }
 
 /// Copies this very program to the host, if it can run there.
-fn install(env: &mut Env, reach: &Reach) -> Result<()> {
+fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
@@ -263,7 +256,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
         return Err(failed(format!("{host} is not enrolled, and this user has no key yet")));
     };
     let words: Vec<Vec<u8>> = ["server", "revoke", &identity.pin.to_string()].map(Into::into).to_vec();
-    let there = ask(env.umask, reach, known.as_ref(), &words);
+    let there = ask(env.umask, &with_program(reach, known.as_ref()), &words);
     let mut told = match known {
         Some(_) => format!("{host} is forgotten here\n"),
         None => format!("{host} was not known here\n"),

@@ -2,7 +2,7 @@
 
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
-use super::{fail, say, unit};
+use super::{enroll, fail, say, unit};
 use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -16,6 +16,7 @@ use crate::trust::grants::{Grant, Grants, Put};
 use crate::trust::identity::Identity;
 use crate::trust::introduction::{Granted, Introduction, State};
 use crate::trust::moment::Moment;
+use crate::trust::peers::Peers;
 use crate::trust::place::Places;
 use crate::trust::{Pin, files, tls};
 use crate::work::clock::{self, Since};
@@ -65,9 +66,10 @@ fn tell(env: &mut Env, line: &str) -> Result<()> {
 
 /// The same on a host, by a remote shell: its words are ours without the host.
 fn there(env: &mut Env, reach: &Reach) -> Exit {
-    let mut words = vec![reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec())];
-    words.extend(words_without_host(&env.args, &reach.host));
-    let argv = shell::argv_of(&reach.shell, &reach.host, &words);
+    // A list that cannot be read says nothing of the program there, and need not: the shell finds it, or says so.
+    let peers = Places::of(env).and_then(|places| Peers::load(&places)).unwrap_or_default();
+    let reach = &enroll::with_program(reach, peers.find(&reach.host));
+    let argv = enroll::argv(reach, &words_without_host(&env.args, &reach.host));
     let ended = shell::run_plain(&argv, env.umask);
     match ended {
         Ok(shell::Ended::Code(127)) => {
