@@ -11,6 +11,7 @@ use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, race};
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
+use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
 use crate::trust::moment::Moment;
 use crate::trust::peers::{Peer, Peers, Route};

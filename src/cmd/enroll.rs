@@ -8,6 +8,7 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::transport::shell::{self, Asking, Ended};
 use crate::trust::Pin;
+use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
 use crate::trust::introduction::{Granted, INTRODUCTION_MAX_BYTES, Introduction, State};
 use crate::trust::moment::Moment;

@@ -21,6 +21,7 @@ use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::pipe;
 use crate::transport::shell::{Ended, Shell};
+use crate::trust::files::List as _;
 use crate::trust::moment::Moment;
 use crate::trust::peers::Peers;
 use crate::trust::place::Places;

@@ -1,9 +1,12 @@
 //! The small files of trust: private, whole, and changed by one process at a time.
 
+use super::place::Places;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::report::event::errno_words;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -141,8 +144,41 @@ pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
     Error::usage(format!("sparsync: {}{at}: {what}", path.display()))
 }
 
-/// Reads a TOML file; `None`: there is none. Unknown keys are errors of the types that are read.
-pub fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+/// A list in the config directory that persons read and mend, as TOML. Unknown keys are errors of the types in it.
+pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
+    /// Its file.
+    const FILE: &str;
+    /// What a person who opens the file reads first: a comment.
+    const HEAD: &str;
+
+    /// What its types do not say of it; errors are made by [`mistaken`].
+    fn check(&self, path: &Path) -> Result<()>;
+
+    /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
+    fn load(places: &Places) -> Result<Self> {
+        let path = places.config.join(Self::FILE);
+        let list = read_toml::<Self>(&path)?.unwrap_or_default();
+        list.check(&path)?;
+        Ok(list)
+    }
+
+    /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
+    fn change<T>(places: &Places, change: impl FnOnce(&mut Self) -> T) -> Result<T> {
+        let locked = Locked::take(&places.config)?;
+        let before = Self::load(places)?;
+        let mut list = before.clone();
+        let result = change(&mut list);
+        if list != before {
+            list.check(&places.config.join(Self::FILE))?;
+            let text = toml::to_string(&list)
+                .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {}: {error}", Self::FILE)))?;
+            locked.replace(Self::FILE, [Self::HEAD, &text].concat().as_bytes())?;
+        }
+        Ok(result)
+    }
+}
+
+fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let Some(text) = read(path, Secrecy::Open)? else {
         return Ok(None);
     };

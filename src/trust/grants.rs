@@ -1,19 +1,11 @@
 //! Which keys may copy to and from this account, where, and until when.
 
-use super::files::{self, Locked};
+use super::files::{self, List};
 use super::moment::Moment;
 use super::pin::Pin;
-use super::place::Places;
-use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-
-/// The file in the config directory of the user who serves.
-const FILE: &str = "grants.toml";
-/// What a person who opens the file reads first.
-const HEAD: &str =
-    "# Who may copy to and from this account through `sparsync server`. A change counts within a second.\n\n";
 
 /// What one key may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,29 +65,6 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
-    pub fn load(places: &Places) -> Result<Grants> {
-        let path = places.config.join(FILE);
-        let grants: Grants = files::read_toml(&path)?.unwrap_or_default();
-        grants.check(&path)?;
-        Ok(grants)
-    }
-
-    /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
-    pub fn change<T>(places: &Places, change: impl FnOnce(&mut Grants) -> T) -> Result<T> {
-        let locked = Locked::take(&places.config)?;
-        let before = Grants::load(places)?;
-        let mut grants = before.clone();
-        let result = change(&mut grants);
-        if grants != before {
-            grants.check(&places.config.join(FILE))?;
-            let text = toml::to_string(&grants)
-                .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {FILE}: {error}")))?;
-            locked.replace(FILE, [HEAD, &text].concat().as_bytes())?;
-        }
-        Ok(result)
-    }
-
     /// What a key may do now; `None`: nothing.
     pub fn find(&self, pin: &Pin, now: Moment) -> Option<&Grant> {
         match self.standing(pin, now) {
@@ -137,6 +106,12 @@ impl Grants {
         self.grants = kept;
         gone
     }
+}
+
+impl List for Grants {
+    const FILE: &str = "grants.toml";
+    const HEAD: &str =
+        "# Who may copy to and from this account through `sparsync server`. A change counts within a second.\n\n";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, grant) in self.grants.iter().enumerate() {
@@ -183,6 +158,7 @@ mod roots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trust::place::Places;
 
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
@@ -219,7 +195,7 @@ mod tests {
     fn a_mistake_in_the_file_grants_nothing_and_is_told() {
         let (_top, places) = scratch();
         Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
-        let path = places.config.join(FILE);
+        let path = places.config.join(Grants::FILE);
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
             ("read_only", "readonly", "line 7: unknown field `readonly`"),
@@ -244,7 +220,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let (_top, places) = scratch();
         Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
-        let path = places.config.join(FILE);
+        let path = places.config.join(Grants::FILE);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
         let said = Grants::load(&places).unwrap_err();
         assert!(String::from_utf8_lossy(&said.message).contains("chmod go-w"), "{said}");

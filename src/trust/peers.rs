@@ -1,18 +1,11 @@
 //! The hosts that were enrolled: how they are reached, and the key by which they are known.
 
-use super::files::{self, Locked};
+use super::files::{self, List};
 use super::moment::Moment;
 use super::pin::Pin;
-use super::place::Places;
-use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-
-/// The file in the config directory.
-const FILE: &str = "hosts.toml";
-/// What a person who opens the file reads first.
-const HEAD: &str = "# The hosts that `sparsync enroll` made known. A host without an entry is reached over ssh.\n\n";
 
 /// What carries a conversation to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,29 +63,6 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
-    pub fn load(places: &Places) -> Result<Peers> {
-        let path = places.config.join(FILE);
-        let peers: Peers = files::read_toml(&path)?.unwrap_or_default();
-        peers.check(&path)?;
-        Ok(peers)
-    }
-
-    /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
-    pub fn change<T>(places: &Places, change: impl FnOnce(&mut Peers) -> T) -> Result<T> {
-        let locked = Locked::take(&places.config)?;
-        let before = Peers::load(places)?;
-        let mut peers = before.clone();
-        let result = change(&mut peers);
-        if peers != before {
-            peers.check(&places.config.join(FILE))?;
-            let text = toml::to_string(&peers)
-                .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {FILE}: {error}")))?;
-            locked.replace(FILE, [HEAD, &text].concat().as_bytes())?;
-        }
-        Ok(result)
-    }
-
     /// The host of this name.
     pub fn find(&self, name: &str) -> Option<&Peer> {
         self.hosts.iter().find(|peer| peer.name == name)
@@ -111,6 +81,12 @@ impl Peers {
         let at = self.hosts.iter().position(|peer| peer.name == name)?;
         Some(self.hosts.remove(at))
     }
+}
+
+impl List for Peers {
+    const FILE: &str = "hosts.toml";
+    const HEAD: &str =
+        "# The hosts that `sparsync enroll` made known. A host without an entry is reached over ssh.\n\n";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, peer) in self.hosts.iter().enumerate() {
@@ -128,6 +104,8 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
+    use crate::trust::place::Places;
 
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
@@ -182,7 +160,7 @@ mod tests {
     fn a_mistake_in_the_file_is_told_with_its_line() {
         let (_top, places) = scratch();
         Peers::change(&places, |peers| peers.put(peer("a"))).unwrap();
-        let path = places.config.join(FILE);
+        let path = places.config.join(Peers::FILE);
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
             ("port = 28792", "port = 28792\ncolour = \"red\"", "line 8: unknown field `colour`"),
