@@ -377,13 +377,14 @@ fn a_grant_that_could_grant_itself_more_is_told() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    for all in ["--root TOP", "--root TOP/server", "", "--root TOP/in --root TOP/link --json"] {
+    for all in ["--root TOP", "--root TOP/server", "--expires 2d", "--root TOP/in --root TOP/link --json"] {
         let told = warning(all);
         assert!(told.starts_with("sparsync: warning: laptop may write all below /"), "{all}: {told}");
         assert_eq!(told.lines().count(), 1, "{told}");
         assert_eq!(warning(all), "", "it was told already");
     }
-    for less in ["--read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
+    // Without a limit there is nothing to exceed.
+    for less in ["", "--read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
         assert_eq!(warning(less), "", "{less}");
     }
 }

@@ -407,12 +407,14 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let now = Moment(clock::now_unix().0);
     let expires = expires.map(|text| Moment::read(&text, now)).transpose();
     let expires = expires.map_err(|bad| Error::usage(format!("sparsync server: --expires: {bad}")))?;
+    // Whoever may do all that this login may can grant itself no more.
+    let is_limited = !roots.is_empty() || expires.is_some();
     let roots = if roots.is_empty() { vec![b"/".to_vec()] } else { roots };
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
     }
     let identity = Identity::load_or_make(places)?;
-    let own = roots.iter().find(|root| !read_only && places.are_below(root)).cloned();
+    let own = roots.iter().find(|root| is_limited && !read_only && places.are_below(root)).cloned();
     let put =
         Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
     if let Some(root) = own.filter(|_| put != Put::Same) {
