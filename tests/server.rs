@@ -298,9 +298,16 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
     let system = scene.well("install --system --dry-run");
     assert!(system.contains("ProtectSystem=full") && system.contains("WantedBy=multi-user.target"), "{system}");
     std::fs::write(scene.path("sparsync.service"), &system).unwrap();
-    match Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(scene.path("sparsync.service")).output() {
-        Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(_) => crate::kit::tell_skip("a_unit_is_written", "there is no systemd-analyze here"),
+    let in_units = std::fs::read_dir(scene.path(".config/systemd/user")).unwrap().count();
+    assert_eq!(in_units, 1, "nothing is left beside it");
+    let mode = std::fs::metadata(scene.path(".config/systemd/user/sparsync.service")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+    // The exposure that it counts, in tenths: reading and writing everywhere as root is what the service is for.
+    for verdict in [&["verify", "--man=no"][..], &["security", "--offline=true", "--threshold=40", "--no-pager"]] {
+        match Command::new("systemd-analyze").args(verdict).arg(scene.path("sparsync.service")).output() {
+            Ok(output) => assert!(output.status.success(), "{output:?}"),
+            Err(_) => crate::kit::tell_skip("a_unit_is_written", "there is no systemd-analyze here"),
+        }
     }
 }
 

@@ -5,8 +5,10 @@ use crate::cli::verb::{Install, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::trust::files::{self, Locked};
+use crate::fs::sys;
+use crate::trust::files;
 use crate::trust::place::Places;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -51,11 +53,11 @@ fn user_dir(env: &Env) -> Result<PathBuf> {
 }
 
 fn write(dir: &std::path::Path, text: &str) -> Result<()> {
-    // One file of text, whole or not at all, as the files of trust are.
-    Locked::take(dir)?.replace(NAME, text.as_bytes())?;
-    let path = dir.join(NAME);
-    crate::fs::sys::chmod_path(path.as_os_str().as_bytes(), 0o644)
-        .map_err(|error| files::failed("set the mode of", &path, &error))
+    // It is systemd's directory, where a lock of ours would be litter.
+    files::make_private(dir).map_err(|error| files::failed("make", dir, &error))?;
+    sys::open_dir_path(dir.as_os_str().as_bytes())
+        .and_then(|open| files::put(open.as_fd(), NAME, text.as_bytes(), 0o644))
+        .map_err(|error| files::failed("write", &dir.join(NAME), &error))
 }
 
 /// The text. What a session may reach is its grant's and its user's; what no session needs is taken from all.

@@ -618,11 +618,6 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     Ok(fs::chmodat(fs::CWD, path.as_slice(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
 }
 
-/// Sets the permission bits of what a path leads to, if that is no symlink.
-pub fn chmod_path(path: &[u8], mode: u32) -> io::Result<()> {
-    chmod(fs::CWD, path, mode)
-}
-
 /// Sets owner and group of an entry, not following a symlink; `None` leaves one as it is. An empty
 /// name means `dir` itself, which may be an open file.
 pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {

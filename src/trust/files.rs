@@ -8,7 +8,7 @@ use crate::report::event::errno_words;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -83,25 +83,27 @@ impl Locked {
 
     /// Puts a file in place, whole or not at all, also when the power goes. It has mode 0600 from the start.
     pub fn replace(&self, name: &str, text: &[u8]) -> Result<()> {
-        self.try_replace(name, text).map_err(|error| failed("write", &self.path.join(name), &error))
+        put(self.dir.as_fd(), name, text, 0o600).map_err(|error| failed("write", &self.path.join(name), &error))
     }
+}
 
-    fn try_replace(&self, name: &str, text: &[u8]) -> io::Result<()> {
-        // One name is enough, because we hold the lock; what a crash left under it goes.
-        let temp = format!(".{name}.new").into_bytes();
-        match sys::unlink(self.dir.as_fd(), &temp) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = sys::create(self.dir.as_fd(), &temp, 0o600)?;
-        let placed = sys::write_all(file.as_fd(), text)
-            .and_then(|()| sys::fsync(file.as_fd()))
-            .and_then(|()| sys::rename(self.dir.as_fd(), &temp, self.dir.as_fd(), name.as_bytes()));
-        if placed.is_err() {
-            let _ = sys::unlink(self.dir.as_fd(), &temp);
-        }
-        placed.and_then(|()| sys::fsync(self.dir.as_fd()))
+/// Puts a file in place, whole or not at all, also when the power goes. It has its mode from the start. Nobody else does
+/// the same meanwhile.
+pub fn put(dir: BorrowedFd<'_>, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
+    // One name is enough; what a crash left under it goes.
+    let temp = format!(".{name}.new").into_bytes();
+    match sys::unlink(dir, &temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
+    let file = sys::create(dir, &temp, mode)?;
+    let placed = sys::write_all(file.as_fd(), text)
+        .and_then(|()| sys::fsync(file.as_fd()))
+        .and_then(|()| sys::rename(dir, &temp, dir, name.as_bytes()));
+    if placed.is_err() {
+        let _ = sys::unlink(dir, &temp);
+    }
+    placed.and_then(|()| sys::fsync(dir))
 }
 
 /// Makes a directory and what is missing above it, each for its owner alone.
