@@ -1,6 +1,7 @@
 //! The small files of trust: private, whole, and changed by one process at a time.
 
 use super::place::Places;
+use super::remarks;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -150,43 +151,46 @@ pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
 pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
     /// Its file.
     const FILE: &str;
-    /// What a person who opens the file reads first: a comment.
+    /// What a person who opens a new file reads first: a comment.
     const HEAD: &str;
+    /// The key by which its tables are told apart.
+    const ID: &str;
 
     /// What its types do not say of it; errors are made by [`mistaken`].
     fn check(&self, path: &Path) -> Result<()>;
 
     /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
     fn load(places: &Places) -> Result<Self> {
+        Self::load_with_text(places).map(|(list, _)| list)
+    }
+
+    /// The same, and the text that says so.
+    fn load_with_text(places: &Places) -> Result<(Self, String)> {
         let path = places.config.join(Self::FILE);
-        let list = read_toml::<Self>(&path)?.unwrap_or_default();
+        let text = read(&path, Secrecy::Open)?.unwrap_or_else(|| Self::HEAD.into());
+        let text = String::from_utf8(text).map_err(|_| mistaken(&path, None, "the text is not UTF-8"))?;
+        let list: Self = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            mistaken(&path, line, error.message())
+        })?;
         list.check(&path)?;
-        Ok(list)
+        Ok((list, text))
     }
 
     /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
     fn change<T>(places: &Places, change: impl FnOnce(&mut Self) -> T) -> Result<T> {
         let locked = Locked::take(&places.config)?;
-        let before = Self::load(places)?;
+        let (before, text) = Self::load_with_text(places)?;
         let mut list = before.clone();
         let result = change(&mut list);
         if list != before {
             list.check(&places.config.join(Self::FILE))?;
-            let text = toml::to_string(&list)
+            let plain = toml::to_string(&list)
                 .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {}: {error}", Self::FILE)))?;
-            locked.replace(Self::FILE, [Self::HEAD, &text].concat().as_bytes())?;
+            // The head is nobody's remark on the first table.
+            let (head, rest) = text.strip_prefix(Self::HEAD).map_or(("", &text[..]), |rest| (Self::HEAD, rest));
+            locked.replace(Self::FILE, [head, &remarks::kept(rest, &plain, Self::ID)].concat().as_bytes())?;
         }
         Ok(result)
     }
-}
-
-fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    let Some(text) = read(path, Secrecy::Open)? else {
-        return Ok(None);
-    };
-    let text = String::from_utf8(text).map_err(|_| mistaken(path, None, "the text is not UTF-8"))?;
-    toml::from_str(&text).map(Some).map_err(|error| {
-        let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-        mistaken(path, line, error.message())
-    })
 }

@@ -112,6 +112,7 @@ impl List for Grants {
     const FILE: &str = "grants.toml";
     const HEAD: &str =
         "# Who may copy to and from this account through `sparsync server`. A change counts within a second.\n\n";
+    const ID: &str = "pin";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, grant) in self.grants.iter().enumerate() {

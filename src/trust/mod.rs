@@ -4,6 +4,8 @@ pub mod pin;
 
 pub mod place;
 
+pub mod remarks;
+
 pub mod files;
 
 pub mod moment;

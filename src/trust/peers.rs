@@ -87,6 +87,7 @@ impl List for Peers {
     const FILE: &str = "hosts.toml";
     const HEAD: &str =
         "# The hosts that `sparsync enroll` made known. A host without an entry is reached over ssh.\n\n";
+    const ID: &str = "name";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, peer) in self.hosts.iter().enumerate() {
@@ -142,6 +143,22 @@ mod tests {
         assert_eq!((won.winner(Moment(49)), won.winner(Moment(50))), (Some(Route::Tls), None));
         assert_eq!(Peers::change(&places, |peers| peers.remove("a")).unwrap(), Some(peer("a")));
         assert_eq!(Peers::load(&places).unwrap().hosts, [won]);
+    }
+
+    #[test]
+    fn what_a_person_wrote_beside_it_stays() {
+        let (_top, places) = scratch();
+        let path = places.config.join(Peers::FILE);
+        Peers::change(&places, |peers| ["a", "b"].map(|name| peers.put(peer(name)))).unwrap();
+        let with_remark = std::fs::read_to_string(&path)
+            .unwrap()
+            .replace("[[host]]\nname = \"b\"", "# mine\n[[host]]\nname = \"b\" # b");
+        std::fs::write(&path, &with_remark).unwrap();
+        Peers::change(&places, |peers| peers.put(Peer { last_route: Some(Route::Tls), ..peer("b") })).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), with_remark.clone() + "last_route = \"tls\"\n");
+        Peers::change(&places, |peers| (peers.remove("a"), peers.put(peer("b")))).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with(Peers::HEAD) && text.contains("# mine\n[[host]]\nname = \"b\" # b\n"), "{text}");
     }
 
     #[test]
