@@ -103,7 +103,17 @@ fn paths_outside_of_the_roots_are_neither_read_nor_written() {
     scene.holds_nothing_of_outside("-ak", &before);
     assert!(scene.path("got/up").is_symlink() && scene.path("got/abs").is_symlink());
     std::fs::remove_dir_all(scene.path("got")).unwrap();
+    std::fs::write(scene.path("list"), "secret\nf\n").unwrap();
+    std::fs::write(scene.path("astray"), "up/secret\nabs/secret\n../out/secret\ntree/../../out/secret\n").unwrap();
     for line in [
+        "-a --files-from=list host:TOP/out/ got/",
+        "-a --files-from=list host:TOP/out/tree got/",
+        "-a --files-from=list host:TOP/in/up/ got/",
+        "-a --files-from=list host:TOP/in/../out got/",
+        "-a --files-from=list --remove-source-files host:TOP/out/ got/",
+        "-aL --files-from=astray host:TOP/in/ got/",
+        "-a --files-from=astray --no-implied-dirs host:TOP/in/ got/",
+        "-aR --files-from=astray --copy-unsafe-links host:TOP/in/ got/",
         "-a host:TOP/out/ got/",
         "-a host:TOP/out/secret got/",
         "-a host:TOP/in/../out/ got/",
@@ -216,6 +226,35 @@ fn a_grant_to_read_changes_nothing() {
         scene.run("-a -M--log-file=TOP/in/log host:TOP/in/tree/ got/");
         assert_eq!(all(), before, "{granted}");
     }
+}
+
+/// A device that a client makes, or swaps in for a file that another of its sessions is about to open, leads to the whole
+/// disk.
+#[test]
+fn no_device_is_made_in_what_was_granted() {
+    use std::os::unix::fs::FileTypeExt as _;
+    let scene = Scene::new("--root TOP/in");
+    for node in [&["f", "p"][..], &["zero", "c", "1", "5"], &["disk", "b", "7", "0"]] {
+        let made =
+            Command::new("mknod").args(node).current_dir(scene.path("src")).status().expect("coreutils are there");
+        if !made.success() {
+            return crate::kit::tell_skip("no_device_is_made_in_what_was_granted", "devices cannot be made here");
+        }
+    }
+    let output = scene.run("-a src/ host:TOP/in/");
+    assert_eq!(output.status.code(), Some(23), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("mknod") && told.contains("zero") && told.contains("disk"), "{told}");
+    assert!(
+        std::fs::symlink_metadata(scene.path("in/f")).unwrap().file_type().is_fifo() && scene.path("in/new").exists()
+    );
+    assert!(!scene.path("in/zero").exists() && !scene.path("in/disk").exists());
+    // Where everything was granted, that is what was granted.
+    let scene = Scene::new("--root /");
+    let made = Command::new("mknod").args(["zero", "c", "1", "5"]).current_dir(scene.path("src")).status().unwrap();
+    assert!(made.success());
+    scene.succeeds("-a src/ host:TOP/in/");
+    assert!(std::fs::symlink_metadata(scene.path("in/zero")).unwrap().file_type().is_char_device());
 }
 
 #[test]

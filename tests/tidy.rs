@@ -121,6 +121,22 @@ fn fences_hold() {
 }
 
 #[test]
+fn every_path_asks_how_far_it_may_lead() {
+    // What takes a path from the working directory asks `reach`; the rest names a descriptor through /proc.
+    const ASKS: [&str; 5] =
+        ["open_through(fs::CWD", "    stat(fs::CWD", "    mkdir(fs::CWD", "path.as_slice()", "proc_fd("];
+    let mut faults = Vec::new();
+    for file in sources().into_iter().filter(|file| file.name.starts_with("fs/") && file.name != "fs/reach.rs") {
+        for (line, code) in file.code().filter(|(_, code)| code.contains("fs::CWD")) {
+            if !ASKS.iter().any(|asks| code.contains(asks)) {
+                faults.push(file.fault(line, "a path from the working directory does not go through `reach`"));
+            }
+        }
+    }
+    report("src/fs/reach.rs: a session is confined", faults);
+}
+
+#[test]
 fn every_source_file_says_what_it_is() {
     let untold = sources().into_iter().filter(|file| !file.text.starts_with("//!"));
     report("the first line is a `//!`", untold.map(|file| file.fault(1, "no doc line")).collect());

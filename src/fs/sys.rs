@@ -237,7 +237,7 @@ pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
 pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
     enter(Call::OpenDir);
     let flags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-    Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
+    open_through(fs::CWD, path, flags, Mode::empty())
 }
 
 /// Opens a file for reading; never waits on a fifo that was swapped in.
@@ -583,10 +583,16 @@ pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()
     Ok(fs::symlinkat(target, at.dir(), &*at.name)?)
 }
 
-/// Makes a device, fifo or socket. `mode` has the type bits.
+/// Makes a device, fifo or socket. `mode` has the type bits. Errs for a device where this process may not reach everything.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     enter(Call::MkNod);
     may_write()?;
+    let is_device =
+        matches!(fs::FileType::from_raw_mode(mode), fs::FileType::CharacterDevice | fs::FileType::BlockDevice);
+    if is_device && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
+        // Whoever opened it, if only because it was swapped in for a file, would be outside.
+        return Err(Errno::PERM.into());
+    }
     let at = spot(dir, name)?;
     Ok(fs::mknodat(at.dir(), &*at.name, fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777), rdev)?)
 }
@@ -895,7 +901,7 @@ pub fn system_and_machine() -> String {
 /// Opens a file of any path to read it.
 pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
     enter(Call::Open);
-    Ok(fs::openat(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
+    open_through(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
 /// Whether this process may run a file.
