@@ -191,6 +191,7 @@ pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
 mod tests {
     use super::super::{Call, Copy, Request, Serve, read, settle, settle_as_asked};
     use super::*;
+    use crate::exit::Exit;
     use crate::options::{ArgStyle, Compression, Recurse};
     use std::ffi::{OsStr, OsString};
 
@@ -295,6 +296,9 @@ mod tests {
         assert!(options.preserve.fake_super && !options.preserve.times && options.preserve.perms);
         let refusal = |word: &str| settle(&[], &[word.as_bytes().to_vec()], 0, 0).unwrap_err().message;
         assert_eq!(refusal("--foo"), b"rsync: on remote machine: --foo: unknown option");
+        let later = settle(&[b"--foo".to_vec()], &[], 0, 0).unwrap_err();
+        let words = "rsync: on remote machine: --foo: unknown option (sparsync there is older than here: upgrade it)";
+        assert_eq!((later.exit, later.message), (Exit::Protocol, words.into()));
         for word in ["--daemon", "--help", "operand", "--server"] {
             refusal(word);
         }

@@ -168,11 +168,16 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
 
 /// Settles the options that a client of ours sent; see [`Far::words`].
 ///
-/// `remote_words` count after the others. The error is told to the client's user.
+/// `remote_words` count after the others. The error is told to the client's user. A client that says words that this
+/// program does not know is a later one; words of `--remote-option` are its user's.
 pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_secs: i64) -> Result<Options> {
     let all: Vec<OsString> = words.iter().chain(remote_words).cloned().map(OsString::from_vec).collect();
     let mut walked = parse::walk(&all, &[], Args { umask, now_unix_secs, ..Args::default() });
     if let Some(mut error) = walked.error {
+        if parse::walk(&all[..words.len()], &[], Args { umask, now_unix_secs, ..Args::default() }).error.is_some() {
+            error.exit = Exit::Protocol;
+            error.message.extend_from_slice(b" (sparsync there is older than here: upgrade it)");
+        }
         if let Some(rest) = error.message.strip_prefix(b"rsync: ") {
             error.message = [b"rsync: on remote machine: ", rest].concat();
         }
