@@ -295,6 +295,24 @@ fn noise_before_the_end_is_shown() {
 }
 
 #[test]
+fn a_far_end_of_another_year_says_which_end_is_old() {
+    let scene = Scene::new();
+    // Magic, 42 bytes, versions 2 to 3, no features, a key of zeros, the name of the program.
+    let zeros = "\\000".repeat(24);
+    let magic = r"\325\377\251\000\361\216\376\001";
+    let script = format!(r"printf '{magic}\052\000\002\000\003\000{zeros}\014\000sparsync 9.0'; exec cat > heard");
+    for line in ["-a src/ far:dst", "-a far:src/ dst"] {
+        let output = scene.shell(&script, line, &[]);
+        let words = "this program (sparsync 0.1.0) speaks version 1 of the protocol, the peer (sparsync 9.0) speaks versions 2 \
+                     to 3 of the protocol: upgrade sparsync here\n";
+        assert_ended(&output, 2, &[words, "protocol incompatibility (code 2)"]);
+        assert!(!scene.path("dst").exists());
+        // It was greeted, so it knows as well.
+        assert!(std::fs::read(scene.path("heard")).unwrap().starts_with(&[0xd5, 0xff, 0xa9]));
+    }
+}
+
+#[test]
 fn a_far_end_without_sparsync_is_asked_for_rsync() {
     let scene = Scene::new();
     let script = format!(

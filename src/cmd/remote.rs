@@ -14,8 +14,9 @@ use crate::exit::Exit;
 use crate::filter::Parsed;
 use crate::fs::sys;
 use crate::options::{ArgStyle, Options};
-use crate::proto::Setup;
+use crate::proto::{Setup, Speech};
 use crate::report::Tally;
+use crate::role::codec;
 use crate::role::session::Near;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
@@ -212,6 +213,7 @@ impl Side {
         let setup = self.setup(&rules, &listed, reporter.wants(), profile, paths_are_told, env.umask);
         let near = Near {
             options: &self.options,
+            speech: Speech::ours(codec::features(None)),
             setup,
             rules: rules.rules(&self.options),
             listed: listed.filter(|_| sends),

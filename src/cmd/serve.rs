@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{glob, ids, reach, sys};
 use crate::options::{FilesFrom, Options, RemoveSource};
-use crate::proto::Setup;
+use crate::proto::{Setup, Speech};
 use crate::role::codec;
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
@@ -59,8 +59,8 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     sys::lift_open_files();
     let settle = |setup: &Setup| settle(setup, asked, env);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
-    let takes = codec::features(cli::compressions_taken(listed.as_bytes()).as_deref());
-    session::serve(link, takes, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
+    let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()));
+    session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
 }
 
 fn cannot_serve(error: &io::Error) -> Error {

@@ -12,13 +12,14 @@ mod numbers;
 mod parts;
 pub mod pieces;
 
-pub use dialect::Dialect;
+pub use dialect::{Dialect, Speech};
 #[allow(unused_imports, reason = "for whoever looks at first bytes without `sniff`")]
 pub use greeting::{MAGIC, VERSIONS};
 pub use greeting::{Sniffed, agree, decode_greeting, encode_greeting, sniff};
 pub use kinds::{class_of, name_of};
 pub use list::unfit;
-pub use native::{Native, peek};
+#[cfg(test)]
+pub use native::Native;
 pub use pieces::{Joiner, cut};
 
 pub use message::{

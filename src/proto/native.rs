@@ -1,7 +1,8 @@
 //! The native dialect: a frame for each message, in our own spelling. docs/PROTOCOL.md has it byte by byte.
 
 use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
-use super::dialect::Dialect;
+use super::dialect::{Dialect, Speech};
+use super::greeting::VERSIONS;
 use super::kinds::{self, Row, row_of};
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
@@ -14,6 +15,13 @@ use crate::exit::Exit;
 /// The spelling of one version of the conversation.
 pub struct Native {
     version: u16,
+}
+
+impl Speech {
+    /// What this program speaks, with these features.
+    pub fn ours(features: u64) -> Speech {
+        Speech { versions: VERSIONS, features, dialect: |version| Box::new(Native::new(version)) }
+    }
 }
 
 impl Native {
@@ -34,7 +42,7 @@ impl Native {
             None => Err(refuse(format!(
                 "unknown message of kind {kind}: only a version of the protocol after {} can have it, and version {} was \
                  agreed",
-                super::greeting::VERSIONS.end(),
+                VERSIONS.end(),
                 self.version
             ))),
         }
@@ -47,7 +55,6 @@ fn refuse(sentence: String) -> Error {
 
 /// Where a frame's body begins and ends.
 struct Head {
-    kind: u8,
     begin: usize,
     end: usize,
 }
@@ -63,18 +70,9 @@ fn head(input: &[u8]) -> Result<Option<Head>> {
         return Ok(None);
     };
     match usize::try_from(len) {
-        Ok(len) if len <= max => Ok(Some(Head { kind, begin: 1 + len_len, end: 1 + len_len + len })),
+        Ok(len) if len <= max => Ok(Some(Head { begin: 1 + len_len, end: 1 + len_len + len })),
         _ => Err(bad(format!("is {len} bytes, and {max} is the most"))),
     }
-}
-
-/// The kind of the frame at the front of `input` and the length of the whole frame, so that a reader knows how many
-/// bytes it needs before it can decode; `None` while the head itself is not complete.
-///
-/// Errs if the frame is longer than its kind may be: never more than [`FRAME_MAX_BYTES`], or
-/// [`super::limits::OPENING_MAX_BYTES`] for the two opening messages.
-pub fn peek(input: &[u8]) -> Result<Option<(u8, usize)>> {
-    Ok(head(input)?.map(|head| (head.kind, head.end)))
 }
 
 impl Dialect for Native {
@@ -105,6 +103,10 @@ impl Dialect for Native {
         reader.end()?;
         *input = &input[end..];
         Ok(Some(message))
+    }
+
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>> {
+        Ok(head(input)?.map(|head| head.end))
     }
 }
 

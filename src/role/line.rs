@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::limits::{FRAME_MAX_BYTES, INITIAL_WINDOWS};
-use crate::proto::{Class, Dialect, Message, class_of, name_of, peek};
+use crate::proto::{Class, Dialect, Message, class_of, name_of};
 use crate::transport::link::Parting;
 use crate::transport::squeeze::AsItIs;
 use crate::work::clock::Since;
@@ -413,8 +413,8 @@ impl Line {
             }
             buffer.copy_within(start..end, 0);
             (start, end) = (0, end - start);
-            let needed = match peek(&buffer[..end])? {
-                Some((_, len)) => len.clamp(end + 1, FRAME_MAX_BYTES + 64),
+            let needed = match dialect.frame_len(&buffer[..end])? {
+                Some(len) => len.clamp(end + 1, FRAME_MAX_BYTES + 64),
                 None => end + 1,
             };
             if buffer.len() < needed {

@@ -15,7 +15,7 @@ use crate::fs::sys;
 use crate::options::{Compression, Options};
 use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
-use crate::proto::{Class, Dialect, Greeting, Message, Native, Setup, agree, decode_greeting, encode_greeting, peek};
+use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, decode_greeting, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
@@ -32,6 +32,8 @@ use std::time::Duration;
 pub struct Near<'a> {
     /// The settled options.
     pub options: &'a Options,
+    /// What this end speaks.
+    pub speech: Speech,
     /// What the far end is asked for.
     pub setup: Setup,
     /// The source arguments as given, wherever they are.
@@ -71,10 +73,15 @@ impl Near<'_> {
         };
         let (link, traffic) = counted(link);
         let Link { mut reader, mut writer, parting } = link;
-        let ours = greeting(self.options);
+        let ours = self.greeting();
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, rest) = hear_greeting(&mut *reader)?;
-        let version = agree(&ours, &theirs)?;
+        let mut flight = Vec::new();
+        encode_greeting(&ours, &mut flight);
+        let version = agree(&ours, &theirs).inspect_err(|_| {
+            // The far end shall know as well why this ends.
+            let _ = writer.write_all(&flight).and_then(|()| writer.flush());
+        })?;
         let compress = &self.options.delta.compress;
         let codec = codec::agree(compress, theirs.features).map_err(|error| {
             let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
@@ -91,16 +98,15 @@ impl Near<'_> {
             let line = codec::line(compress.choice, codec, compress.level);
             line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
         }
-        let mut flight = Vec::new();
-        encode_greeting(&ours, &mut flight);
-        Native::new(version).encode(&Message::Setup(Box::new(setup)), &mut flight)?;
+        (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), &mut flight)?;
         writer.write_all(&flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))?;
-        let line = Arc::new(Line::new(Box::new(Native::new(version))));
+        let line = Arc::new(Line::new((self.speech.dialect)(version)));
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = codec::squeeze(codec, compress.level, theirs.features);
         let link = dress(Link { reader, writer, parting }, rest, sends, when, &line);
-        let talk = Talk { line: &line, version, timeout_secs: self.options.connect.timeout_secs, link };
+        let dialect = (self.speech.dialect)(version);
+        let talk = Talk { line: &line, dialect, timeout_secs: self.options.connect.timeout_secs, link };
         let ended = self.take_role(talk, terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
@@ -108,6 +114,15 @@ impl Near<'_> {
             line.cost("near").iter().for_each(|line| reporter.error(line.as_bytes()));
         }
         ended
+    }
+
+    fn greeting(&self) -> Greeting {
+        let preserve = &self.options.preserve;
+        let mut ours = self.speech.greeting(sys::random());
+        if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
+            ours.features |= ACTS_AS_SUPER;
+        }
+        ours
     }
 
     fn take_role(
@@ -200,11 +215,11 @@ pub struct Settled {
 /// Makes of a client's words what they mean here, or refuses them.
 pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Error> + 's;
 
-/// The far end. `settle` makes of the client's words what they mean here, or refuses them. `takes`: which compressions it
-/// says it takes, see [`codec::features`].
+/// The far end. `settle` makes of the client's words what they mean here, or refuses them. `speech`: what it
+/// speaks, with [`codec::features`].
 pub fn serve(
     link: Link,
-    takes: u64,
+    speech: &Speech,
     cwd: &[u8],
     umask: u32,
     stop: &AtomicBool,
@@ -213,8 +228,7 @@ pub fn serve(
 ) -> Exit {
     let Link { mut reader, mut writer, parting } = link;
     // What this end may do, it says before it knows what it is asked for.
-    let mut ours = Greeting::ours(sys::random());
-    ours.features |= takes;
+    let mut ours = speech.greeting(sys::random());
     if sys::ids().0 == 0 {
         ours.features |= ACTS_AS_SUPER;
     }
@@ -225,7 +239,7 @@ pub fn serve(
     }
     let begun = hear_greeting(&mut *reader).and_then(|(theirs, rest)| {
         let version = agree(&ours, &theirs)?;
-        let (setup, rest) = hear_setup(&mut *reader, rest, version)?;
+        let (setup, rest) = hear_setup(&mut *reader, rest, (speech.dialect)(version))?;
         Ok((theirs, version, setup, rest))
     });
     // Where there is no common tongue there is nothing to say an error in.
@@ -233,7 +247,7 @@ pub fn serve(
         Ok(begun) => begun,
         Err(error) => return error.exit,
     };
-    let line = Arc::new(Line::new(Box::new(Native::new(version))));
+    let line = Arc::new(Line::new((speech.dialect)(version)));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
@@ -241,7 +255,7 @@ pub fn serve(
         codec::squeeze(compress.choice, compress.level, theirs.features)
     });
     let link = dress(Link { reader, writer, parting }, rest, setup.server_sends, when, &line);
-    let talk = Talk { line: &line, version, timeout_secs, link };
+    let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link };
     let Settled { options, rules, operands, listed, outlives_loss } = match settled {
         Ok(settled) => settled,
         Err(error) => {
@@ -359,15 +373,6 @@ fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
     terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
 }
 
-fn greeting(options: &Options) -> Greeting {
-    let mut ours = Greeting::ours(sys::random());
-    ours.features |= codec::features(None);
-    if options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super {
-        ours.features |= ACTS_AS_SUPER;
-    }
-    ours
-}
-
 fn lost(what: &str, error: &io::Error) -> Error {
     Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
 }
@@ -398,12 +403,12 @@ fn hear_greeting(reader: &mut dyn Read) -> Result<(Greeting, Vec<u8>), Error> {
     hear(reader, Vec::new(), &mut decode_greeting)
 }
 
-fn hear_setup(reader: &mut dyn Read, rest: Vec<u8>, version: u16) -> Result<(Setup, Vec<u8>), Error> {
-    let mut dialect = Native::new(version);
+fn hear_setup(
+    reader: &mut dyn Read,
+    rest: Vec<u8>,
+    mut dialect: Box<dyn Dialect + Send>,
+) -> Result<(Setup, Vec<u8>), Error> {
     hear(reader, rest, &mut |bytes| {
-        if peek(bytes)?.is_none() {
-            return Ok(None);
-        }
         let mut input = bytes;
         match dialect.decode(&mut input)? {
             Some(Message::Setup(setup)) => Ok(Some((*setup, bytes.len() - input.len()))),
@@ -416,7 +421,8 @@ fn hear_setup(reader: &mut dyn Read, rest: Vec<u8>, version: u16) -> Result<(Set
 /// A conversation that has begun.
 struct Talk<'a> {
     line: &'a Arc<Line>,
-    version: u16,
+    /// Of what is heard.
+    dialect: Box<dyn Dialect + Send>,
     /// A peer that is silent for so long is given up; 0: never.
     timeout_secs: u32,
     link: Link,
@@ -425,7 +431,7 @@ struct Talk<'a> {
 impl Talk<'_> {
     /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
     fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let Talk { line, version, timeout_secs, link: Link { reader, writer, parting } } = self;
+        let Talk { line, dialect, timeout_secs, link: Link { reader, writer, parting } } = self;
         // Well before the peer gives us up.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read holds the writer up for ever; nobody waits for it then.
@@ -438,7 +444,7 @@ impl Talk<'_> {
         std::thread::Builder::new().name("write".into()).spawn(write).map_err(super::receiving::no_thread)?;
         std::thread::scope(|scope| {
             let parting = &parting;
-            spawn(scope, "read", || line.read(reader, Box::new(Native::new(version)), ear, parting))?;
+            spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             if let Err(error) = &ended {

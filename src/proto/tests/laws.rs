@@ -7,7 +7,7 @@ use crate::path::RelPath;
 use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::kinds::name_of;
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
-use crate::proto::{Dialect, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut, peek};
+use crate::proto::{Dialect, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut};
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ proptest! {
     #[test]
     fn every_message_comes_back(message in any::message()) {
         let frame = encoded(&message);
-        prop_assert_eq!(peek(&frame).unwrap(), Some((frame[0], frame.len())));
+        prop_assert_eq!(Native::new(1).frame_len(&frame).unwrap(), Some(frame.len()));
         let mut input = &frame[..];
         let back = Native::new(1).decode(&mut input).unwrap().expect("the frame is whole");
         prop_assert!(input.is_empty());
@@ -81,7 +81,7 @@ proptest! {
             let mut input = &frame[..len];
             prop_assert!(Native::new(1).decode(&mut input).unwrap().is_none(), "{} of {}", len, frame.len());
             prop_assert_eq!(input.len(), len);
-            prop_assert!(peek(&frame[..len]).unwrap().is_none_or(|(_, whole)| whole == frame.len()));
+            prop_assert!(Native::new(1).frame_len(&frame[..len]).unwrap().is_none_or(|whole| whole == frame.len()));
         }
     }
 

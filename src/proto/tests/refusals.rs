@@ -7,7 +7,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
 use crate::proto::limits::*;
-use crate::proto::{Basis, Dialect, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, peek, unfit};
+use crate::proto::{Basis, Dialect, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, unfit};
 use crate::report::Tally;
 use crate::report::tally::Kinds;
 
@@ -287,8 +287,8 @@ fn frames_that_are_too_long() {
             head
         };
         // Whoever reads finds out before it waits for a byte of the body.
-        assert!(peek(&head(max)).unwrap().is_some());
-        let error = peek(&head(max + 1)).unwrap_err();
+        assert!(Native::new(1).frame_len(&head(max)).unwrap().is_some());
+        let error = Native::new(1).frame_len(&head(max + 1)).unwrap_err();
         assert!(
             error.to_string().contains(&format!("its length is {} bytes, and {max} is the most", max + 1)),
             "{error}"

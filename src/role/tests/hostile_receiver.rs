@@ -384,7 +384,8 @@ fn silence_ends_with_the_timeout() {
         let operands = vec![home.as_os_str().as_bytes().to_vec()];
         Ok(Settled { options: options(&["-r", "--timeout=1"]), rules, operands, listed: None, outlives_loss: false })
     };
-    let exit = session::serve(link, codec::features(None), b"/", 0o022, &AtomicBool::new(false), 2, &settle);
+    let exit =
+        session::serve(link, &Speech::ours(codec::features(None)), b"/", 0o022, &AtomicBool::new(false), 2, &settle);
     drop(writer);
     assert_eq!(exit, Exit::Timeout);
 }

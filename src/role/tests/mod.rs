@@ -3,6 +3,7 @@
 mod hostile_receiver;
 mod hostile_sender;
 mod no_room;
+mod versions;
 
 use super::codec;
 use super::session::{self, Near, Settled};
@@ -15,7 +16,7 @@ use crate::flist::{DirList, Entry};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::{Dialect, Native, decode_greeting, encode_greeting};
-use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Told, ToldSub};
+use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Speech, Told, ToldSub};
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::transport::Link;
@@ -311,7 +312,7 @@ pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut 
         };
         session::serve(
             link,
-            codec::features(None),
+            &Speech::ours(codec::features(None)),
             home.as_os_str().as_bytes(),
             0o022,
             &AtomicBool::new(false),
@@ -370,6 +371,7 @@ impl Client<'_> {
             let rules = Rules::new(parsed.clone(), ChainOptions::default());
             let near = Near {
                 options: &options,
+                speech: Speech::ours(codec::features(None)),
                 setup: setup(receives),
                 sources: if receives { sources } else { vec![home.clone()] },
                 dest: receives.then(|| home.clone()),

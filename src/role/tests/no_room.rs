@@ -12,18 +12,18 @@ const ROOMS_BYTES: [usize; 2] = [1, 64 << 10];
 
 /// Two trees: what the source has and what is at the destination. A text `=name` is another name of that file.
 #[derive(Clone, Debug, Default)]
-struct Trees {
+pub struct Trees {
     source: BTreeMap<String, String>,
     dest: BTreeMap<String, String>,
 }
 
 impl Trees {
-    fn of(source: &[(String, String)], dest: &[(String, String)]) -> Trees {
+    pub fn of(source: &[(String, String)], dest: &[(String, String)]) -> Trees {
         Trees { source: source.iter().cloned().collect(), dest: dest.iter().cloned().collect() }
     }
 
     /// Makes them in a directory.
-    fn make(&self, top: &Path) {
+    pub fn make(&self, top: &Path) {
         for (name, tree, secs) in [("src", &self.source, 2_000_000), ("dst", &self.dest, 1_000_000)] {
             let root = top.join(name);
             std::fs::create_dir(&root).unwrap();
@@ -45,7 +45,7 @@ impl Trees {
 }
 
 /// What there is in a tree: kinds, modes, contents, times of files, and which names are one file.
-fn all(top: &Path) -> BTreeMap<PathBuf, String> {
+pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut first_names = BTreeMap::new();
     let mut dirs = vec![top.to_owned()];
@@ -84,20 +84,19 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
     let top = tempfile::tempdir().unwrap();
     trees.make(top.path());
     let options = options(words);
-    let rules = || Rules::new(Vec::new(), ChainOptions::default());
-    let cwd = top.path().as_os_str().as_bytes().to_vec();
-    let at = |name: &str| [&cwd[..], b"/", name.as_bytes(), b"/"].concat();
-    let (source, dest) = (at("src"), at("dst"));
-    let stop = AtomicBool::new(false);
-    let mut tally = Tally::default();
-    let mut reporter = reporter(&options);
     let exit = match way {
         Way::Here => {
-            let (rules, umask) = (rules(), 0o022);
+            let (rules, umask) = (Rules::new(Vec::new(), ChainOptions::default()), 0o022);
+            let cwd = top.path().as_os_str().as_bytes();
+            let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
+            let (source, dest) = (at("src"), at("dst"));
+            let stop = AtomicBool::new(false);
+            let mut tally = Tally::default();
+            let mut reporter = reporter(&options);
             let terms = Terms {
                 options: &options,
                 rules: &rules,
-                cwd: &cwd,
+                cwd,
                 umask,
                 stop: &stop,
                 threads: 2,
@@ -108,47 +107,67 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
             local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
         }
         Way::Push(room_bytes) | Way::Pull(room_bytes) => {
+            let ours = || Speech::ours(codec::features(None));
             let is_pull = matches!(way, Way::Pull(_));
-            let near = Near {
-                options: &options,
-                setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
-                sources: vec![source.clone()],
-                dest: is_pull.then(|| dest.clone()),
-                rules: rules(),
-                listed: None,
-                cwd: &cwd,
-                umask: 0o022,
-                stop: &stop,
-                threads: 2,
-                stop_at_unix_secs: None,
-                outlives_loss: false,
-            };
-            let (far_options, far_cwd) = (options.clone(), cwd.clone());
-            let operand = if is_pull { source.clone() } else { dest };
-            let far = move |link: Link| {
-                let settle = |_: &Setup| {
-                    let rules = Rules::new(Vec::new(), ChainOptions::default());
-                    Ok(Settled {
-                        options: far_options.clone(),
-                        rules,
-                        operands: vec![operand.clone()],
-                        listed: None,
-                        outlives_loss: false,
-                    })
-                };
-                session::serve(link, codec::features(None), &far_cwd, 0o022, &AtomicBool::new(false), 2, &settle)
-            };
-            let (ours, theirs) = pipe::pair(room_bytes);
-            std::thread::scope(|scope| {
-                let far = scope.spawn(move || far(theirs));
-                let ended = near.run(ours, &mut reporter, &mut tally);
-                let exit = ended.map_or_else(|error| error.exit, |()| tally.exit());
-                assert_eq!(far.join().unwrap(), Exit::Ok);
-                exit
-            })
+            let [near, far] = converse(top.path(), options, is_pull, room_bytes, [ours(), ours()]);
+            assert_eq!(far.exit, Exit::Ok);
+            near.exit
         }
     };
     (exit, all(top.path()))
+}
+
+/// Copies `src/` to `dst/` in a directory between a near end and a far end that speak these; how each of them ended.
+pub fn converse(
+    top: &Path,
+    options: Options,
+    is_pull: bool,
+    room_bytes: usize,
+    [near, far]: [Speech; 2],
+) -> [Ended; 2] {
+    let rules = || Rules::new(Vec::new(), ChainOptions::default());
+    let cwd = top.as_os_str().as_bytes();
+    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
+    let (source, dest) = (at("src"), at("dst"));
+    let stop = AtomicBool::new(false);
+    let mut tally = Tally::default();
+    let mut reporter = reporter(&options);
+    let near = Near {
+        options: &options,
+        speech: near,
+        setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
+        sources: vec![source.clone()],
+        dest: is_pull.then(|| dest.clone()),
+        rules: rules(),
+        listed: None,
+        cwd,
+        umask: 0o022,
+        stop: &stop,
+        threads: 2,
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    };
+    let operand = if is_pull { &source } else { &dest };
+    let settle = |_: &Setup| {
+        Ok(Settled {
+            options: options.clone(),
+            rules: rules(),
+            operands: vec![operand.clone()],
+            listed: None,
+            outlives_loss: false,
+        })
+    };
+    let (ours, theirs) = pipe::pair(room_bytes);
+    let (ended, far) = std::thread::scope(|scope| {
+        let far = scope.spawn(|| session::serve(theirs, &far, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        let ended = near.run(ours, &mut reporter, &mut tally);
+        (ended, far.join().unwrap())
+    });
+    let (exit, sentence) = match ended {
+        Ok(()) => (tally.exit(), String::new()),
+        Err(error) => (error.exit, String::from_utf8_lossy(&error.message).into_owned()),
+    };
+    [Ended { exit, sentence }, Ended { exit: far, sentence: String::new() }]
 }
 
 /// Copies in every way, each of which must end, and end as the local one.
@@ -176,7 +195,7 @@ fn agree_with(trees: &Trees, words: &[&str], rooms_bytes: &[usize]) {
     }
 }
 
-fn text(name: &str, len_bytes: usize) -> String {
+pub fn text(name: &str, len_bytes: usize) -> String {
     name.bytes().cycle().take(len_bytes).map(char::from).collect()
 }
 

@@ -1,0 +1,201 @@
+//! Two versions of the conversation: programs that speak other ranges of them meet, or say why they do not.
+//!
+//! There is one version yet. The later one is spelled here, as a program of another year could spell it: the roles play
+//! on both.
+
+use super::no_room::{Trees, all, converse, text};
+use super::*;
+use crate::proto::message::ACTS_AS_SUPER;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The kind of a message that version 2 brought.
+const FINISHED: u8 = 22;
+/// What version 1 says in its place.
+const END: u8 = 15;
+
+/// How many frames were spelled in version 1 and in version 2 by those who speak both.
+static SPELLED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// Version 2: the length of each frame stands in four bytes before it, and a file ends by a message of another kind.
+struct Second(Native);
+
+impl Second {
+    fn len_of(input: &[u8]) -> Option<usize> {
+        input.first_chunk().map(|len| 4 + u32::from_le_bytes(*len) as usize)
+    }
+}
+
+impl Dialect for Second {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
+        let mut frame = Vec::new();
+        self.0.encode(message, &mut frame)?;
+        if frame[0] == END {
+            frame[0] = FINISHED;
+        }
+        out.extend((frame.len() as u32).to_le_bytes());
+        out.extend(frame);
+        SPELLED[1].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
+        let Some(frame) = Self::len_of(input).and_then(|len| input.get(4..len)) else { return Ok(None) };
+        let mut frame = frame.to_vec();
+        assert_ne!(frame[0], END, "version 2 has no such message");
+        if frame[0] == FINISHED {
+            frame[0] = END;
+        }
+        *input = &input[4 + frame.len()..];
+        self.0.decode(&mut &frame[..])
+    }
+
+    fn frame_len(&self, input: &[u8]) -> crate::error::Result<Option<usize>> {
+        Ok(Self::len_of(input))
+    }
+}
+
+/// Version 1, counted.
+struct First(Native);
+
+impl Dialect for First {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
+        SPELLED[0].fetch_add(1, Ordering::Relaxed);
+        self.0.encode(message, out)
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
+        self.0.decode(input)
+    }
+
+    fn frame_len(&self, input: &[u8]) -> crate::error::Result<Option<usize>> {
+        self.0.frame_len(input)
+    }
+}
+
+/// A bit that no program of today knows.
+const OF_ANOTHER_YEAR: u64 = 1 << 40;
+
+/// What this program speaks.
+fn today() -> Speech {
+    Speech::ours(codec::features(None))
+}
+
+/// What a later program speaks, which can do more besides; it may have forgotten version 1.
+fn later(versions: std::ops::RangeInclusive<u16>) -> Speech {
+    let dialect = |version| -> Box<dyn Dialect + Send> {
+        match version {
+            1 => Box::new(First(Native::new(1))),
+            _ => Box::new(Second(Native::new(1))),
+        }
+    };
+    Speech { versions, features: codec::features(None) | OF_ANOTHER_YEAR, dialect }
+}
+
+/// Files that travel whole, in pieces and as differences, and one that is gone.
+fn trees() -> Trees {
+    let large = text("large", 300_000);
+    let source = [("a", "a".into()), ("d/large", large.clone()), ("d/new", text("new", 200_000))];
+    let dest = [("d/large", large + "less"), ("gone", "gone".into())];
+    let owned = |tree: &[(&str, String)]| tree.iter().map(|(name, text)| ((*name).into(), text.clone())).collect();
+    let (source, dest): (Vec<_>, Vec<_>) = (owned(&source), owned(&dest));
+    Trees::of(&source, &dest)
+}
+
+const WORDS: &[&str] = &["-a", "--delete", "--no-whole-file"];
+
+#[test]
+fn two_versions_talk_in_the_newest_that_both_speak() {
+    // Whoever speaks both counts what it says; today's program is not counted.
+    for (near, far, first, second) in [
+        (later(1..=2), later(1..=2), false, true),
+        (later(1..=2), today(), true, false),
+        (today(), later(1..=2), true, false),
+        (later(2..=2), later(1..=3), false, true),
+        (today(), today(), false, false),
+    ] {
+        for is_pull in [false, true] {
+            SPELLED.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+            let top = tempfile::tempdir().unwrap();
+            trees().make(top.path());
+            let case = format!("{:?} with {:?}, pull: {is_pull}", near.versions, far.versions);
+            let speeches = [near.clone(), far.clone()];
+            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, speeches);
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+            let all = all(top.path());
+            let in_tree = |tree: &str| -> Vec<_> {
+                let files = all.iter().filter_map(|(path, told)| Some((path.strip_prefix(tree).ok()?, told)));
+                files
+                    .filter(|(path, _)| !path.as_os_str().is_empty())
+                    .map(|(path, told)| {
+                        // Behind mode and time stands the name of a file's first link, which begins with the tree.
+                        (path.to_owned(), told.replace(&format!(" {tree}/"), " "))
+                    })
+                    .collect()
+            };
+            assert_eq!(in_tree("src"), in_tree("dst"), "{case}");
+            let [spelled_first, spelled_second] = SPELLED.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
+            assert_eq!((spelled_first, spelled_second), (first, second), "{case}");
+        }
+    }
+}
+
+#[test]
+fn versions_that_do_not_meet_end_the_run_at_both_ends() {
+    for (near, far, words) in [
+        (
+            today(),
+            later(2..=3),
+            "speaks version 1 of the protocol, the peer (sparsync 0.1.0) speaks versions 2 to 3 of the protocol: upgrade sparsync here",
+        ),
+        (
+            later(2..=3),
+            today(),
+            "speaks versions 2 to 3 of the protocol, the peer (sparsync 0.1.0) speaks version 1 of the protocol: upgrade sparsync there",
+        ),
+    ] {
+        for is_pull in [false, true] {
+            let top = tempfile::tempdir().unwrap();
+            trees().make(top.path());
+            let before = all(top.path());
+            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, [near.clone(), far.clone()]);
+            near.refuses(Exit::Protocol, words);
+            assert_eq!(far.exit, Exit::Protocol);
+            assert_eq!(all(top.path()), before);
+        }
+    }
+}
+
+#[test]
+fn a_message_of_a_later_version_is_refused_by_name() {
+    let words =
+        "unknown message of kind 22: only a version of the protocol after 1 can have it, and version 1 was agreed";
+    let stage = Stage::new();
+    let ended = serve(&stage, &["-r"], false, |peer| {
+        peer.greet(Some(setup(false)));
+        peer.hear_greeting();
+        peer.send();
+        peer.say_bytes(&[FINISHED, 0]);
+    });
+    ended.refuses(Exit::Protocol, words);
+    let client = Client { words: &["-r"], ..Client::default() };
+    let ended = client.against(&stage, |peer| {
+        peer.hear_greeting();
+        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive();
+        peer.say_bytes(&[FINISHED, 0]);
+    });
+    ended.refuses(Exit::Protocol, words);
+}
+
+#[test]
+fn what_a_later_program_can_do_besides_changes_nothing() {
+    for features in [OF_ANOTHER_YEAR, !ACTS_AS_SUPER] {
+        let top = tempfile::tempdir().unwrap();
+        trees().make(top.path());
+        let knows_more = Speech { features: codec::features(None) | features, ..today() };
+        for speeches in [[knows_more.clone(), today()], [today(), knows_more]] {
+            let [near, far] = converse(top.path(), options(WORDS), false, ROOM_BYTES, speeches);
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+        }
+    }
+}
