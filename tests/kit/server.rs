@@ -26,6 +26,11 @@ impl Server {
         give(config.path());
         let mut here = Surroundings { home: world.to_owned(), stdin: Vec::new(), ..surroundings.clone() };
         here.env.push(variable(config.path()));
+        // What a remote shell would have at its end, the server has from whoever starts it.
+        let far_umask = here.env.iter().find(|(name, _)| name == "FAR_UMASK");
+        if let Some(mask) = far_umask.and_then(|(_, mask)| u32::from_str_radix(mask, 8).ok()) {
+            here.umask = mask;
+        }
         let argv: Vec<Vec<u8>> = ["server", "start", "--port", "0"].map(|word| word.as_bytes().to_vec()).to_vec();
         let output = run(oracle::under_test(), &argv, world, &here);
         let told = String::from_utf8_lossy(&output.stdout).into_owned();

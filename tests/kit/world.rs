@@ -166,7 +166,7 @@ impl World {
         self
     }
 
-    /// Sets the umask of the far end alone, where a fake remote shell starts it.
+    /// Sets the umask of the far end alone, where a fake remote shell or our own server starts it.
     pub fn far_umask(&self, mask: u32) -> &Self {
         self.env("FAR_UMASK", &format!("{mask:o}"))
     }
