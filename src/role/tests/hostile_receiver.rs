@@ -344,6 +344,61 @@ fn a_conversation_cut_off_at_every_byte() {
     }
 }
 
+/// What a server that receives says to a client that sends: before it was told everything, and behind that.
+fn recorded_for_a_client() -> [Vec<u8>; 2] {
+    let mut before = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut before);
+    let mut dialect = Native::new(1);
+    let digests = Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]);
+    dialect.encode(&digests, &mut before).unwrap();
+    let mut behind = Vec::new();
+    let said = [
+        want(0, 0),
+        Message::Event(crate::report::event::Event::Note(b"note".to_vec())),
+        Message::Placed(file(0, 0)),
+        Message::Done(0),
+        want(1, 0),
+        Message::Done(1),
+        Message::WantsEnd(Box::default()),
+    ];
+    said.iter().for_each(|message| dialect.encode(message, &mut behind).unwrap());
+    [before, behind]
+}
+
+#[test]
+fn a_push_of_a_client_cut_off_at_every_byte() {
+    let [before, behind] = recorded_for_a_client();
+    let len = before.len() + behind.len();
+    let mut removed = 0;
+    for end in 0..=len {
+        let stage = Stage::new();
+        stage.has("a", "hello").has("d/b", "hello");
+        let client = Client { words: &["-r", "--remove-source-files"], ..Client::default() };
+        let ended = client.against_unmet(&stage, |peer| {
+            peer.say_bytes(&before[..end.min(before.len())]);
+            if let Some(rest @ 0..) = end.checked_sub(before.len()) {
+                peer.hear_greeting();
+                assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+                peer.receive();
+                assert!(peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
+                peer.say_bytes(&behind[..rest]);
+            }
+            if end < len {
+                peer.hang_up();
+            }
+        });
+        let expected = if end < len { Exit::Stream } else { Exit::Ok };
+        assert_eq!(ended.exit, expected, "cut off behind byte {end}: {}", ended.sentence);
+        // Only what was placed may go.
+        let names = stage.names();
+        assert!(names == ["a", "d/", "d/b"] || names == ["d/", "d/b"], "cut off behind byte {end}: {names:?}");
+        let is_removed = names.len() == 2;
+        assert!(!is_removed || end > before.len() + 5, "cut off behind byte {end}");
+        removed += usize::from(is_removed);
+    }
+    assert!(removed > 0, "nothing was removed");
+}
+
 #[test]
 fn a_peer_that_neither_reads_nor_hangs_up_does_not_hold_a_failed_run() {
     let stage = Stage::new();

@@ -4,6 +4,7 @@ use super::*;
 use crate::digest;
 use crate::proto::{Basis, Class};
 use crate::transport::squeeze::{AsItIs, Method, Squeeze, Squeezer};
+use std::os::unix::fs::PermissionsExt;
 
 /// Pushes to an honest server behind greeting and setup.
 fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
@@ -644,6 +645,30 @@ unrequested!(
     "rejecting to clear",
     [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), may_delete: true, ..told(0, "mine", &[]) }))]
 );
+
+#[test]
+fn kinds_that_no_option_asked_for_are_not_made() {
+    // A pipe, a socket, a device of each kind, a symlink; links and devices need options.
+    const KINDS: [(&str, u32); 5] =
+        [("b", 0o060_644), ("c", 0o020_644), ("l", LINK), ("p", 0o010_644), ("s", 0o140_644)];
+    for (words, made) in [(&["-r"][..], &["f"][..]), (&["-rl"], &["f", "l"]), (&["-rp"], &["f"])] {
+        let stage = Stage::new();
+        let client = Client { words, sources: &["x/"], ..Client::default() };
+        let ended = pulled(&stage, &client, |peer| {
+            let mut entries = vec![("f", 0o106_755)];
+            entries.extend(KINDS);
+            entries.sort_unstable();
+            let at = entries.iter().position(|(name, _)| *name == "f").expect("it is there") as u32;
+            peer.say_all(&[said_roots(), with_data(0, "", &entries), whole(Lane::Early, file(0, at)), dirs_end()]);
+            peer.hear_until(|message| matches!(message, Message::WantsEnd(_)).then_some(()));
+            peer.say(&Message::Bye(Box::default()));
+        });
+        assert_eq!(ended.exit, Exit::Ok, "{words:?}: {}", ended.sentence);
+        assert_eq!(stage.names(), made, "{words:?}");
+        let mode = std::fs::metadata(stage.home().join("f")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, if words == ["-rp"] { 0o6755 } else { 0o755 }, "{words:?}");
+    }
+}
 
 fn refuses_roots(client: &Client<'_>, roots: Roots, words: &str) {
     let stage = Stage::new();
