@@ -19,6 +19,7 @@ mod filesfrom;
 mod filter;
 mod fuzzy;
 mod grants;
+mod hostile;
 mod itemize;
 mod links;
 mod machine;

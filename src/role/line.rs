@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::proto::limits::{FRAME_MAX_BYTES, INITIAL_WINDOWS};
+use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Class, Dialect, Message, class_of, name_of};
 use crate::transport::link::Parting;
 use crate::transport::squeeze::AsItIs;
@@ -413,10 +413,9 @@ impl Line {
             }
             buffer.copy_within(start..end, 0);
             (start, end) = (0, end - start);
-            let needed = match dialect.frame_len(&buffer[..end])? {
-                Some(len) => len.clamp(end + 1, FRAME_MAX_BYTES + 64),
-                None => end + 1,
-            };
+            // Room for as much again as is there, and not for what a frame says to be.
+            let known = dialect.frame_len(&buffer[..end])?.unwrap_or(0);
+            let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
             if buffer.len() < needed {
                 buffer.resize(needed, 0);
             } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
