@@ -384,6 +384,10 @@ pub fn not_yet(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
         "--copy-as".to_string()
     } else if args.confine_root.is_some() {
         "--confine-root".to_string()
+    } else if args.copy_devices {
+        "--copy-devices".to_string()
+    } else if args.write_devices {
+        "--write-devices".to_string()
     } else if iconv.as_deref().is_some_and(|spec| !matches!(spec, b"" | b"-")) {
         if args.iconv.is_some() { "--iconv".to_string() } else { "--iconv (from RSYNC_ICONV)".to_string() }
     } else if let Some(option) = args.remote_options.first().filter(|_| !far) {
@@ -936,6 +940,8 @@ mod tests {
             ("--only-write-batch=x", "--only-write-batch"),
             ("--copy-as=x", "--copy-as"),
             ("--confine-root=/x", "--confine-root"),
+            ("--copy-devices", "--copy-devices"),
+            ("-D --write-devices", "--write-devices"),
             ("--iconv=utf8", "--iconv"),
             ("-M--fake-super", "--remote-option=--fake-super on a local copy"),
             ("--protocol=29", "--protocol=29 on a local copy"),
@@ -947,6 +953,7 @@ mod tests {
         }
         for line in [
             "-y --no-y",
+            "--write-devices --no-write-devices",
             "--no-W -W",
             "--iconv=-",
             "--iconv=x --no-iconv",

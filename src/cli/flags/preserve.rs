@@ -214,6 +214,7 @@ pub const FLAGS: &[Flag] = &[
         long: "write-devices",
         negations: &["no-write-devices"],
         help: "write file data into existing devices (implies --inplace)",
+        support: Support::NotYet,
         set: |args, _| {
             args.write_devices = true;
             Ok(())

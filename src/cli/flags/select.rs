@@ -318,6 +318,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-devices",
         help: "copy the content of devices as files",
+        support: Support::NotYet,
         set: |args, _| {
             args.copy_devices = true;
             Ok(())
