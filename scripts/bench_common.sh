@@ -352,7 +352,7 @@ raise_server() {
     "$SPARSYNC" enroll far -e "ssh -F $ssh_dir/fresh" --rsync-path="$SPARSYNC" >"$work/enrolled" || die "far cannot be enrolled"
 }
 
-copy_by_server() { # quic or tls; push or pull
+copy_by_server() { # quic, tls or auto; push or pull
     local from=$work/src/ to=far:$work/dst/
     [ "$2" = push ] || from=far:$work/src/ to=$work/dst/
     "$SPARSYNC" "${ARGS[@]}" --stats --transport="$1" "$from" "$to" >"$work/out"

@@ -5,15 +5,15 @@
 #   BENCH_DIR=/dev/shm RUNS=5 scripts/bench_quic.sh     in memory
 #   DATASETS=mission scripts/bench_quic.sh              one of them
 #
-# It is bench_remote_rsync_vs_sparsync.sh with TRANSPORTS="quic tls", once for each way of rsync; see there. The server
+# It is bench_remote_rsync_vs_sparsync.sh with TRANSPORTS="auto quic tls", once for each way of rsync; see there. The server
 # is enrolled through an sshd of the benchmark's own.
 #
 #   RUNS        runs of each (5)
 #   DATASETS    mission (1,008 files), many (100,000 files of 1 KiB), large (one file of 1 GiB)
-#   TRANSPORTS  quic tls
+#   TRANSPORTS  auto quic tls
 set -eu
 here=$(dirname "$0")
-export RUNS="${RUNS:-5}" TRANSPORTS="${TRANSPORTS:-quic tls}"
+export RUNS="${RUNS:-5}" TRANSPORTS="${TRANSPORTS:-auto quic tls}"
 for set in ${DATASETS:-mission many large}; do
     for way in ssh daemon; do
         printf '\n### %s, rsync by %s\n\n' "$set" "$way"

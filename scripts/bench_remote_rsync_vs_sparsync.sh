@@ -10,7 +10,7 @@
 # is one line appended to each of CHANGED_FILES small files.
 #
 #   RUNS             runs of each program (1); more give medians, and the order changes from run to run
-#   TRANSPORTS       how sparsync goes: some of ssh, quic, tls (ssh)
+#   TRANSPORTS       how sparsync goes: some of ssh, quic, tls, auto (ssh)
 #   RSYNC_TRANSPORT  how rsync goes: ssh, or daemon, which encrypts nothing
 #   SMALL_DIRS (10) of SMALL_FILES_PER_DIR (100) files of SMALL_FILE_SIZE (4096) bytes
 #   LARGE_FILES (8) of LARGE_FILE_SIZE (2097152) bytes
@@ -33,8 +33,8 @@ LARGE_FILE_SIZE=${LARGE_FILE_SIZE:-2097152}
 CHANGED_FILES=${CHANGED_FILES:-100}
 for transport in $TRANSPORTS; do
     case $transport in
-    ssh | quic | tls) ;;
-    *) die "TRANSPORTS: sparsync has no transport called $transport; there are ssh, quic, tls" ;;
+    ssh | quic | tls | auto) ;;
+    *) die "TRANSPORTS: sparsync has no transport called $transport; there are ssh, quic, tls, auto" ;;
     esac
 done
 case $RSYNC_TRANSPORT in
@@ -62,12 +62,12 @@ raise_sshd
 [ "$RSYNC_TRANSPORT" = ssh ] || serve start_daemon reaches_daemon ||
     die "the rsync daemon cannot be reached: $(cat "$work/log" "$work/trouble")"
 
-case " $TRANSPORTS " in *' quic '* | *' tls '*) raise_server ;; esac
+case " $TRANSPORTS " in *' quic '* | *' tls '* | *' auto '*) raise_server ;; esac
 
 copy() { # program and transport
     case $1 in
     sparsync.ssh) copy_by_ssh sparsync push fresh ;;
-    sparsync.quic | sparsync.tls) copy_by_server "${1#*.}" push ;;
+    sparsync.quic | sparsync.tls | sparsync.auto) copy_by_server "${1#*.}" push ;;
     rsync.ssh) copy_by_ssh rsync push fresh ;;
     rsync.daemon) "$RSYNC" "${ARGS[@]}" --stats "$work/src/" "$daemon/dst/" >"$work/out" ;;
     esac

@@ -535,21 +535,55 @@ fn noise_costs_a_server_little_memory() {
     assert!(more_kib < MORE_MAX_KIB, "{before_kib} KiB, and {more_kib} KiB more after the noise");
 }
 
+/// What cannot be squeezed.
+fn noise(bytes: usize) -> Vec<u8> {
+    (0..bytes as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+#[test]
+fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    let content = noise(24 << 20);
+    std::fs::write(scene.path("src/big"), &content).unwrap();
+    for (line, to, is_moved) in [
+        ("src/big host:TOP/in/pushed", "in/pushed", true),
+        ("host:TOP/in/pushed got", "got", true),
+        ("--transport=quic src/big host:TOP/in/other", "in/other", false),
+        ("host:TOP/in/f small", "small", false),
+    ] {
+        let output = scene.command("client", &format!("-avv {line}")).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && told.contains("sparsync: host: by QUIC at port "), "{line}: {told}");
+        assert_eq!(told.contains("sparsync: host: by TLS over TCP after "), is_moved, "{line}: {told}");
+        if to != "small" {
+            assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
+        }
+    }
+    let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
+    assert_eq!(log.matches(" by TLS over TCP").count(), 2, "{log}");
+    assert_eq!(scene.status("sessions_total"), "4");
+    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    assert!(hosts.contains("last_route = \"quic\""), "QUIC is what comes first the next time, too: {hosts}");
+}
+
 #[test]
 fn a_copy_outlives_its_server() {
     const BYTES: usize = 24 << 20;
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
     let port = scene.status("port");
-    let content: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let content = noise(BYTES);
     for (line, from, to, counted) in [
-        ("src/big host:TOP/in/pushed", "src/big", "in/pushed", "bytes_in"),
-        ("host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),
+        ("--transport=quic src/big host:TOP/in/pushed", "src/big", "in/pushed", "bytes_in"),
+        ("--transport=quic host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),
+        // This one has been moved to TLS by then.
+        ("src/big host:TOP/in/moved", "src/big", "in/moved", "bytes_in"),
     ] {
         if from == "src/big" {
             std::fs::write(scene.path(from), &content).unwrap();
         }
-        let mut copy = scene.command("client", &format!("-a --transport=quic --bwlimit=12m {line}"));
+        let mut copy = scene.command("client", &format!("-a --bwlimit=12m {line}"));
         let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         while scene.status(counted).parse::<usize>().unwrap() < BYTES / 4 {
             std::thread::yield_now();

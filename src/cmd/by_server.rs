@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, race};
+use crate::transport::net::client::{Dial, Won as Linked, race};
+use crate::transport::net::lanes::Progress;
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
 use crate::trust::files::List as _;
@@ -54,7 +55,7 @@ pub struct Server<'a> {
 
 /// What came of an attempt.
 enum Came {
-    OfServer(std::result::Result<(Link, Kind), Trouble>),
+    OfServer(std::result::Result<Linked, Trouble>),
     OfShell(Result<Found>, Said),
 }
 
@@ -93,7 +94,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
                 scope.spawn(|| attempt(tell));
             }
             match came.recv_timeout(LOOK) {
-                Ok(Came::OfServer(Ok((link, kind)))) => break Ok(Won::Server(link, kind)),
+                Ok(Came::OfServer(Ok(linked))) => break Ok(Won::Server(Box::new(linked))),
                 Ok(Came::OfServer(Err(Trouble::WrongKey(why)))) => break Err(wrong_key(server.peer, met.get(), &why)),
                 Ok(Came::OfServer(Err(why))) if !server.or_shell => break Err(unreachable(side, server.peer, &why)),
                 Ok(Came::OfServer(Err(why))) => no_server = Some(why),
@@ -112,10 +113,11 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
         server_lost.store(!matches!(won, Ok(Won::Server(..))), Ordering::Relaxed);
         shell_lost.store(!matches!(won, Ok(Won::Shell(..))), Ordering::Relaxed);
         match won? {
-            Won::Server(link, kind) => {
+            Won::Server(linked) => {
+                let Linked { link, kind, lanes, .. } = *linked;
                 side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
                 remember(places, server.peer, route_of(kind));
-                let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone() };
+                let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone(), lanes };
                 Ok(Reached::Native(Carrier::Net(Box::new(redial)), link))
             }
             Won::Shell(found, said) => {
@@ -134,7 +136,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
 
 /// The way that is taken.
 enum Won {
-    Server(Link, Kind),
+    Server(Box<Linked>),
     Shell(Found, Said),
 }
 
@@ -143,9 +145,16 @@ pub struct Redial {
     identity: Identity,
     peer: Peer,
     kinds: Vec<Route>,
+    /// Of the link that there is.
+    lanes: Option<Arc<Progress>>,
 }
 
 impl Redial {
+    /// After how many bytes the conversation was moved from QUIC to TLS, if it was.
+    pub fn moved_after(&self) -> Option<u64> {
+        self.lanes.as_ref().and_then(|lanes| lanes.moved_after())
+    }
+
     /// What is told of a loss.
     pub fn told(&self) -> String {
         format!("sparsync: the connection to {} was lost; dialling again", self.peer.name)
@@ -153,7 +162,7 @@ impl Redial {
 
     /// Another link; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or the run shall stop. An error: the
     /// host has another key now.
-    pub fn link(&self, side: &Side, env: &Env) -> Result<Option<Link>> {
+    pub fn link(&mut self, side: &Side, env: &Env) -> Result<Option<Link>> {
         let secs = u64::from(side.options.connect.timeout_secs);
         let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
         let since = Since::now();
@@ -161,7 +170,10 @@ impl Redial {
             let met = Arc::new(OnceLock::new());
             let dial = dial(&self.identity, &self.peer, side.patience(env), met.clone());
             match dial_all(&self.peer, &self.kinds, &dial) {
-                Ok((link, _)) => return Ok(Some(link)),
+                Ok(linked) => {
+                    self.lanes = linked.lanes;
+                    return Ok(Some(linked.link));
+                }
                 Err(Trouble::Unreachable(_) | Trouble::Busy | Trouble::Broken(_)) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
                 // We are not wanted any more.
@@ -182,7 +194,7 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
     let patience = Patience { idle: Some(DIAL_LIMIT), stop: env.stop.clone(), ..Patience::default() };
     let dial = dial(identity, peer, patience, met.clone());
     match dial_all(peer, &[Route::Quic, Route::Tls], &dial) {
-        Ok((_, kind)) => Ok(kind),
+        Ok(linked) => Ok(linked.kind),
         Err(Trouble::WrongKey(why)) => Err(wrong_key(peer, met.get(), &why)),
         Err(why) => Err(Error::new(
             Exit::StartClient,
@@ -198,10 +210,10 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
 }
 
 fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceLock<Pin>>) -> Dial {
-    Dial { tls: tls::client_config_that_notes(identity, peer.pin, met), limit: DIAL_LIMIT, patience }
+    Dial::new(tls::client_config_that_notes(identity, peer.pin, met), DIAL_LIMIT, patience)
 }
 
-fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<(Link, Kind), Trouble> {
+fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<Linked, Trouble> {
     let kinds: Vec<Kind> = kinds
         .iter()
         .filter_map(|route| match route {
@@ -223,7 +235,7 @@ fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<(L
     if addresses.is_empty() {
         return Err(Trouble::Unreachable(unknown));
     }
-    race(&addresses, &kinds, dial).map(|won| (won.link, won.kind)).map_err(|lost| lost.trouble)
+    race(&addresses, &kinds, dial).map_err(|lost| lost.trouble)
 }
 
 fn route_of(kind: Kind) -> Route {

@@ -10,6 +10,7 @@ use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
+use crate::transport::net::Kind;
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, HangUp, Lasting, Listener, listen};
 use crate::trust::files::{self, List as _};
@@ -355,6 +356,7 @@ impl Server {
             child: child.clone(),
             hang_up: guest.hang_up.clone(),
         });
+        let hang_up = guest.hang_up.clone();
         pump(guest, &ours, &bytes);
         let ended = leave(&child);
         lock(&self.sessions).retain(|session| session.number != number);
@@ -362,7 +364,9 @@ impl Server {
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
         let secs = since.elapsed().as_secs_f32();
-        info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went");
+        let moved = hang_up.moved_after();
+        let moved = moved.map_or_else(String::new, |bytes| format!(", after {bytes} by {}", Kind::Tls));
+        info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went{moved}");
     }
 
     /// A process for one client, and our end of what it reads and writes.
@@ -395,7 +399,10 @@ impl Server {
         let told = sessions.iter().map(|session| SessionStatus {
             name: session.grant.name.clone(),
             address: session.address.to_string(),
-            transport: session.kind.clone(),
+            transport: match session.hang_up.moved_after() {
+                Some(_) => Kind::Tls.to_string(),
+                None => session.kind.clone(),
+            },
             secs: session.since.elapsed().as_secs(),
             bytes_in: session.bytes.from_client.load(Ordering::Relaxed),
             bytes_out: session.bytes.to_client.load(Ordering::Relaxed),

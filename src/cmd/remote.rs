@@ -20,6 +20,7 @@ use crate::role::codec;
 use crate::role::session::Near;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::net::Kind;
 use crate::transport::pipe;
 use crate::transport::shell::{Ended, Shell};
 use crate::trust::files::List as _;
@@ -179,10 +180,14 @@ impl Side {
 
     /// Tells which way is taken, and why (`-vv`).
     pub fn tell_way(&self, env: &mut Env, way: &str) {
-        let output = &self.options.output;
-        if output.verbose >= 2 && !output.quiet {
+        if self.tells_way() {
             let _ = writeln!(env.stderr, "sparsync: {}: by {way}", route::named(&self.far));
         }
+    }
+
+    fn tells_way(&self) -> bool {
+        let output = &self.options.output;
+        output.verbose >= 2 && !output.quiet
     }
 
     fn no_rsync(&self) -> Error {
@@ -195,7 +200,7 @@ impl Side {
     }
 
     /// Runs the session, and sees the far end off.
-    fn converse(self, env: &mut Env, carrier: Carrier, link: Link, since: Since) -> Exit {
+    fn converse(self, env: &mut Env, mut carrier: Carrier, link: Link, since: Since) -> Exit {
         let link = match sys::narrow_link_bytes() {
             Some(room_bytes) => pipe::narrowed(link, room_bytes),
             None => link,
@@ -228,7 +233,7 @@ impl Side {
         };
         let mut tally = Tally::default();
         let mut ended = near.run(link, &mut reporter, &mut tally);
-        if let Carrier::Net(redial) = &carrier {
+        if let Carrier::Net(redial) = &mut carrier {
             let mut losses = Losses::default();
             while ended.as_ref().is_err_and(|error| error.exit == Exit::Stream) && losses.may_go_on(env) {
                 reporter.error(redial.told().as_bytes());
@@ -243,6 +248,10 @@ impl Side {
                     Ok(None) => break,
                     Err(error) => ended = Err(error),
                 }
+            }
+            if let Some(bytes) = redial.moved_after().filter(|_| self.tells_way()) {
+                let host = route::named(&self.far);
+                reporter.error(format!("sparsync: {host}: by {} after {bytes} bytes", Kind::Tls).as_bytes());
             }
         }
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.

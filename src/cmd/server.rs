@@ -223,7 +223,7 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     }
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
-    let won = race(&[address], &Kind::BOTH, &Dial { tls, limit: START_MAX, patience: patience.clone() });
+    let won = race(&[address], &Kind::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
     won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
 }
 
@@ -237,7 +237,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let patience = Patience::default();
     let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
     let mut here = stdio::link(patience.clone()).map_err(cannot)?;
-    let dial = Dial { tls: tls::client_config(&identity, pin), limit: START_MAX, patience };
+    let dial = Dial::new(tls::client_config(&identity, pin), START_MAX, patience);
     let won = race(&[address], &Kind::BOTH, &dial)
         .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: {address} {}", lost.trouble)))?;
     let mut link = won.link;

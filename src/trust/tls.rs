@@ -14,8 +14,10 @@ use rustls::{
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What a connection carries (ALPN).
+/// What a connection carries (ALPN): a conversation.
 pub const ALPN: &[u8] = b"sparsync/1";
+/// The same over QUIC, and it may be moved to another connection; over TLS, what is moved there.
+pub const ALPN_LANES: &[u8] = b"sparsync/1+lanes";
 /// Says whether a key may speak with this server now.
 pub type Admit = Arc<dyn Fn(&Pin) -> bool + Send + Sync>;
 
@@ -56,6 +58,13 @@ pub fn client_config_that_notes(identity: &Identity, expected: Pin, met: Arc<Onc
     Arc::new(config)
 }
 
+/// The same client, for connections that carry one of these, the first rather than the others.
+pub fn client_config_for(config: &ClientConfig, alpn: &[&[u8]]) -> Arc<ClientConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Arc::new(config)
+}
+
 /// For a server that speaks with the keys that `admit` names at the time of each connection.
 pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
     let provider = provider();
@@ -66,7 +75,7 @@ pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(vec![identity.cert_der.clone().into()], key(identity))
         .expect("an identity holds an Ed25519 key, which the provider signs with");
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![ALPN_LANES.to_vec(), ALPN.to_vec()];
     // A resumed session would not ask `admit`.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

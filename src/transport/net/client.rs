@@ -1,10 +1,12 @@
 //! The near end of a network link: dials a server whose key is known.
 
 use super::bridge::{Engine, wait};
-use super::{Kind, Trouble, quic, roam, tls};
+use super::{Kind, Trouble, lanes, quic, roam, tls};
 use crate::transport::Link;
 use crate::transport::link::Patience;
+use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use std::future::Future;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +20,44 @@ pub struct Dial {
     pub limit: Duration,
     /// How the link reads; its `stop` also ends an attempt.
     pub patience: Patience,
+    /// When a conversation over QUIC is moved to TLS, where both will do.
+    pub lanes: lanes::Terms,
 }
 
 impl Dial {
-    fn link(&self, engine: Engine, reached: Reached) -> Result<Link, Trouble> {
+    /// Moves conversations on the usual terms.
+    pub fn new(tls: Arc<rustls::ClientConfig>, limit: Duration, patience: Patience) -> Dial {
+        Dial { tls, limit, patience, lanes: lanes::Terms::default() }
+    }
+
+    fn link(
+        &self,
+        engine: Engine,
+        reached: Reached,
+        peer: SocketAddr,
+    ) -> Result<(Link, Option<Arc<lanes::Progress>>), Trouble> {
         match reached {
             Reached::Quic(endpoint, conversation, nudge) => {
                 let watch = roam::watch(endpoint.clone(), conversation.connection.clone(), nudge);
                 engine.handle().spawn(watch);
-                Ok(self.quic_link(engine, endpoint, conversation))
+                Ok(self.quic_link(engine, endpoint, conversation, peer))
             }
-            Reached::Tls(tunnel) => self.tls_link(tunnel),
+            Reached::Tls(tunnel) => {
+                let (reader, writer, _) = tls::halves(tunnel, self.patience.clone(), Box::new(())).map_err(broken)?;
+                Ok((self.link_of(Box::new(reader), Box::new(writer)), None))
+            }
         }
     }
 
-    fn quic_link(&self, engine: Engine, endpoint: quinn::Endpoint, conversation: quic::Conversation) -> Link {
+    fn quic_link(
+        &self,
+        engine: Engine,
+        endpoint: quinn::Endpoint,
+        conversation: quic::Conversation,
+        peer: SocketAddr,
+    ) -> (Link, Option<Arc<lanes::Progress>>) {
+        let token = lanes::token(&conversation.connection);
+        let handle = engine.handle().clone();
         let at_end = move |parting| {
             engine.end(Box::pin(async move {
                 parting.await;
@@ -40,12 +65,19 @@ impl Dial {
             }));
         };
         let (reader, writer) = quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, at_end);
-        Link { reader: Box::new(reader), writer: Box::new(writer), parting: self.patience.parting.clone() }
+        let Some(token) = token else {
+            return (self.link_of(Box::new(reader), Box::new(writer)), None);
+        };
+        let inside = handle.enter();
+        let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes);
+        tokio::spawn(mover.ask(peer, client_config_for(&self.tls, &[ALPN_LANES]), token, self.lanes.clone()));
+        drop(inside);
+        let progress = writer.progress().clone();
+        (self.link_of(Box::new(reader), Box::new(writer)), Some(progress))
     }
 
-    fn tls_link(&self, tunnel: tls::Tunnel) -> Result<Link, Trouble> {
-        let (reader, writer, _) = tls::halves(tunnel, self.patience.clone(), Box::new(())).map_err(broken)?;
-        Ok(Link { reader: Box::new(reader), writer: Box::new(writer), parting: self.patience.parting.clone() })
+    fn link_of(&self, reader: Box<dyn Read + Send>, writer: Box<dyn Write + Send>) -> Link {
+        Link { reader, writer, parting: self.patience.parting.clone() }
     }
 }
 
@@ -63,6 +95,8 @@ pub struct Won {
     pub link: Link,
     /// How it goes.
     pub kind: Kind,
+    /// Whether it is moved later. `None`: it cannot be.
+    pub lanes: Option<Arc<lanes::Progress>>,
     /// Where to.
     pub address: SocketAddr,
     /// What became of each attempt, in words for people who want to know.
@@ -87,10 +121,14 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
     let engine = Engine::start("network").map_err(|error| lost(broken(error)))?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let mut attempts = Attempts(Vec::new());
+    // Whoever wants QUIC alone gets nothing else.
+    let may_move = Kind::BOTH.iter().all(|kind| kinds.contains(kind));
+    let movable = may_move.then(|| client_config_for(&dial.tls, &[ALPN_LANES, ALPN]));
     for (rank, &peer) in peers.iter().enumerate() {
         for (step, &kind) in kinds.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + KIND_STEP * step as u32;
-            let (tls, limit, report) = (dial.tls.clone(), dial.limit, report.clone());
+            let tls = movable.as_ref().filter(|_| kind == Kind::Quic).unwrap_or(&dial.tls).clone();
+            let (limit, report) = (dial.limit, report.clone());
             let attempt = engine.handle().spawn(async move {
                 let tried = within(limit, async {
                     tokio::time::sleep(head_start).await;
@@ -117,7 +155,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         let linked = match ended {
             Ok(reached) => {
                 drop(attempts);
-                dial.link(engine, reached)
+                dial.link(engine, reached, address)
             }
             Err(trouble) => {
                 story.push(format!("{address} over {kind}: {trouble}"));
@@ -130,7 +168,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         };
         story.push(format!("{address} over {kind}: taken"));
         return match linked {
-            Ok(link) => Ok(Won { link, kind, address, story }),
+            Ok((link, lanes)) => Ok(Won { link, kind, lanes, address, story }),
             Err(trouble) => Err(Lost { trouble, story }),
         };
     }
@@ -176,7 +214,7 @@ async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> 
             let conversation = quic::connect(&endpoint, peer, tls, &nudge).await?;
             Ok(Reached::Quic(endpoint, conversation, nudge))
         }
-        Kind::Tls => tls::connect(peer, tls).await.map(Reached::Tls),
+        Kind::Tls => tls::connect(peer, tls, true).await.map(Reached::Tls),
     }
 }
 

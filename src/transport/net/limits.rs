@@ -40,6 +40,18 @@ pub const PIECES: usize = 32;
 /// The longest piece that is handed to a stream at once.
 pub const PIECE_MAX_BYTES: usize = 128 << 10;
 
+/// After so many bytes a client sees whether a conversation over QUIC would go faster over TLS: they have met what is to be
+/// met on the way, and of more it would not be told much that is new.
+pub const LANE_AFTER_BYTES: u64 = 1 << 20;
+/// On a longer way, there and back, QUIC stays: it is a way out of the building, or by radio to something that may be
+/// carried away, and not so fast that the processor would be what holds it up.
+pub const LANE_RTT_MAX: Duration = Duration::from_millis(2);
+/// And where more than one datagram in so many was lost.
+pub const LANE_LOST_ONE_IN: u64 = 1_000;
+/// If it takes longer than this to come to terms over TLS, QUIC stays. Less than [`HANDSHAKE`], so that the server is there
+/// when the client makes up its mind.
+pub const LANE_LIMIT: Duration = Duration::from_secs(2);
+
 /// What a server takes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -53,10 +65,19 @@ pub struct Limits {
     pub handshakes_per_sec: u32,
     /// A client that was not heard for so long is gone.
     pub idle: Duration,
+    /// A conversation is moved to another lane unless more than one datagram in so many was lost.
+    pub lane_lost_one_in: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { sessions: 256, half_open: 256, retry_from: 32, handshakes_per_sec: 100, idle: IDLE }
+        Limits {
+            sessions: 256,
+            half_open: 256,
+            retry_from: 32,
+            handshakes_per_sec: 100,
+            idle: IDLE,
+            lane_lost_one_in: LANE_LOST_ONE_IN,
+        }
     }
 }

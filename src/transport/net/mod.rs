@@ -7,6 +7,7 @@
 
 mod bridge;
 pub mod client;
+pub mod lanes;
 pub mod limits;
 mod quic;
 #[cfg(test)]

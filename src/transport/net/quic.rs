@@ -15,8 +15,10 @@ use ring::hmac;
 use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 /// The name that TLS wants of a server. Keys are pinned, so nobody looks at it.
@@ -102,7 +104,8 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         .stream_receive_window(window)
         .receive_window(window)
         .send_window(WINDOW_BYTES.into())
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        // By it the peer says where it leaves for another lane.
+        .max_concurrent_uni_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(None);
     let mut discovery = MtuDiscoveryConfig::default();
     let longest = longest_datagram(peer);
@@ -208,7 +211,7 @@ fn alert(code: TransportErrorCode) -> Option<u8> {
 }
 
 /// Why nothing more is heard or said.
-fn lost(error: ConnectionError) -> io::Error {
+pub fn lost(error: ConnectionError) -> io::Error {
     let why = match &error {
         ConnectionError::TimedOut => format!("nothing was heard for {} s", limits::IDLE.as_secs()),
         ConnectionError::Reset => "the peer was started anew".into(),
@@ -244,7 +247,7 @@ pub fn halves(
     });
     let parting = patience.parting.clone();
     let reader = Reader { recv, pieces: vec![Bytes::new(); PIECES], at: PIECES, patience, hold: hold.clone() };
-    (reader, Writer { send, parting, hold })
+    (reader, Writer { send: Some(send), has_left: false, parting, hold })
 }
 
 /// How long a client that is about to leave waits for a peer that it does not hear.
@@ -307,19 +310,16 @@ pub struct Reader {
     pieces: Vec<Bytes>,
     at: usize,
     patience: Patience,
-    #[expect(dead_code, reason = "held, so that the connection stays while somebody reads")]
+    /// Also held so that the connection stays while somebody reads.
     hold: Arc<Hold>,
 }
 
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        while self.at < self.pieces.len() && self.pieces[self.at].is_empty() {
-            self.at += 1;
+        if self.there().is_empty() {
+            self.refill(std::future::pending::<()>())?;
         }
-        if self.at == self.pieces.len() {
-            self.refill()?;
-        }
-        Ok(self.pieces.get(self.at).map_or(&[], |piece| piece))
+        Ok(self.there())
     }
 
     fn consume(&mut self, count: usize) {
@@ -330,12 +330,32 @@ impl BufRead for Reader {
 }
 
 impl Reader {
+    /// What was taken off the stream and is not used up.
+    pub fn there(&mut self) -> &[u8] {
+        while self.at < self.pieces.len() && self.pieces[self.at].is_empty() {
+            self.at += 1;
+        }
+        self.pieces.get(self.at).map_or(&[], |piece| piece)
+    }
+
     /// Takes off the stream what is there, and waits for it if nothing is. At the end of the stream there is nothing.
-    fn refill(&mut self) -> io::Result<()> {
+    /// Only where all before is used up. If `other` comes about while it waits, that is what comes of it.
+    pub fn refill<T>(&mut self, other: impl Future<Output = T>) -> io::Result<Option<T>> {
         let Reader { recv, pieces, patience, .. } = self;
         patience.check(Duration::ZERO)?;
         let mut waits = None;
-        let taken = wait(recv.read_chunks(pieces), || patience.check(waits.get_or_insert_with(Since::now).elapsed()))?;
+        let either = async {
+            let (mut chunks, mut other) = (pin!(recv.read_chunks(pieces)), pin!(other));
+            std::future::poll_fn(|context| match chunks.as_mut().poll(context) {
+                Poll::Ready(taken) => Poll::Ready(Ok(taken)),
+                Poll::Pending => other.as_mut().poll(context).map(Err),
+            })
+            .await
+        };
+        let taken = match wait(either, || patience.check(waits.get_or_insert_with(Since::now).elapsed()))? {
+            Ok(taken) => taken,
+            Err(other) => return Ok(Some(other)),
+        };
         let count = match taken {
             Ok(count) => count.unwrap_or(0),
             Err(ReadError::ConnectionLost(error)) => return Err(lost(error)),
@@ -344,7 +364,22 @@ impl Reader {
         // The pieces lie at the end, those that are first in front.
         self.at = self.pieces.len() - count;
         self.pieces.rotate_right(self.at);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Tells the peer that nothing more is read off this stream, as all is said that it shall say.
+    pub fn leave(&mut self) {
+        let _ = self.recv.stop(VarInt::from_u32(HangUp::Done as u32));
+    }
+
+    /// How long it waits.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &quinn::Connection {
+        &self.hold.connection
     }
 }
 
@@ -371,9 +406,46 @@ impl Read for Reader {
 
 /// What the peer shall hear.
 pub struct Writer {
-    send: quinn::SendStream,
+    /// There until this is dropped.
+    send: Option<quinn::SendStream>,
+    /// What else is said goes by another lane: the stream has no end.
+    has_left: bool,
     parting: Parting,
     hold: Arc<Hold>,
+}
+
+impl Writer {
+    /// Tells the peer that what comes after the first `at` bytes goes by another lane. Nothing may be written after that,
+    /// also where it fails.
+    pub fn leave(&mut self, at: u64) -> io::Result<()> {
+        self.has_left = true;
+        let may_wait = || match self.parting.is_over() {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        };
+        let connection = &self.hold.connection;
+        let mut word = wait(connection.open_uni(), may_wait)?.map_err(lost)?;
+        wait(word.write_all(&at.to_le_bytes()), may_wait)?.map_err(not_written)?;
+        let _ = word.finish();
+        Ok(())
+    }
+}
+
+fn not_written(error: WriteError) -> io::Error {
+    match error {
+        WriteError::ConnectionLost(error) => lost(error),
+        WriteError::Stopped(_) => io::ErrorKind::BrokenPipe.into(),
+        error => io::Error::new(io::ErrorKind::BrokenPipe, error.to_string()),
+    }
+}
+
+/// A stream that must not seem to end here: dropped, it breaks off.
+struct Unended(quinn::SendStream);
+
+impl Drop for Unended {
+    fn drop(&mut self) {
+        let _ = self.0.reset(VarInt::from_u32(HangUp::Done as u32));
+    }
 }
 
 impl Write for Writer {
@@ -381,19 +453,17 @@ impl Write for Writer {
         if bytes.is_empty() {
             return Ok(0);
         }
+        let Some(send) = self.send.as_mut().filter(|_| !self.has_left) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
         let piece = Bytes::copy_from_slice(&bytes[..bytes.len().min(PIECE_MAX_BYTES)]);
         let count = piece.len();
         let parting = &self.parting;
-        let written = wait(self.send.write_chunk(piece), || match parting.is_over() {
+        let written = wait(send.write_chunk(piece), || match parting.is_over() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         })?;
-        match written {
-            Ok(()) => Ok(count),
-            Err(WriteError::ConnectionLost(error)) => Err(lost(error)),
-            Err(WriteError::Stopped(_)) => Err(io::ErrorKind::BrokenPipe.into()),
-            Err(error) => Err(io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())),
-        }
+        written.map(|()| count).map_err(not_written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -403,10 +473,18 @@ impl Write for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let heard = self.send.stopped();
-        let _ = self.send.finish();
+        let Some(mut send) = self.send.take() else {
+            return;
+        };
+        let heard = send.stopped();
+        if !self.has_left {
+            let _ = send.finish();
+        }
+        // Where it has left, a peer that has read all says so.
+        let unended = self.has_left.then(|| Unended(send));
         *self.hold.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(async move {
             let _ = heard.await;
+            drop(unended);
         }));
     }
 }

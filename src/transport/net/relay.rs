@@ -20,6 +20,9 @@ struct Shared {
     /// For each client the socket by which the server knows it.
     outside: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
     is_shut: AtomicBool,
+    /// Of so many datagrams one is lost; 0: none.
+    loses_one_in: AtomicU64,
+    datagrams: AtomicU64,
     bytes: AtomicU64,
     clients: AtomicU64,
     over: AtomicBool,
@@ -44,6 +47,8 @@ impl Relay {
             server: Mutex::new(server),
             outside: Mutex::default(),
             is_shut: AtomicBool::new(false),
+            loses_one_in: AtomicU64::new(0),
+            datagrams: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             clients: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -68,6 +73,11 @@ impl Relay {
         self.shared.is_shut.store(is_shut, Ordering::SeqCst);
     }
 
+    /// From now on one of so many datagrams is lost.
+    pub fn lose_one_in(&self, datagrams: u64) {
+        self.shared.loses_one_in.store(datagrams, Ordering::SeqCst);
+    }
+
     /// How many bytes came through.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
@@ -80,6 +90,12 @@ impl Relay {
 }
 
 impl Shared {
+    fn is_lost(&self) -> bool {
+        let one_in = self.loses_one_in.load(Ordering::SeqCst);
+        let number = self.datagrams.fetch_add(1, Ordering::SeqCst);
+        self.is_shut.load(Ordering::SeqCst) || one_in > 0 && number % one_in == one_in - 1
+    }
+
     fn carry_out(self: Arc<Shared>) {
         let mut datagram = vec![0; LONGEST_BYTES];
         while !self.over.load(Ordering::SeqCst) {
@@ -93,7 +109,7 @@ impl Shared {
                 std::thread::spawn(move || own.carry_in(&socket, client));
                 new
             });
-            if self.is_shut.load(Ordering::SeqCst) {
+            if self.is_lost() {
                 continue;
             }
             let server = *self.server.lock().unwrap();
@@ -109,7 +125,7 @@ impl Shared {
         // This thread and the map hold it.
         while !self.over.load(Ordering::SeqCst) && Arc::strong_count(socket) > 1 {
             let Ok((count, _)) = socket.recv_from(&mut datagram) else { continue };
-            let is_lost = self.is_shut.load(Ordering::SeqCst) || Arc::strong_count(socket) == 1;
+            let is_lost = self.is_lost() || Arc::strong_count(socket) == 1;
             if !is_lost && self.inside.send_to(&datagram[..count], client).is_ok() {
                 self.bytes.fetch_add(count as u64, Ordering::SeqCst);
             }

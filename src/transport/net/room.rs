@@ -52,12 +52,12 @@ impl Room {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody knocks; `is_shown`: the address is certainly its own. Where all places are taken, that of the oldest
-    /// handshake which can be given up becomes free.
-    pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool) -> Answer {
+    /// Somebody knocks; `is_shown`: the address is certainly its own; `may_belong`: it may belong to a conversation that has
+    /// its place. Where all places are taken, that of the oldest handshake which can be given up becomes free.
+    pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Answer {
         let Limits { sessions, half_open, retry_from, handshakes_per_sec, .. } = self.limits;
         let mut counts = self.lock();
-        if counts.sessions >= sessions {
+        if counts.sessions >= sessions && !may_belong {
             return Answer::Refuse;
         }
         if !is_shown && counts.half_open >= retry_from {
@@ -179,7 +179,7 @@ mod tests {
     fn there_are_as_many_places_as_the_limits_say() {
         let limits = Limits { sessions: 1, half_open: 3, retry_from: 2, handshakes_per_sec: 1000, ..Limits::default() };
         let room = Room::new(&limits);
-        let knock = |is_shown| room.knock([127, 0, 0, 1].into(), is_shown);
+        let knock = |is_shown| room.knock([127, 0, 0, 1].into(), is_shown, false);
         let first = begins(knock(false)).unwrap();
         let second = begins(knock(false)).unwrap();
         assert!(matches!(knock(false), Answer::ShowAddress));
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn the_oldest_handshake_that_may_be_is_given_up_for_another() {
         let room = Room::new(&Limits { half_open: 3, ..Limits::default() });
-        let knock = || begins(room.knock([127, 0, 0, 1].into(), true));
+        let knock = || begins(room.knock([127, 0, 0, 1].into(), true, false));
         let given_up = Arc::new(Mutex::new(Vec::new()));
         let mut places: Vec<_> = (0..3).map(|_| knock().unwrap()).collect();
         for (number, place) in places.iter_mut().enumerate().skip(1) {
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn one_address_does_not_take_the_time_of_others() {
         let room = Room::new(&Limits { handshakes_per_sec: 2, ..Limits::default() });
-        let knock = |address: &str| begins(room.knock(address.parse().unwrap(), true)).is_some();
+        let knock = |address: &str| begins(room.knock(address.parse().unwrap(), true, false)).is_some();
         assert_eq!([1, 2, 3].map(|_| knock("192.0.2.1")), [true, true, false]);
         assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(knock), [true, true, false], "one network");
         assert!(knock("192.0.2.2"));
-        (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.knock(std::net::Ipv4Addr::from(n).into(), true)));
+        (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.knock(std::net::Ipv4Addr::from(n).into(), true, false)));
         assert!(room.lock().knocks.len() <= ADDRESSES_MAX + 1, "what is remembered is bounded");
     }
 }

@@ -4,7 +4,7 @@ use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
 use super::room::{Answer, Place, Room};
-use super::{Kind, quic, tls as over_tls};
+use super::{Kind, lanes, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use quinn::VarInt;
@@ -37,6 +37,8 @@ pub struct Guest {
 pub enum HangUp {
     /// Of a QUIC connection.
     Quic(quinn::Connection),
+    /// Of one that may be moved, with all of its lanes.
+    Lanes(lanes::HangUp),
     /// Of a TLS connection.
     Tls(over_tls::HangUp),
 }
@@ -46,7 +48,16 @@ impl HangUp {
     pub fn now(&self, why: &str) {
         match self {
             HangUp::Quic(connection) => connection.close(VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes()),
+            HangUp::Lanes(lanes) => lanes.now(why),
             HangUp::Tls(connection) => connection.now(),
+        }
+    }
+
+    /// Where a conversation that began over QUIC goes on over TLS, how many bytes went before.
+    pub fn moved_after(&self) -> Option<u64> {
+        match self {
+            HangUp::Lanes(lanes) => lanes.progress().moved_after(),
+            HangUp::Quic(_) | HangUp::Tls(_) => None,
         }
     }
 }
@@ -76,7 +87,7 @@ pub fn listen(
     let mut config = quic::server_config(tls.clone())?;
     // Those who knock are answered at once, so few wait, and little that they say has to be kept.
     config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
-    let door = Door { config, tls, room: Room::new(limits), idle: limits.idle, sender };
+    let door = Door { config, tls, room: Room::new(limits), movable: Arc::default(), limits: limits.clone(), sender };
     let inside = engine.handle().enter();
     let mut listener =
         Listener { guests: Mutex::new(guests), addresses: vec![], endpoints: vec![], takers: vec![], engine: None };
@@ -154,7 +165,8 @@ struct Door {
     config: quinn::ServerConfig,
     tls: Arc<rustls::ServerConfig>,
     room: Arc<Room>,
-    idle: Duration,
+    movable: Arc<lanes::Movable>,
+    limits: Limits,
     sender: SyncSender<Guest>,
 }
 
@@ -162,7 +174,7 @@ impl Door {
     async fn take_quic(self, endpoint: quinn::Endpoint) {
         while let Some(incoming) = endpoint.accept().await {
             let is_shown = incoming.remote_address_validated();
-            match self.room.knock(incoming.remote_address().ip(), is_shown) {
+            match self.room.knock(incoming.remote_address().ip(), is_shown, false) {
                 Answer::Begin(place) => {
                     let door = self.clone();
                     tokio::spawn(async move {
@@ -180,7 +192,7 @@ impl Door {
             match listener.accept().await {
                 // Who has come so far over TCP has shown its address.
                 Ok((socket, address)) => {
-                    if let Answer::Begin(mut place) = self.room.knock(address.ip(), true) {
+                    if let Answer::Begin(mut place) = self.room.knock(address.ip(), true, !self.movable.is_empty()) {
                         let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
                         place.can_be_given_up(move || {
                             let _ = give_up.send(());
@@ -204,12 +216,13 @@ impl Door {
 
     async fn welcome_quic(self, incoming: quinn::Incoming, place: Place) {
         let address = incoming.remote_address();
-        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.idle).await else {
+        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
             return;
         };
         let (Some(pin), Some(place)) = (tls::pin_of(&cert_der), place.come_in()) else {
             return;
         };
+        let token = lanes::token(&conversation.connection);
         let hang_up = HangUp::Quic(conversation.connection.clone());
         let patience = patience();
         let parting = patience.parting.clone();
@@ -221,16 +234,33 @@ impl Door {
             });
         };
         let (reader, writer) = quic::halves(conversation, patience, LAST_WORDS, at_end);
+        let Some(token) = token else {
+            let (reader, writer) = (Box::new(reader), Box::new(writer));
+            return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
+        };
+        let (reader, writer, mover) = lanes::movable((reader, writer), &lanes::Terms::default());
+        self.movable.put(token, pin, mover);
+        let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
     }
 
     async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Place) {
-        let Some(tunnel) = over_tls::welcome(socket, self.tls.clone()).await else {
+        let Some(mut tunnel) = over_tls::welcome(socket, self.tls.clone()).await else {
             return;
         };
-        let pin = tunnel.peer_cert().and_then(|cert| tls::pin_of(&cert));
-        let (Some(pin), Some(place)) = (pin, place.come_in()) else {
+        let Some(pin) = tunnel.peer_cert().and_then(|cert| tls::pin_of(&cert)) else {
+            return;
+        };
+        if tunnel.carries() == Some(tls::ALPN_LANES) {
+            if let Some(mover) = self.movable.find(&mut tunnel, pin).await {
+                // Its conversation has a place.
+                drop(place);
+                mover.answer(tunnel, self.limits.lane_lost_one_in).await;
+            }
+            return;
+        }
+        let Some(place) = place.come_in() else {
             return;
         };
         let patience = patience();

@@ -1,5 +1,7 @@
 //! Links on loopback: what comes through, how they end, and who is not let in.
 
+mod moved;
+
 use super::client::{Dial, KIND_STEP, Lost, Won, race};
 use super::limits::{HANDSHAKE, Limits};
 use super::relay::Relay;
@@ -46,7 +48,7 @@ impl World {
     }
 
     fn dial(&self, patience: Patience) -> Dial {
-        Dial { tls: tls::client_config(&self.near, self.far.pin), limit: LONG, patience }
+        Dial::new(tls::client_config(&self.near, self.far.pin), LONG, patience)
     }
 
     /// Both ends of a conversation; the server has said one byte, which the client has not read yet.

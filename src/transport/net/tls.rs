@@ -190,13 +190,44 @@ impl Tunnel {
     pub fn peer_cert(&self) -> Option<Vec<u8>> {
         self.side.peer_cert()
     }
+
+    /// What it carries (ALPN).
+    pub fn carries(&self) -> Option<&[u8]> {
+        self.side.common().alpn_protocol()
+    }
+
+    /// Says something short.
+    pub async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.side.run(Want::Encrypt(bytes), &mut self.buffers).map_err(io::Error::other)?;
+        send(&self.socket, &mut self.buffers.outgoing).await
+    }
+
+    /// Hears so many bytes; what comes behind them is kept for the reader.
+    pub async fn hear<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
+        let mut piece = [0; HANDSHAKE_READ_BYTES];
+        loop {
+            let stepped = self.side.run(Want::Nothing, &mut self.buffers);
+            send(&self.socket, &mut self.buffers.outgoing).await?;
+            let step = stepped.map_err(io::Error::other)?;
+            if let Some(said) = self.buffers.plain.first_chunk() {
+                let said = *said;
+                self.buffers.plain.drain(..COUNT);
+                return Ok(said);
+            }
+            let count = if step == Step::Closed { 0 } else { receive(&self.socket, &mut piece).await? };
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.buffers.incoming.extend_from_slice(&piece[..count]);
+        }
+    }
 }
 
-/// Connects to a server, and hears its first bytes.
-pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
+/// Connects to a server; where that `speaks` first, until it has said something.
+pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>, speaks: bool) -> Result<Tunnel, Trouble> {
     let side = Side::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
     let socket = tokio::net::TcpStream::connect(peer).await.map_err(|error| Trouble::Unreachable(error.to_string()))?;
-    shake_hands(side, socket, true).await.map_err(|fault| match fault {
+    shake_hands(side, socket, speaks).await.map_err(|fault| match fault {
         Fault::Tls(rustls::Error::InvalidCertificate(why)) => {
             Trouble::WrongKey(rustls::Error::InvalidCertificate(why).to_string())
         }

@@ -1,0 +1,440 @@
+//! Conversations that begin over QUIC and go on over TLS, and those that must not.
+
+use super::*;
+use crate::transport::net::bridge::{Engine, wait};
+use crate::transport::net::lanes::{self, Progress, Terms};
+use crate::transport::net::limits::LANE_LOST_ONE_IN;
+use crate::transport::net::{quic, roam, tls as over_tls};
+use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
+use std::net::{TcpListener, TcpStream};
+
+/// Moves wherever it can after so many bytes.
+fn after(after_bytes: u64) -> Terms {
+    Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0 }
+}
+
+/// Likewise, for whoever has a key.
+fn open_world() -> World {
+    World::that(Identity::passing().unwrap(), Arc::new(|_| true), &Limits { lane_lost_one_in: 0, ..Limits::default() })
+}
+
+/// Both ends of a conversation that may be moved; the server has said one byte, which the client has not read yet.
+struct Met {
+    link: Link,
+    near: Arc<Progress>,
+    guest: Guest,
+}
+
+impl Met {
+    fn at(world: &World, address: SocketAddr, patience: Patience, terms: Terms) -> Met {
+        let dial = Dial { lanes: terms, ..world.dial(patience) };
+        loop {
+            let (won, guests) = std::thread::scope(|scope| {
+                let racing = scope.spawn(|| race(&[address], &Kind::BOTH, &dial));
+                let mut guests = Vec::new();
+                while !racing.is_finished() {
+                    if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
+                        let _ = guest.writer.write_all(b"!");
+                        guests.push(guest);
+                    }
+                }
+                (racing.join().unwrap().ok().unwrap(), guests)
+            });
+            // On a busy machine TLS may have been the faster one.
+            if won.kind == Kind::Quic {
+                let guest = guests.into_iter().find(|guest| guest.kind == Kind::Quic).unwrap();
+                return Met { link: won.link, near: won.lanes.expect("it may be moved"), guest };
+            }
+        }
+    }
+
+    fn that(world: &World, terms: Terms) -> Met {
+        Met::at(world, world.address(), patient(), terms)
+    }
+
+    /// One that goes on over TLS both ways. The byte was read.
+    fn moved(world: &World, patience: Patience) -> Met {
+        let mut met = Met::at(world, world.address(), patience, after(1));
+        let Met { link, near, guest } = &mut met;
+        link.reader.read_exact(&mut [0]).unwrap();
+        await_move(near, &guest.hang_up);
+        for (from, to) in [
+            (&mut link.writer as &mut dyn Write, &mut guest.reader as &mut dyn Read),
+            (&mut guest.writer, &mut link.reader),
+        ] {
+            from.write_all(b"hello").unwrap();
+            to.read_exact(&mut [0; 5]).unwrap();
+        }
+        met
+    }
+}
+
+/// Until both ends may go on over TLS.
+fn await_move(near: &Progress, far: &crate::transport::net::server::HangUp) {
+    assert!(until(LONG, || near.moved_after().is_some() && far.moved_after().is_some()), "it is not moved");
+}
+
+/// Writes in pieces of all lengths, and waits at this byte for something.
+fn write(to: &mut dyn Write, bytes: &[u8], wait_at: usize, wait: &dyn Fn()) {
+    let (mut done, mut has_waited) = (0, false);
+    while done < bytes.len() {
+        if !has_waited && done >= wait_at {
+            wait();
+            has_waited = true;
+        }
+        let until = if has_waited { bytes.len() } else { bytes.len().min(wait_at) };
+        let len = (done * 7919 % 300_007 + 1).min(until - done);
+        to.write_all(&bytes[done..done + len]).unwrap();
+        done += len;
+    }
+}
+
+#[test]
+fn whenever_it_is_moved_every_byte_comes_once_and_in_order() {
+    let world = open_world();
+    let (up, down) = (bytes(14 << 20), bytes((11 << 20) + 7));
+    for (after_bytes, wait_up, wait_down) in [
+        (1, 0, 0),
+        (1, 1, 500_000),
+        (4_000, 6 << 20, 4_001),
+        (70_000, 70_000, 9 << 20),
+        (1 << 20, 1 << 20, 1 << 20),
+        (3 << 20, 14 << 20, 2 << 20),
+        (9 << 20, 10 << 20, 11 << 20),
+    ] {
+        let Met { link, near, guest } = Met::that(&world, after(after_bytes));
+        let Guest { mut reader, mut writer, hang_up, .. } = guest;
+        let Link { reader: mut near_reader, writer: mut near_writer, .. } = link;
+        let wait = || await_move(&near, &hang_up);
+        std::thread::scope(|scope| {
+            let (up, down, wait) = (&up, &down, &wait);
+            scope.spawn(move || write(&mut writer, down, wait_down, wait));
+            scope.spawn(move || {
+                let mut got = Vec::new();
+                reader.read_to_end(&mut got).unwrap();
+                assert!(got == *up, "what the server heard is not what the client said");
+            });
+            scope.spawn(move || write(&mut near_writer, up, wait_up, wait));
+            let mut got = Vec::new();
+            near_reader.read_to_end(&mut got).unwrap();
+            assert_eq!(got[0], b'!');
+            assert!(got[1..] == *down, "what the client heard is not what the server said");
+        });
+        let (of_near, all) = (near.moved_after().unwrap(), (up.len() + down.len() + 1) as u64);
+        assert_eq!(hang_up.moved_after(), Some(of_near), "both ends count the same bytes over QUIC");
+        assert!((after_bytes.min(all)..=all).contains(&of_near), "{of_near} of {all}");
+    }
+}
+
+#[test]
+fn an_end_is_an_end_before_at_and_after_the_move() {
+    let world = open_world();
+    // Before it can be moved, when it may be and nothing more is said, and behind the move; each way.
+    for (up, down) in (0..3).flat_map(|up| (0..3).map(move |down| (up, down))) {
+        let Met { link, near, guest } = Met::that(&world, after(1));
+        let Guest { mut reader, mut writer, hang_up, .. } = guest;
+        let Link { reader: mut near_reader, writer: mut near_writer, .. } = link;
+        let sent = bytes(300_000);
+        let wait = || await_move(&near, &hang_up);
+        let speak = |to: &mut dyn Write, when: usize| {
+            to.write_all(&sent[..200_000]).unwrap();
+            if when > 0 {
+                wait();
+            }
+            if when > 1 {
+                to.write_all(&sent[200_000..]).unwrap();
+            }
+        };
+        let len = |when| if when > 1 { 300_000 } else { 200_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                speak(&mut near_writer, up);
+                drop(near_writer);
+            });
+            scope.spawn(|| {
+                speak(&mut writer, down);
+                drop(writer);
+            });
+            scope.spawn(|| {
+                let mut got = Vec::new();
+                reader.read_to_end(&mut got).unwrap();
+                assert!(got == sent[..len(up)], "{up} {down}: {} bytes came", got.len());
+                assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
+            });
+            let mut got = Vec::new();
+            near_reader.read_to_end(&mut got).unwrap();
+            assert!(got[1..] == sent[..len(down)], "{up} {down}: {} bytes came", got.len());
+            assert_eq!(near_reader.read(&mut [0; 8]).unwrap(), 0);
+        });
+    }
+}
+
+#[test]
+fn what_was_said_last_is_heard_though_it_was_moved_and_the_speaker_leaves_at_once() {
+    let world = open_world();
+    let sent = bytes(5 << 20);
+    for round in 0..6 {
+        let Met { mut link, near, mut guest } = Met::that(&world, after(1 << 20));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // What goes over QUIC waits in the windows while the rest goes over TLS.
+                write(&mut link.writer, &sent, (2 << 20) + round * 300_000, &|| await_move(&near, &guest.hang_up));
+                drop(link);
+            });
+            assert!(until(LONG, || near.moved_after().is_some()));
+            let mut got = Vec::new();
+            guest.reader.read_to_end(&mut got).unwrap();
+            assert!(got == sent, "{} bytes came", got.len());
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_is_silent_or_gone_is_noticed_after_the_move() {
+    let world = open_world();
+    let patience = Patience { idle: Some(Duration::from_millis(150)), ..patient() };
+    let Met { mut link, guest, .. } = Met::moved(&world, patience);
+    assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
+    drop(guest);
+    let mut met = Met::moved(&world, patient());
+    met.link.parting.begin();
+    assert_eq!(met.link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionAborted);
+    let Met { link, mut guest, .. } = Met::moved(&world, patient());
+    drop(link);
+    let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
+    assert!(matches!(error.unwrap().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_server_hangs_up_by_both_lanes_and_says_why() {
+    let world = open_world();
+    let Met { mut link, guest, near } = Met::moved(&world, patient());
+    let Guest { mut reader, mut writer, hang_up, .. } = guest;
+    std::thread::scope(|scope| {
+        let far = scope.spawn(move || reader.read(&mut [0; 8]));
+        hang_up.now("revoked");
+        assert_eq!(far.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+    assert!(writer.write_all(&[0; 8]).is_err());
+    let error = link.reader.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(error.to_string().contains("revoked"), "{error}");
+    assert!(near.moved_after().is_some());
+    // One that was hung up before is not moved any more.
+    let Met { mut link, near, guest } = Met::that(&world, after(1));
+    guest.hang_up.now("revoked");
+    let mut all = Vec::new();
+    assert!(link.reader.read_to_end(&mut all).is_err());
+    assert_eq!((near.moved_after(), guest.hang_up.moved_after()), (None, None));
+}
+
+#[test]
+fn a_conversation_with_two_connections_has_one_place() {
+    let near = Identity::passing().unwrap();
+    let world =
+        World::that(near, Arc::new(|_| true), &Limits { sessions: 1, lane_lost_one_in: 0, ..Limits::default() });
+    let is_let_in = || {
+        let dial = world.dial(patient());
+        let dialled = std::thread::scope(|scope| {
+            let near = scope.spawn(|| dial_by(Kind::Quic, world.address(), &dial));
+            while !near.is_finished() {
+                if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
+                    let _ = guest.writer.write_all(b"!");
+                }
+            }
+            near.join().unwrap()
+        });
+        dialled.is_ok()
+    };
+    let met = Met::moved(&world, patient());
+    assert!(!is_let_in(), "it holds the one place");
+    drop(met);
+    assert!(until(LONG, is_let_in), "and gives it back");
+}
+
+/// A port at which both UDP and TCP lead to the server.
+fn relay_of_both(world: &World) -> Relay {
+    loop {
+        let relay = Relay::to(world.address());
+        let Ok(tcp) = TcpListener::bind(relay.address) else { continue };
+        let far = world.address();
+        std::thread::spawn(move || {
+            for near in tcp.incoming().flatten() {
+                let far = TcpStream::connect(far).unwrap();
+                let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+                std::thread::spawn(move || {
+                    let _ = io::copy(&mut &far, &mut &near);
+                    let _ = near.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        });
+        return relay;
+    }
+}
+
+#[test]
+fn where_datagrams_are_lost_quic_stays() {
+    // Either end looks at what it sends itself. That neither minds shows that it would be moved otherwise.
+    for (client_minds, server_minds, up) in [(true, false, true), (false, true, false), (false, false, true)] {
+        let one_in = |minds| if minds { LANE_LOST_ONE_IN } else { 0 };
+        let limits = Limits { lane_lost_one_in: one_in(server_minds), ..Limits::default() };
+        let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+        let relay = relay_of_both(&world);
+        let terms = Terms { lost_one_in: one_in(client_minds), ..after(1 << 20) };
+        let Met { link, near, guest } = Met::at(&world, relay.address, patient(), terms);
+        let far = guest.hang_up.clone();
+        relay.lose_one_in(40);
+        let may_move = !client_minds && !server_minds;
+        send(link, guest, up, || {
+            if may_move {
+                await_move(&near, &far);
+            }
+        });
+        assert_eq!([near.moved_after(), far.moved_after()].map(|moved| moved.is_some()), [may_move; 2], "up: {up}");
+    }
+}
+
+#[test]
+fn a_long_way_is_for_quic() {
+    let world = open_world();
+    let Met { link, near, guest } = Met::that(&world, Terms { rtt_max: Duration::ZERO, ..after(1) });
+    send(link, guest, true, || {});
+    assert_eq!(near.moved_after(), None);
+}
+
+#[test]
+fn where_tcp_is_shut_or_mute_quic_goes_on() {
+    let world = open_world();
+    for is_mute in [false, true] {
+        let (relay, tcp) = loop {
+            let relay = Relay::to(world.address());
+            if let Ok(tcp) = TcpListener::bind(relay.address) {
+                break (relay, Some(tcp).filter(|_| is_mute));
+            }
+        };
+        let Met { link, near, guest } = Met::at(&world, relay.address, patient(), after(1));
+        let far = guest.hang_up.clone();
+        send(link, guest, true, || {});
+        assert_eq!((near.moved_after(), far.moved_after()), (None, None));
+        drop(tcp);
+    }
+}
+
+#[test]
+fn a_server_that_drains_moves_nobody_and_keeps_them() {
+    let world = open_world();
+    let Met { link, near, guest } = Met::that(&world, after(1 << 20));
+    world.listener.drain();
+    send(link, guest, true, || {});
+    assert_eq!(near.moved_after(), None);
+}
+
+#[test]
+fn one_that_wants_quic_or_does_not_know_better_gets_it() {
+    let world = open_world();
+    let (near, guest) = world.meet(Kind::Quic, patient());
+    assert!(matches!(guest.hang_up, crate::transport::net::server::HangUp::Quic(_)), "it did not ask for more");
+    drop((near, guest));
+    // A server that knows one thing.
+    let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    let far = Identity::passing().unwrap();
+    let listener = listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default()).unwrap();
+    let address = listener.addresses()[0];
+    let old = World { listener, near: world.near, far: world.far };
+    let won = race_with(&old, &[address], &Kind::BOTH, &Dial { lanes: after(1), ..old.dial(patient()) }).ok().unwrap();
+    assert!(won.lanes.is_none());
+}
+
+/// A connection by QUIC that could be moved and is not, for tests that ask for it themselves.
+struct Asked {
+    engine: Engine,
+    conversation: quic::Conversation,
+    guest: Guest,
+}
+
+impl Asked {
+    fn of(world: &World) -> Asked {
+        let engine = Engine::start("test").unwrap();
+        let (config, address) = (lanes_config(&world.near, world), world.address());
+        let dialling = engine.handle().spawn(async move {
+            let endpoint = quic::client_endpoint(quic::client_socket(address).unwrap()).unwrap();
+            quic::connect(&endpoint, address, config, &roam::Nudge::default()).await.unwrap()
+        });
+        let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        guest.writer.write_all(b"!").unwrap();
+        let conversation = wait(dialling, || Ok(())).unwrap().unwrap();
+        Asked { engine, conversation, guest }
+    }
+
+    fn token(&self) -> [u8; 32] {
+        lanes::token(&self.conversation.connection).unwrap()
+    }
+
+    /// What a server answers whoever names a conversation.
+    fn ask(&self, world: &World, who: &Identity, token: [u8; 32]) -> io::Result<[u8; 1]> {
+        let (config, address) = (lanes_config(who, world), world.address());
+        let asking = self.engine.handle().spawn(async move {
+            let mut tunnel = over_tls::connect(address, config, false).await.map_err(io::Error::from)?;
+            tunnel.say(&token).await?;
+            let said = tunnel.hear().await?;
+            tunnel.say(&[1]).await?;
+            Ok(said)
+        });
+        wait(asking, || Ok(())).unwrap().unwrap()
+    }
+}
+
+fn lanes_config(who: &Identity, world: &World) -> Arc<rustls::ClientConfig> {
+    client_config_for(&tls::client_config(who, world.far.pin), &[ALPN_LANES])
+}
+
+#[test]
+fn a_conversation_is_moved_by_whoever_has_it_and_by_nobody_else() {
+    let world = open_world();
+    let thief = Identity::passing().unwrap();
+    let asked = Asked::of(&world);
+    let (token, other) = (asked.token(), Asked::of(&world));
+    assert_ne!(token, other.token());
+    assert!(asked.ask(&world, &world.near, [7; 32]).is_err(), "no conversation has this name");
+    assert!(asked.ask(&world, &thief, token).is_err(), "somebody else's key");
+    assert_eq!(asked.guest.hang_up.moved_after(), None);
+    assert_eq!(asked.ask(&world, &world.near, token).unwrap(), [1]);
+    assert!(until(LONG, || asked.guest.hang_up.moved_after().is_some()));
+    assert!(asked.ask(&world, &world.near, token).is_err(), "a name counts once");
+    assert_eq!(other.guest.hang_up.moved_after(), None, "another conversation is not meant");
+    // One that has ended has no name any more.
+    let token = other.token();
+    other.conversation.connection.close(0u32.into(), b"");
+    assert!(until(LONG, || asked.ask(&world, &world.near, token).is_err()));
+    assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody of these came in");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let world = open_world();
+    // It says more over QUIC than it announced; it breaks off before it said that much.
+    for (left_at, breaks_off) in [(9, false), (11, true)] {
+        let Asked { engine, conversation, mut guest } = Asked::of(&world);
+        let quic::Conversation { connection, mut send, .. } = conversation;
+        let speaking = engine.handle().spawn(async move {
+            send.write_all(&[b'x'; 10]).await.unwrap();
+            let mut word = connection.open_uni().await.unwrap();
+            word.write_all(&u64::to_le_bytes(left_at)).await.unwrap();
+            word.finish().unwrap();
+            if breaks_off {
+                send.reset(0u32.into()).unwrap();
+            }
+            (connection, send)
+        });
+        let kept = wait(speaking, || Ok(())).unwrap().unwrap();
+        let error = guest.reader.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(breaks_off || error.to_string().contains("more over QUIC than it announced"), "{error}");
+        drop(kept);
+    }
+}
