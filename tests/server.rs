@@ -546,6 +546,9 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     scene.enroll("--root TOP/in");
     let content = noise(24 << 20);
     std::fs::write(scene.path("src/big"), &content).unwrap();
+    // That TLS was asked for once is no reason to begin with it.
+    let output = scene.command("client", "-a --transport=tls src/new host:TOP/in/new").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     for (line, to, is_moved) in [
         ("src/big host:TOP/in/pushed", "in/pushed", true),
         ("host:TOP/in/pushed got", "got", true),
@@ -562,7 +565,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     }
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     assert_eq!(log.matches(" by TLS over TCP").count(), 2, "{log}");
-    assert_eq!(scene.status("sessions_total"), "4");
+    assert_eq!(scene.status("sessions_total"), "5");
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     assert!(hosts.contains("last_route = \"quic\""), "QUIC is what comes first the next time, too: {hosts}");
 }

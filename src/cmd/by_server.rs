@@ -116,7 +116,10 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
             Won::Server(linked) => {
                 let Linked { link, kind, lanes, .. } = *linked;
                 side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
-                remember(places, server.peer, route_of(kind));
+                // What was asked for by name has won nothing.
+                if server.kinds.len() > 1 {
+                    remember(places, server.peer, route_of(kind));
+                }
                 let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone(), lanes };
                 Ok(Reached::Native(Carrier::Net(Box::new(redial)), link))
             }
