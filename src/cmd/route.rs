@@ -31,8 +31,8 @@ pub enum Plan {
 /// only if that matters. An error is a usage error: what was asked for cannot be.
 pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<Plan> {
     let name = named(far);
-    let known =
-        peers.find(&name).or_else(|| peers.find(&String::from_utf8_lossy(&far.host)).filter(|_| far.server.is_some()));
+    // Another user of the host is another account, also in a URL.
+    let known = peers.find(&name);
     let dial = |kinds: &[Route], or_shell: bool| match known {
         Some(peer) => {
             let mut peer = peer.clone();
@@ -178,11 +178,12 @@ mod tests {
     fn a_url_never_means_a_shell() {
         let auto = by(Transport::Auto);
         assert_eq!(kinds(planned("box", Some(Some(9)), &auto, None)), (BOTH.to_vec(), false, 9));
-        assert_eq!(kinds(planned("me@box", Some(None), &auto, None)), (BOTH.to_vec(), false, 28792));
         assert_eq!(kinds(planned("box", Some(None), &auto, Some((Route::Ssh, 1001)))).0, BOTH);
         for transport in [Transport::Auto, Transport::Quic] {
-            let error = planned("other", Some(None), &by(transport), None).unwrap_err();
-            assert!(String::from_utf8_lossy(&error.message).contains("sparsync enroll other"));
+            for host in ["other", "me@box"] {
+                let error = planned(host, Some(None), &by(transport), None).unwrap_err();
+                assert!(String::from_utf8_lossy(&error.message).contains(&format!("sparsync enroll {host}")));
+            }
         }
         assert_eq!(planned("box", Some(None), &by(Transport::Shell), None).unwrap_err().exit, Exit::Usage);
     }
