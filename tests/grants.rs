@@ -262,6 +262,8 @@ fn a_root_that_is_not_there_is_told() {
     let scene = Scene::new("--root TOP/none");
     let told = scene.is_kept_out("-a host:TOP/in/ got/");
     assert!(told.contains("none of the granted directories can be reached"), "{told}");
+    // It is told to the client, and is no break of the connection.
+    assert_eq!(scene.run("-a src/ host:TOP/in/").status.code(), Some(3));
     let scene = Scene::new("--root /");
     scene.succeeds("-a host:TOP/in/tree/ got/");
     scene.succeeds("-a host:h host:~/h got/");

@@ -28,6 +28,8 @@ enum Asked<'a> {
     CommandLine(&'a cli::Serve),
     /// What a server grants: the client says all else.
     Grant(&'a Session),
+    /// Nothing can be served, and why.
+    Nothing(Error),
 }
 
 /// Serves one client to its end, which a remote shell brought here.
@@ -44,7 +46,8 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         let roots = granted.roots.join(&b' ');
         let shown = String::from_utf8_lossy(&roots);
         let words = format!("sparsync: none of the granted directories can be reached ({shown}): {error}");
-        return fail(env, &Error::new(Exit::FileSelect, words));
+        // To the client, for which a server that only breaks off would be one that is lost for a while.
+        return converse(env, None, &Asked::Nothing(Error::new(Exit::FileSelect, words)));
     }
     converse(env, None, &Asked::Grant(granted))
 }
@@ -77,6 +80,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
     let options = match asked {
         Asked::CommandLine(asked) => cli::settle_as_asked(asked, said, setup.umask, now_unix_secs)?,
         Asked::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
+        Asked::Nothing(why) => return Err(why.clone()),
     };
     if let Asked::Grant(granted) = asked {
         within(setup, &options, granted)?;
@@ -89,7 +93,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
         [] => match asked {
             Asked::CommandLine(asked) => asked.operands.clone(),
-            Asked::Grant(_) => return Err(asks_for("no path")),
+            Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path")),
         },
         // No shell has seen these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
