@@ -582,11 +582,13 @@ fn a_copy_outlives_its_server() {
         ("--transport=quic host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),
         // This one has been moved to TLS by then.
         ("src/big host:TOP/in/moved", "src/big", "in/moved", "bytes_in"),
+        // How much was deleted by then nobody knows.
+        ("-d --delete --max-delete=1 host:TOP/in/ limited/", "in/", "limited/", "bytes_out"),
     ] {
         if from == "src/big" {
             std::fs::write(scene.path(from), &content).unwrap();
         }
-        let mut copy = scene.command("client", &format!("-a --bwlimit=12m {line}"));
+        let mut copy = scene.command("client", &format!("-av --bwlimit=12m {line}"));
         let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         while scene.status(counted).parse::<usize>().unwrap() < BYTES / 4 {
             std::thread::yield_now();
@@ -596,6 +598,13 @@ fn a_copy_outlives_its_server() {
         scene.well(&format!("start --port {port}"));
         let output = copy.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
+        let banners = String::from_utf8_lossy(&output.stdout).matches("incremental file list\n").count();
+        assert_eq!(banners, 1, "{line}: {output:?}");
+        if line.contains("--max-delete") {
+            assert_eq!(output.status.code(), Some(12), "{line}: {output:?}");
+            assert!(!told.contains("dialling"), "{line}: {told}");
+            continue;
+        }
         assert!(output.status.success() && told.contains("was lost; dialling again"), "{line}: {output:?}");
         assert!(begun.elapsed() < Duration::from_secs(15), "{line}: {:?}", begun.elapsed());
         assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");

@@ -93,15 +93,12 @@ const LASTED: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Losses {
     in_a_row: u32,
-    last: Option<Since>,
 }
 
 impl Losses {
-    /// One more is lost: whether to make another.
-    fn may_go_on(&mut self, env: &Env) -> bool {
-        let lasted = self.last.is_none_or(|last| last.elapsed() >= LASTED);
-        self.in_a_row = if lasted { 1 } else { self.in_a_row + 1 };
-        self.last = Some(Since::now());
+    /// One more is lost, which was made then: whether to make another.
+    fn may_go_on(&mut self, made: Since, env: &Env) -> bool {
+        self.in_a_row = if made.elapsed() >= LASTED { 1 } else { self.in_a_row + 1 };
         self.in_a_row <= LOSSES_MAX && !env.is_stopping()
     }
 }
@@ -232,10 +229,14 @@ impl Side {
             outlives_loss: matches!(carrier, Carrier::Net(_)),
         };
         let mut tally = Tally::default();
+        let mut made = Since::now();
         let mut ended = near.run(link, &mut reporter, &mut tally);
+        // How much was deleted until a loss nobody knows, so a limit could not be held.
+        let may_redial = self.options.delete.max.is_none();
         if let Carrier::Net(redial) = &mut carrier {
             let mut losses = Losses::default();
-            while ended.as_ref().is_err_and(|error| error.exit == Exit::Stream) && losses.may_go_on(env) {
+            let is_lost = |ended: &Result<(), Error>| ended.as_ref().is_err_and(|error| error.exit == Exit::Stream);
+            while may_redial && is_lost(&ended) && losses.may_go_on(made, env) {
                 reporter.error(redial.told().as_bytes());
                 reporter.flush();
                 env.go_on();
@@ -243,6 +244,7 @@ impl Side {
                 match redial.link(&self, env) {
                     Ok(Some(link)) => {
                         tally = Tally::default();
+                        made = Since::now();
                         ended = near.run(link, &mut reporter, &mut tally);
                     }
                     Ok(None) => break,

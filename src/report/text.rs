@@ -81,6 +81,8 @@ pub struct TextReporter {
     times: LocalTimes,
     meter: Option<Meter>,
     charset: Charset,
+    /// Whether it was said that the list is being made.
+    has_begun: bool,
     /// Whether the cursor stands behind a progress line.
     in_line: bool,
     /// Whether `N files to consider` is still to come.
@@ -139,6 +141,7 @@ impl TextReporter {
             times: LocalTimes::system(),
             meter: scope.map(|scope| Meter::new(scope, output.human)),
             charset: Charset::of(facts.utf8_locale, output.eight_bit),
+            has_begun: false,
             in_line: false,
             owes_count: false,
             traffic: None,
@@ -176,8 +179,11 @@ impl TextReporter {
         }
     }
 
-    /// Says that the list is being made. Call it first.
+    /// Says that the list is being made. Call it first; a run that begins anew says it once.
     pub fn banner(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
         let sends = self.constants.sends;
         self.log_text(if sends { b"building file list" } else { b"receiving file list" });
         if self.output.quiet || self.output.info.flist == 0 {
