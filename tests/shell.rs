@@ -482,6 +482,15 @@ fn the_end_of_the_shell_is_the_end_of_the_run() {
 }
 
 #[test]
+fn a_shell_that_is_given_up_may_put_the_terminal_in_order() {
+    let scene = Scene::new();
+    // As ssh does that asks for a password: it has switched the echo off.
+    let script = "trap 'echo on >echo; exit 1' TERM\nwhile :; do sleep 0.02; done";
+    assert_ended(&scene.shell(script, "--timeout=1 -a src/ far:dst", &[]), 30, &[]);
+    assert_eq!(std::fs::read_to_string(scene.path("echo")).unwrap(), "on\n");
+}
+
+#[test]
 fn a_shell_that_cannot_be_started() {
     let scene = Scene::new();
     std::fs::write(scene.path("text"), "no program").unwrap();

@@ -4,6 +4,7 @@
 
 use super::Link;
 use super::link::{FAREWELL, Patience, PatientReader};
+use crate::env;
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::{ArgStyle, Connect, Family};
@@ -324,14 +325,26 @@ impl Shell {
         }
     }
 
-    /// Ends it now.
+    /// Ends it now. Asked first, it leaves the terminal as it found it: ssh may be waiting for a password.
     pub fn kill(&mut self) {
+        let since = Since::now();
+        let asked = self.ended.is_none() && env::end_process(self.child.id(), false).is_ok();
+        while asked && self.ended.is_none() && since.elapsed() < LEAVE_TERMINAL {
+            match self.child.try_wait() {
+                Ok(Some(status)) => self.ended = Some(Ended::of(status)),
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => break,
+            }
+        }
         if self.ended.is_none() {
             let _ = self.child.kill();
             self.ended = Some(self.child.wait().map_or(Ended::Killed, Ended::of));
         }
     }
 }
+
+/// How long a shell that is asked to end may take to put the terminal in order.
+const LEAVE_TERMINAL: Duration = Duration::from_millis(200);
 
 impl Drop for Shell {
     fn drop(&mut self) {
