@@ -180,7 +180,7 @@ impl Redial {
                 Err(Trouble::Unreachable(_) | Trouble::Busy | Trouble::Broken(_)) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
                 // We are not wanted any more.
-                Err(Trouble::NotAdmitted(_) | Trouble::Stopped) => return Ok(None),
+                Err(Trouble::NotAdmitted | Trouble::Stopped) => return Ok(None),
             }
             let waits = Since::now();
             while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
@@ -260,6 +260,13 @@ fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
 fn unreachable(side: &Side, peer: &Peer, why: &Trouble) -> Error {
     let (exit, words) = match why {
         Trouble::Stopped => (Exit::Signal, String::new()),
+        Trouble::NotAdmitted => (
+            Exit::SocketIo,
+            format!(
+                "sparsync: the server of {} {why}: `sparsync enroll {}` asks for that, and a copy to {}:PATH goes by ssh",
+                peer.name, peer.name, peer.ssh
+            ),
+        ),
         why => (
             Exit::SocketIo,
             format!(

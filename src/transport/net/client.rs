@@ -159,7 +159,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
             }
             Err(trouble) => {
                 story.push(format!("{address} over {kind}: {trouble}"));
-                if matches!(trouble, Trouble::NotAdmitted(_)) {
+                if matches!(trouble, Trouble::NotAdmitted) {
                     return Err(Lost { trouble, story });
                 }
                 worst = worst.into_iter().chain([trouble]).max_by_key(weight);
@@ -184,7 +184,7 @@ fn weight(trouble: &Trouble) -> u8 {
     match trouble {
         Trouble::Stopped => 5,
         Trouble::WrongKey(_) => 4,
-        Trouble::NotAdmitted(_) => 3,
+        Trouble::NotAdmitted => 3,
         Trouble::Busy => 2,
         Trouble::Broken(_) => 1,
         Trouble::Unreachable(_) => 0,

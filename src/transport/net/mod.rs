@@ -53,7 +53,7 @@ pub enum Trouble {
     /// Whoever answered has another key than it must have. Nothing was said to it.
     WrongKey(String),
     /// The server has the right key and does not let this client in.
-    NotAdmitted(String),
+    NotAdmitted,
     /// The server has as many conversations as it takes.
     Busy,
     /// Something was wrong with what was said, or the conversation broke off while it began.
@@ -67,7 +67,7 @@ impl fmt::Display for Trouble {
         match self {
             Trouble::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Trouble::WrongKey(why) => write!(f, "shows another key than the one that is known: {why}"),
-            Trouble::NotAdmitted(why) => write!(f, "does not admit this machine's key: {why}"),
+            Trouble::NotAdmitted => f.write_str("does not admit this machine's key (any more)"),
             Trouble::Busy => f.write_str("has too many sessions; try again later"),
             Trouble::Broken(why) => write!(f, "broke off: {why}"),
             Trouble::Stopped => f.write_str("interrupted"),
@@ -79,7 +79,7 @@ impl From<Trouble> for io::Error {
     fn from(trouble: Trouble) -> io::Error {
         let kind = match &trouble {
             Trouble::Unreachable(_) => io::ErrorKind::HostUnreachable,
-            Trouble::WrongKey(_) | Trouble::NotAdmitted(_) => io::ErrorKind::PermissionDenied,
+            Trouble::WrongKey(_) | Trouble::NotAdmitted => io::ErrorKind::PermissionDenied,
             Trouble::Busy => io::ErrorKind::ResourceBusy,
             Trouble::Broken(_) => io::ErrorKind::ConnectionReset,
             Trouble::Stopped => io::ErrorKind::ConnectionAborted,

@@ -191,9 +191,7 @@ fn trouble(error: ConnectionError) -> Trouble {
         },
         ConnectionError::ConnectionClosed(told) => match alert(told.error_code) {
             _ if told.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy,
-            Some(alert) if is_about_keys(alert) => {
-                Trouble::NotAdmitted(String::from_utf8_lossy(&told.reason).into_owned())
-            }
+            Some(alert) if is_about_keys(alert) => Trouble::NotAdmitted,
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
         ConnectionError::ApplicationClosed(_)

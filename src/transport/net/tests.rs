@@ -179,8 +179,25 @@ fn a_client_that_is_not_admitted_hears_so() {
     each(|kind| {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
         let trouble = dial_by(kind, world.address(), &world.dial(patient())).err();
-        assert!(matches!(trouble, Some(Trouble::NotAdmitted(_))), "{trouble:?}");
+        assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
         assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+    });
+}
+
+#[test]
+fn who_shows_no_key_turns_nobody_away() {
+    let world = World::new();
+    let liar = std::net::TcpListener::bind(HERE).unwrap();
+    let address = liar.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut socket, _) = liar.accept().unwrap();
+            let _ = socket.read(&mut [0; 4096]);
+            // An alert in the clear: access denied.
+            let _ = socket.write_all(&[21, 3, 3, 0, 2, 2, 49]);
+        });
+        let trouble = dial_by(Kind::Tls, address, &world.dial(patient())).err().unwrap();
+        assert!(matches!(trouble, Trouble::Broken(_)), "{trouble:?}");
     });
 }
 
@@ -400,7 +417,7 @@ fn a_race_ends_where_the_server_does_not_admit() {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let lost = race(&[world.address(), mute.local_addr().unwrap()], &Kind::BOTH, &world.dial(patient())).err().unwrap();
-    assert!(matches!(lost.trouble, Trouble::NotAdmitted(_)), "{:?}", lost.story);
+    assert!(matches!(lost.trouble, Trouble::NotAdmitted), "{:?}", lost.story);
 }
 
 #[test]

@@ -231,9 +231,7 @@ pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>, speaks: b
         Fault::Tls(rustls::Error::InvalidCertificate(why)) => {
             Trouble::WrongKey(rustls::Error::InvalidCertificate(why).to_string())
         }
-        Fault::Tls(rustls::Error::AlertReceived(alert)) if is_about_keys(alert.into()) => {
-            Trouble::NotAdmitted(rustls::Error::AlertReceived(alert).to_string())
-        }
+        Fault::TurnedAway => Trouble::NotAdmitted,
         Fault::Tls(error) => Trouble::Broken(error.to_string()),
         Fault::Io(error) => Trouble::Broken(error.to_string()),
     })
@@ -247,6 +245,8 @@ pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfi
 /// Why a handshake failed.
 enum Fault {
     Tls(rustls::Error),
+    /// A peer that has shown its key does not like ours.
+    TurnedAway,
     Io(io::Error),
 }
 
@@ -259,7 +259,13 @@ async fn shake_hands(mut side: Side, socket: tokio::net::TcpStream, hears: bool)
     loop {
         let stepped = side.run(Want::Nothing, &mut buffers);
         let sent = send(&socket, &mut buffers.outgoing).await;
-        let step = stepped.map_err(Fault::Tls)?;
+        let step = stepped.map_err(|error| match error {
+            // Of somebody who has not shown his key it means nothing.
+            rustls::Error::AlertReceived(alert) if is_about_keys(alert.into()) && side.peer_cert().is_some() => {
+                Fault::TurnedAway
+            }
+            error => Fault::Tls(error),
+        })?;
         sent.map_err(Fault::Io)?;
         if step == Step::Closed {
             return Err(Fault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
