@@ -549,23 +549,34 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     // That TLS was asked for once is no reason to begin with it.
     let output = scene.command("client", "-a --transport=tls src/new host:TOP/in/new").output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    // Where nobody has time for it, as on a busy machine, QUIC goes on.
+    const TRIES: usize = 20;
+    let mut runs = 1;
     for (line, to, is_moved) in [
         ("src/big host:TOP/in/pushed", "in/pushed", true),
         ("host:TOP/in/pushed got", "got", true),
         ("--transport=quic src/big host:TOP/in/other", "in/other", false),
         ("host:TOP/in/f small", "small", false),
     ] {
-        let output = scene.command("client", &format!("-avv {line}")).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && told.contains("sparsync: host: by QUIC at port "), "{line}: {told}");
-        assert_eq!(told.contains("sparsync: host: by TLS over TCP after "), is_moved, "{line}: {told}");
+        let mut was_moved = false;
+        for _ in 0..if is_moved { TRIES } else { 1 } {
+            let output = scene.command("client", &format!("-avvIW {line}")).output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success() && told.contains("sparsync: host: by QUIC at port "), "{line}: {told}");
+            runs += 1;
+            was_moved = told.contains("sparsync: host: by TLS over TCP after ");
+            if was_moved {
+                break;
+            }
+        }
+        assert_eq!(was_moved, is_moved, "{line}");
         if to != "small" {
             assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
         }
     }
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     assert_eq!(log.matches(" by TLS over TCP").count(), 2, "{log}");
-    assert_eq!(scene.status("sessions_total"), "5");
+    assert_eq!(scene.status("sessions_total"), runs.to_string());
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     assert!(hosts.contains("last_route = \"quic\""), "QUIC is what comes first the next time, too: {hosts}");
 }
