@@ -6,6 +6,10 @@ use super::search::Found;
 use super::{DATA_MAX_BYTES, Op};
 use crate::digest::ContentHasher;
 
+/// A range of the basis that goes on is told once it is so long. To tell it only where it ends would leave the receiver
+/// idle for as long as the search goes on: for a file with something inserted in front, to its end.
+pub const RANGE_BYTES: u64 = 4 << 20;
+
 /// The way of a search's results to whoever wants them.
 pub struct Emitter<'a> {
     emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>,
@@ -40,13 +44,17 @@ impl<'a> Emitter<'a> {
     /// The next bytes are told as a range of the basis.
     pub fn copy(&mut self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         self.matched_bytes += len_bytes;
-        match &mut self.pending {
-            Some((begin, len)) if *begin + *len == offset_bytes => *len += len_bytes,
-            _ => {
-                self.copy_now()?;
-                self.pending = Some((offset_bytes, len_bytes));
+        let range = match self.pending.take() {
+            Some((begin, len)) if begin + len == offset_bytes => (begin, len + len_bytes),
+            before => {
+                self.tell(before)?;
+                (offset_bytes, len_bytes)
             }
+        };
+        if range.1 >= RANGE_BYTES {
+            return self.tell(Some(range));
         }
+        self.pending = Some(range);
         Ok(())
     }
 
@@ -67,7 +75,12 @@ impl<'a> Emitter<'a> {
     }
 
     fn copy_now(&mut self) -> io::Result<()> {
-        match self.pending.take() {
+        let pending = self.pending.take();
+        self.tell(pending)
+    }
+
+    fn tell(&mut self, range: Option<(u64, u64)>) -> io::Result<()> {
+        match range {
             Some((offset_bytes, len_bytes)) => (self.emit)(Op::Copy { offset_bytes, len_bytes }),
             None => Ok(()),
         }

@@ -4,6 +4,7 @@ use std::io;
 
 use proptest::prelude::*;
 
+use super::emit::RANGE_BYTES;
 use super::search::Found;
 use super::search::{search_at_by, search_by};
 use super::*;
@@ -81,6 +82,7 @@ struct Receiver<'a> {
     in_place: bool,
     at: usize,
     last_end: Option<u64>,
+    last_range_may_go_on: bool,
     literal_bytes: u64,
     matched_bytes: u64,
     ops: usize,
@@ -89,7 +91,17 @@ struct Receiver<'a> {
 impl<'a> Receiver<'a> {
     fn new(basis: &'a [u8], in_place: bool) -> Receiver<'a> {
         let content = if in_place { basis.to_vec() } else { Vec::new() };
-        Receiver { basis, content, in_place, at: 0, last_end: None, literal_bytes: 0, matched_bytes: 0, ops: 0 }
+        Receiver {
+            basis,
+            content,
+            in_place,
+            at: 0,
+            last_end: None,
+            last_range_may_go_on: false,
+            literal_bytes: 0,
+            matched_bytes: 0,
+            ops: 0,
+        }
     }
 
     fn take(&mut self, op: Op<'_>) -> io::Result<()> {
@@ -103,11 +115,12 @@ impl<'a> Receiver<'a> {
                 bytes
             }
             Op::Copy { offset_bytes, len_bytes } => {
-                assert_ne!(self.last_end, Some(offset_bytes), "two ranges that are one");
+                assert!(self.last_range_may_go_on || self.last_end != Some(offset_bytes), "two ranges that are one");
                 assert!(len_bytes > 0, "an empty range");
                 assert!(!self.in_place || offset_bytes >= self.at as u64, "overwritten already");
                 self.matched_bytes += len_bytes;
                 self.last_end = Some(offset_bytes + len_bytes);
+                self.last_range_may_go_on = len_bytes >= RANGE_BYTES;
                 let from = if self.in_place { &self.content } else { self.basis };
                 copied = from[offset_bytes as usize..][..len_bytes as usize].to_vec();
                 &copied
@@ -385,6 +398,32 @@ fn zeros_are_one_range() {
     let mut lone = random(100_000, 1);
     lone.chunks_mut(512).step_by(9).for_each(|block| block.fill(0));
     tell(&lone, &vec![0; 60_000], 512, false);
+}
+
+#[test]
+fn a_long_range_is_told_while_it_goes_on() {
+    const LEN: u64 = 3 * RANGE_BYTES + 5000;
+    let basis = random(LEN as usize, 1);
+    let signature = Signature::of(LEN, 4096, 2, &read_at(&basis)).unwrap();
+    let read_bytes = std::cell::Cell::new(0);
+    let (mut told, mut lens) = (0, Vec::new());
+    let mut read = |piece: &mut [u8]| {
+        let len = io::Read::read(&mut &basis[read_bytes.get() as usize..], piece)?;
+        read_bytes.set(read_bytes.get() + len as u64);
+        Ok(len)
+    };
+    let mut emit = |op: Op<'_>| {
+        let Op::Copy { offset_bytes, len_bytes } = op else { panic!("it is all there") };
+        assert_eq!(offset_bytes, told);
+        told += len_bytes;
+        lens.push(len_bytes);
+        // No more than the window was read beyond what is told.
+        assert!(read_bytes.get() <= told + (1 << 20), "{} bytes read, {told} told", read_bytes.get());
+        Ok(())
+    };
+    search(&signature, LEN, false, &mut read, &mut emit).unwrap();
+    assert!(told == LEN && lens.len() >= 3, "{lens:?}");
+    assert!(lens.iter().all(|len| *len < RANGE_BYTES + (1 << 20)), "{lens:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub enum Op<'a> {
     /// These; at least one, at most [`DATA_MAX_BYTES`].
     Data(&'a [u8]),
     /// A range of the basis. It is not empty, lies within what the signature covers, and does not begin where the range
-    /// before it ended.
+    /// before it ended, unless that one was long: 4 MiB or more.
     Copy {
         /// Where it begins in the basis.
         offset_bytes: u64,
