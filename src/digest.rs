@@ -113,15 +113,6 @@ fn cut<const LEN: usize>(digest: &blake3::Hash) -> [u8; LEN] {
     std::array::from_fn(|at| digest.as_bytes()[at])
 }
 
-/// The digest of a block of a basis: XXH3, 64 bits.
-///
-/// No cryptographic one, because one to four bytes of it travel. Whoever wants to can find blocks that share these,
-/// whatever they are of, and wins nothing: the digest of the whole content tells, and the file is sent whole. For 4 KiB
-/// this takes a fifth of the time that BLAKE3 takes, and it is taken of every block that both sides have.
-pub fn block(block: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(block)
-}
-
 /// How much is read and hashed at a time for [`shown`].
 const PIECE_BYTES: usize = 64 * 1024;
 

@@ -21,7 +21,7 @@ pub const BLOCK_MIN_BYTES: u32 = 64;
 /// The longest block. With [`SIGNATURE_MAX_BYTES`] this covers 30 TiB; what a basis has beyond is not looked at.
 pub const BLOCK_MAX_BYTES: u32 = 16 << 20;
 
-/// The shortest tag: four bytes that can be rolled, one that cannot.
+/// The shortest tag. The index looks at its first four bytes.
 pub const TAG_MIN_BYTES: usize = 5;
 /// The longest tag.
 pub const TAG_MAX_BYTES: usize = 8;

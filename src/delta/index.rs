@@ -114,11 +114,9 @@ impl<'a> Index<'a> {
         !word & triple(bits) == 0
     }
 
-    /// The blocks with this sum: what [`Index::narrow`] goes on with.
-    pub fn with_sum(&self, sum: Sum) -> &[u32] {
-        let tag_len = self.signature.tag_len();
-        let (first, last) = (Tag::of_sum(sum, tag_len), Tag::last_of_sum(sum, tag_len));
-        let bits = first.first_bits();
+    /// The blocks with this tag: what [`Index::narrow`] goes on with.
+    pub fn with_tag(&self, tag: Tag) -> &[u32] {
+        let bits = tag.first_bits();
         // Nearly all chance ends here, before anything is looked at that may be in no cache.
         let (word, bit) = second_place(bits, self.second_filter.len());
         if self.second_filter[word] >> bit & 1 == 0 {
@@ -126,13 +124,10 @@ impl<'a> Index<'a> {
         }
         let at = (bits >> self.starts_shift) as usize;
         let blocks = &self.sorted[self.starts[at] as usize..self.starts[at + 1] as usize];
-        let tag_of = |block: &u32| self.signature.tags()[*block as usize];
-        let from = blocks.partition_point(|block| tag_of(block) < first);
-        let to = blocks.partition_point(|block| tag_of(block) <= last);
-        &blocks[from..to]
+        self.narrow(blocks, 0, tag)
     }
 
-    /// Those of the blocks whose `nth` follower has this tag; the 0th is the block itself. To be asked from 0 on, each
+    /// Those of the blocks whose `nth` follower has this tag; the 0th is the block itself. To be asked from 1 on, each
     /// time of what was left the last time; what is left is in order of the blocks' numbers when a whole row was asked.
     pub fn narrow<'b>(&self, blocks: &'b [u32], nth: usize, tag: Tag) -> &'b [u32] {
         // A block near the end may have no nth follower: it comes before those that have.

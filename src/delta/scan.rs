@@ -3,9 +3,9 @@
 use super::block::EXPECTED_PLACES;
 use super::index::Index;
 use super::rolling::{Rolling, Sum};
-use super::signature::{Tag, sum_bits};
+use super::signature::Tag;
 
-/// How many bytes may be digested in vain at first; see `Scanner::credit`.
+/// How many bytes may be summed up in vain at first; see `Scanner::credit`.
 const CREDIT_AT_FIRST_BYTES: i64 = 1 << 20;
 
 /// What a part of the source is.
@@ -51,8 +51,8 @@ pub struct Scanner<'a> {
     shifts: [i64; EXPECTED_PLACES],
     /// Where the last match ended in the basis.
     basis_end: u64,
-    /// How many bytes may be digested in vain. A sum that many positions have, and that belongs to a block whose
-    /// followers differ, like a period in the source that the basis has once, would cost a digest for every byte; so
+    /// How many bytes may be summed up in vain. A tag that many positions have, and that belongs to a block whose
+    /// followers differ, like a period in the source that the basis has once, would cost a block's sum for every byte; so
     /// would a signature that is made for it. Without credit, blocks are found only where they are expected.
     credit: i64,
     /// How much credit a byte brings that is gone past.
@@ -72,9 +72,9 @@ impl<'a> Scanner<'a> {
         let signature = index.signature();
         // Lengths beyond i64 do not exist; a hint may say anything, and a wrong shift only matches nothing.
         let at_the_end = signature.covered_len().wrapping_sub(source_len) as i64;
-        // So much is digested for a byte because its sum is by chance that of a block: not much for what can be expected
+        // So much is summed up for a byte because its tag is by chance that of a block: not much for what can be expected
         // in earnest, and a peer shall not ask for more.
-        let by_chance = (signature.covered_len() >> sum_bits(signature.tag_len())).min(40);
+        let by_chance = signature.covered_len().checked_shr(8 * signature.tag_len() as u32).unwrap_or(0).min(40);
         Scanner {
             index,
             block_len: signature.block_len() as usize,
@@ -121,8 +121,8 @@ impl<'a> Scanner<'a> {
             let len = self.len_of(block);
             let Some(bytes) = stretch.bytes.get(at..at + len) else { continue };
             let tag = match len == self.block_len {
-                true => *full_tag.get_or_insert_with(|| self.tag(bytes, sum)),
-                false => self.tag(bytes, None),
+                true => *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes)))),
+                false => self.tag(Sum::of(bytes)),
             };
             if tag == signature.tags()[block] {
                 return Some(Match { block, shift });
@@ -166,21 +166,21 @@ impl<'a> Scanner<'a> {
         if self.credit < 0 {
             return None;
         }
-        let mut blocks = self.index.with_sum(sum);
-        for nth in 0..self.index.row() {
+        let mut blocks = self.index.with_tag(self.tag(sum));
+        for nth in 1..self.index.row() {
             if blocks.is_empty() {
                 return None;
             }
             let bytes = stretch.bytes[at + nth * self.block_len..].get(..self.block_len)?;
             self.credit -= self.block_len as i64;
-            blocks = self.index.narrow(blocks, nth, self.tag(bytes, (nth == 0).then_some(sum)));
+            blocks = self.index.narrow(blocks, nth, self.tag(Sum::of(bytes)));
         }
         let here = stretch.offset + at as u64;
         let from = |offset: u64| blocks.partition_point(|block| self.offset_of(*block as usize) < offset);
         let allowed = if self.in_place { from(here) } else { 0 };
         // Of blocks that are the same, the next one behind the last match: what follows is the more likely to match.
         let block = *blocks.get(allowed.max(from(self.basis_end))).or(blocks.get(allowed))? as usize;
-        self.credit += (self.index.row() * self.block_len) as i64;
+        self.credit += ((self.index.row() - 1) * self.block_len) as i64;
         Some(Match { block, shift: self.offset_of(block) as i64 - here as i64 })
     }
 
@@ -191,7 +191,7 @@ impl<'a> Scanner<'a> {
         let at = stretch.bytes.len().checked_sub(self.len_of(block))?;
         let shift = self.offset_of(block) as i64 - (stretch.offset + at as u64) as i64;
         let counts = stretch.is_end && at >= from && at < stretch.positions && !(self.in_place && shift < 0);
-        (counts && self.tag(&stretch.bytes[at..], None) == *tag).then_some((at, Match { block, shift }))
+        (counts && self.tag(Sum::of(&stretch.bytes[at..])) == *tag).then_some((at, Match { block, shift }))
     }
 
     /// Adds a match; returns its length.
@@ -206,9 +206,9 @@ impl<'a> Scanner<'a> {
         len
     }
 
-    /// The tag of these bytes.
-    fn tag(&self, bytes: &[u8], sum: Option<Sum>) -> Tag {
-        Tag::of(bytes, sum.unwrap_or_else(|| Sum::of(bytes)), self.index.signature().tag_len())
+    /// The tag of what has this sum.
+    fn tag(&self, sum: Sum) -> Tag {
+        Tag::of(sum, self.index.signature().tag_len())
     }
 
     /// Where a block begins in the basis.

@@ -90,8 +90,8 @@ pub(super) fn search_by(
 ///
 /// The source is `len` bytes long; if it turns out to be shorter, it is told as far as it goes. `emit` is called by the
 /// calling thread, in order. Where the work of one thread meets that of the next, nothing is lost but that a block in
-/// the midst of changes may be missed. Memory: three segments of 4 MiB for each thread (more for blocks of more than
-/// 2 MiB), and about 30 bytes for each block.
+/// the midst of changes may be missed. Memory: three segments of 1 MiB for each thread (more for blocks of more than
+/// 512 KiB), and about 30 bytes for each block.
 pub fn search_at(
     signature: &Signature,
     len: u64,

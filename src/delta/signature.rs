@@ -4,7 +4,6 @@ use std::io;
 
 use super::block::{HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len};
 use super::rolling::Sum;
-use crate::digest;
 
 /// Reads at an offset of a file: fills the buffer from its start, says how much; 0 is the end.
 pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<usize> + Sync + 'a;
@@ -12,39 +11,24 @@ pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<usize> + Sync + 'a;
 /// How much of a basis is read at a time.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// What is known of a block: first the upper bits of the sum that can be rolled, then some of its digest. What does not
-/// travel is 0.
+/// What is known of a block: the upper bits of its sum. What does not travel is 0.
+///
+/// The sum alone, and no digest of the block besides: a signature is no proof, and to go over all that both sides have a
+/// second time would cost both for the few bits of it that travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(u64);
 
 impl Tag {
-    /// Of these bytes, whose sum is known, in so many bytes.
-    pub fn of(bytes: &[u8], sum: Sum, tag_len: usize) -> Tag {
-        let of_digest = digest::block(bytes) >> sum_bits(tag_len);
-        let kept = u64::MAX << (64 - 8 * tag_len);
-        Tag(Tag::of_sum(sum, tag_len).0 | of_digest & kept)
+    /// Of a block with this sum, in so many bytes.
+    #[inline]
+    pub fn of(sum: Sum, tag_len: usize) -> Tag {
+        Tag(sum.bits() & u64::MAX << (64 - 8 * tag_len))
     }
 
-    /// The least tag of all with this sum.
-    pub fn of_sum(sum: Sum, tag_len: usize) -> Tag {
-        Tag(sum.bits() & !(u64::MAX >> sum_bits(tag_len)))
-    }
-
-    /// The greatest tag of all with this sum.
-    pub fn last_of_sum(sum: Sum, tag_len: usize) -> Tag {
-        Tag(sum.bits() | u64::MAX >> sum_bits(tag_len))
-    }
-
-    /// Its first 32 bits, all of them of the sum.
+    /// Its first 32 bits.
     pub fn first_bits(self) -> u32 {
         (self.0 >> 32) as u32
     }
-}
-
-/// How many bits of a tag are of the sum: all but a byte, so that chance seldom makes it necessary to take a digest, but
-/// not more than are good.
-pub fn sum_bits(tag_len: usize) -> u32 {
-    (tag_len as u32 - 1).min(5) * 8
 }
 
 /// The blocks of a basis. All are of one length but the last, which is the rest.
@@ -97,7 +81,7 @@ impl Signature {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 for (tag, block) in tags.iter_mut().zip(bytes.chunks(block_len as usize)) {
-                    *tag = Tag::of(block, Sum::of(block), tag_len);
+                    *tag = Tag::of(Sum::of(block), tag_len);
                 }
             }
             Ok(())
@@ -217,6 +201,20 @@ mod tests {
     fn a_basis_that_shrank_is_an_error() {
         let error = Signature::of(5000, 512, 2, &reader(&[1; 4999])).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn its_bytes_are_those_of_the_protocol() {
+        // Words: fifteen times 0 and 1; fifteen times 0 and 2; 1 and, filled up, 1.
+        let mut basis = [0; 133];
+        (basis[60], basis[124], basis[128], basis[132]) = (1, 2, 1, 1);
+        let tags = [
+            [0x9e, 0x37, 0x79, 0xb9, 0x7f], // the base
+            [0x3c, 0x6e, 0xf3, 0x72, 0xfe], // twice the base
+            [0x7d, 0x7b, 0xa6, 0xdc, 0x4d], // its square and itself
+        ];
+        let wanted = [&[64, 0, 0, 0][..], &[133, 0, 0, 0, 0, 0, 0, 0], &[5], tags.as_flattened()].concat();
+        assert_eq!(Signature::of(133, 64, 1, &reader(&basis)).unwrap().encode(), wanted);
     }
 
     #[test]
