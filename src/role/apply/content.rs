@@ -1,10 +1,11 @@
 //! Where the bytes of a transferred file come from: a file of this machine, or a peer, piece by piece.
 
+use super::digesting::Digesting;
 use super::entry::Job;
 use super::similar::Similar;
 use super::{Context, Incoming, Piece, Wire};
 use crate::delta::{Signature, block_len};
-use crate::digest::{self, ContentHasher};
+use crate::digest;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -76,10 +77,9 @@ pub struct Vessel<'a> {
     pub fresh: bool,
     /// How long it may become, in bytes; a peer that goes on is refused.
     pub max_bytes: u64,
+    /// How many threads may be at work.
+    pub threads: usize,
 }
-
-/// How much of a basis is read at a time.
-const PIECE_BYTES: usize = 128 * 1024;
 
 /// Pours what comes into a file and checks it. `step` is called with the bytes of each piece; `false` stops it.
 pub fn pour(
@@ -87,7 +87,15 @@ pub fn pour(
     vessel: Vessel<'_>,
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Poured, Spilt> {
-    let mut hasher = ContentHasher::new();
+    std::thread::scope(|scope| pour_into(incoming, vessel, Digesting::new(scope, vessel.threads > 1), step))
+}
+
+fn pour_into(
+    incoming: &mut dyn Incoming,
+    vessel: Vessel<'_>,
+    mut digesting: Digesting<'_, '_>,
+    step: &mut dyn FnMut(u64) -> bool,
+) -> Result<Poured, Spilt> {
     let mut at = vessel.start_bytes;
     let mut poured = Poured::default();
     let put = |at: u64, bytes: &[u8]| match vessel.sparse {
@@ -101,12 +109,13 @@ pub fn pour(
     loop {
         match incoming.next().map_err(Spilt::Lost)? {
             Piece::Data(bytes) => {
-                fits(at.saturating_add(bytes.len() as u64))?;
-                hasher.update(&bytes);
+                let len = bytes.len() as u64;
+                fits(at.saturating_add(len))?;
                 put(at, &bytes).map_err(Spilt::Write)?;
-                at += bytes.len() as u64;
-                poured.literal_bytes += bytes.len() as u64;
-                if !step(bytes.len() as u64) {
+                digesting.take(bytes);
+                at += len;
+                poured.literal_bytes += len;
+                if !step(len) {
                     return Err(Spilt::Stopped);
                 }
             }
@@ -117,17 +126,17 @@ pub fn pour(
                 let mut from = offset_bytes;
                 let end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
                 fits(at.saturating_add(len_bytes))?;
-                let mut piece = vec![0; PIECE_BYTES.min(len_bytes as usize)];
                 while from < end {
-                    let room = (end - from).min(piece.len() as u64) as usize;
-                    let got = sys::pread(basis, &mut piece[..room], from).map_err(|_| Spilt::Mismatch)?;
+                    let mut piece = digesting.buffer(end - from);
+                    let got = sys::pread(basis, &mut piece, from).map_err(|_| Spilt::Mismatch)?;
                     if got == 0 {
                         return Err(Spilt::Mismatch);
                     }
-                    hasher.update(&piece[..got]);
+                    piece.truncate(got);
                     if !stays {
-                        put(at, &piece[..got]).map_err(Spilt::Write)?;
+                        put(at, &piece).map_err(Spilt::Write)?;
                     }
+                    digesting.take(piece);
                     (from, at) = (from + got as u64, at + got as u64);
                     poured.matched_bytes += got as u64;
                     if !step(got as u64) {
@@ -151,7 +160,7 @@ pub fn pour(
                 if vessel.sparse {
                     sys::truncate(vessel.to, at).map_err(Spilt::Write)?;
                 }
-                return if hasher.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
+                return if digesting.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
             }
             Piece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
             Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
@@ -273,6 +282,7 @@ mod tests {
             sparse: false,
             fresh: true,
             max_bytes: 10_500,
+            threads: 1,
         };
         let mut poured_bytes = 0;
         let poured = pour(&mut Endless, vessel, &mut |bytes| {

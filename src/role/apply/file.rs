@@ -439,6 +439,7 @@ fn place_content(
         sparse: place.sparse,
         fresh: true,
         max_bytes: content_max_bytes(job.source().len_bytes),
+        threads: context.threads,
     };
     let bytes = match fill(context, hands, job, content, vessel, out) {
         Ok(bytes) => bytes,
@@ -658,6 +659,7 @@ fn overwrite(
             sparse: context.options.place.sparse,
             fresh: false,
             max_bytes: content_max_bytes(job.source().len_bytes),
+            threads: context.threads,
         };
         poured = fill(context, hands, job, content, vessel, out)?;
     }

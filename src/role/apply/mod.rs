@@ -4,6 +4,7 @@
 
 pub mod attrs;
 pub mod content;
+mod digesting;
 pub mod entry;
 pub mod file;
 pub mod late;
