@@ -10,18 +10,17 @@ use crate::trust::files;
 use crate::trust::place::Places;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const NAME: &str = "sparsync.service";
 
 /// Writes the unit, or tells it, and says how it is enabled.
 pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit> {
     let program = env.own_path().ok_or_else(|| Error::new(Exit::Ipc, "sparsync: this program has no path"))?;
-    let program = program.to_str().filter(|path| path.chars().all(is_plain)).ok_or_else(|| {
-        Error::new(Exit::Unsupported, "sparsync: the path of this program has letters that a unit cannot hold")
-    })?;
-    let other_place = env.var("SPARSYNC_CONFIG_DIR").map(|_| places.config.display().to_string());
-    let text = unit(program, &wanted.start, wanted.system, other_place.as_deref());
+    let program = plain(&program, "the path of this program")?;
+    let other_place =
+        env.var("SPARSYNC_CONFIG_DIR").map(|_| plain(&places.config, "SPARSYNC_CONFIG_DIR")).transpose()?;
+    let text = unit(program, &wanted.start, wanted.system, other_place);
     if wanted.dry_run {
         say(&mut env.stdout, text.as_bytes())?;
         return Ok(Exit::Ok);
@@ -30,8 +29,11 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     write(&dir, &text)?;
     let path = dir.join(NAME);
     let (systemctl, more) = match wanted.system {
-        true => ("systemctl", ""),
-        false => ("systemctl --user", "\nand, if it shall run while you are not logged in:\n  loginctl enable-linger"),
+        true => ("systemctl", format!("\n{SYSTEM_KEEPS}")),
+        false => {
+            let lingers = "\nand, if it shall run while you are not logged in:\n  loginctl enable-linger";
+            ("systemctl --user", lingers.to_owned())
+        }
     };
     let shown = path.display();
     let words = format!(
@@ -41,8 +43,20 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     Ok(Exit::Ok)
 }
 
-fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "/._-+@".contains(c)
+/// What the unit for the whole machine takes from sessions; all else is for grants to limit.
+const SYSTEM_KEEPS: &str = "Its sessions read and write what their grants say, as root. They cannot change /proc/sys, /sys, \
+control groups,\nthe clock, kernel modules or the host's name, nor read the kernel's log, whatever was granted.";
+
+/// A path in letters that mean themselves in a unit.
+fn plain<'a>(path: &'a Path, what: &str) -> Result<&'a str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
+    path.to_str().filter(|path| path.chars().all(is_plain)).ok_or_else(|| {
+        let shown = path.display();
+        let words = format!(
+            "sparsync: {what} has letters that a unit cannot hold: {shown}; letters, digits and /._-+@ are fit"
+        );
+        Error::new(Exit::Unsupported, words)
+    })
 }
 
 fn user_dir(env: &Env) -> Result<PathBuf> {
@@ -52,7 +66,7 @@ fn user_dir(env: &Env) -> Result<PathBuf> {
     Ok(config.join("systemd/user"))
 }
 
-fn write(dir: &std::path::Path, text: &str) -> Result<()> {
+fn write(dir: &Path, text: &str) -> Result<()> {
     // It is systemd's directory, where a lock of ours would be litter.
     files::make_private(dir).map_err(|error| files::failed("make", dir, &error))?;
     sys::open_dir_path(dir.as_os_str().as_bytes())
@@ -77,8 +91,8 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
     if let Some(place) = other_place {
         text.push_str(&format!("Environment=\"SPARSYNC_CONFIG_DIR={place}\"\n"));
     }
-    // A server that is told to end waits a minute for its sessions.
-    text.push_str("TimeoutStopSec=90\nLimitNOFILE=65536\n\n");
+    // A server that is told to end waits a minute for its sessions, which are not to hear of it.
+    text.push_str("KillMode=mixed\nTimeoutStopSec=90\nLimitNOFILE=65536\n\n");
     // None of these needs a namespace, so they hold for a user's unit, too.
     text.push_str(
         "NoNewPrivileges=yes\nLockPersonality=yes\nMemoryDenyWriteExecute=yes\nRestrictRealtime=yes\n\
@@ -86,12 +100,15 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
          SystemCallArchitectures=native\nSystemCallFilter=@system-service\n",
     );
     if system {
+        // Only what no restore touches, and nothing that hides a directory or limits device nodes: ProtectSystem=,
+        // ProtectKernelModules= and ProtectClock= would. What else these keep, the capabilities and calls keep, too.
+        // Attributes of the class trusted need CAP_SYS_ADMIN; the calls that make it mighty are not among those allowed.
         text.push_str(
-            "ProtectSystem=full\nReadWritePaths=-/etc/sparsync\nStateDirectory=sparsync\nStateDirectoryMode=0700\n\
-             ProtectKernelTunables=yes\nProtectKernelModules=yes\nProtectKernelLogs=yes\nProtectControlGroups=yes\n\
-             ProtectClock=yes\nProtectHostname=yes\nPrivateDevices=no\n\
+            "StateDirectory=sparsync\nStateDirectoryMode=0700\n\
+             ProtectKernelTunables=yes\nProtectKernelLogs=yes\nProtectControlGroups=yes\nProtectHostname=yes\n\
+             PrivateDevices=no\n\
              CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_MKNOD \
-             CAP_SETFCAP CAP_SETGID CAP_SETUID CAP_NET_BIND_SERVICE\n",
+             CAP_SETFCAP CAP_SETGID CAP_SETUID CAP_SYS_ADMIN CAP_NET_BIND_SERVICE\n",
         );
     }
     text.push_str(&format!("\n[Install]\nWantedBy={}\n", if system { "multi-user.target" } else { "default.target" }));
