@@ -278,6 +278,30 @@ fn what_a_unit_cannot_hold_is_refused() {
 }
 
 #[test]
+fn a_journal_is_known_by_its_number() {
+    use std::os::unix::fs::MetadataExt as _;
+    let scene = Scene::new();
+    let file = std::fs::File::create(scene.path("log")).unwrap();
+    let meta = file.metadata().unwrap();
+    let ours = format!("{}:{}", meta.dev(), meta.ino());
+    for (stream, is_journal) in [("1:1", false), (ours.as_str(), true), ("9", false)] {
+        file.set_len(0).unwrap();
+        let mut command = Command::new(oracle::under_test());
+        command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+        let log = std::fs::File::options().append(true).open(scene.path("log")).unwrap();
+        let mut server = command.env("JOURNAL_STREAM", stream).stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        while scene.at("server", "status").status.code() == Some(3) {
+            assert!(server.try_wait().unwrap().is_none(), "it ended by itself");
+            std::thread::yield_now();
+        }
+        scene.well("stop");
+        assert!(server.wait().unwrap().success());
+        let told = std::fs::read_to_string(scene.path("log")).unwrap();
+        assert_eq!(told.lines().next().unwrap().starts_with("<6>version"), is_journal, "{stream}: {told}");
+    }
+}
+
+#[test]
 fn in_the_foreground_a_signal_ends_it() {
     let scene = Scene::new();
     // Without the wrapper that other commands have: it is the server that shall get the signal.

@@ -67,7 +67,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     // What sessions make has the modes that a login would give it.
     sys::set_umask(env.umask);
     let errors = Arc::new(Errors::default());
-    log::begin(env.var("JOURNAL_STREAM").is_some() && !start.detached, errors.clone());
+    log::begin(log::is_journal(env.var("JOURNAL_STREAM").as_deref()), errors.clone());
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
     Grants::load(places)?;

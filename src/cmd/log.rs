@@ -1,10 +1,13 @@
 //! What a server tells while it runs: lines on standard error, which is a file, a journal, or somebody's terminal.
 
 use super::control::Errors;
+use crate::fs::sys;
 use crate::trust::moment::Moment;
 use crate::work::clock;
+use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -16,6 +19,15 @@ use tracing::{Event, Level, Metadata, Subscriber};
 pub fn begin(journal: bool, errors: Arc<Errors>) {
     // Only the first call of a process counts.
     let _ = tracing::subscriber::set_global_default(Lines { journal, errors });
+}
+
+/// Whether standard error is the journal that JOURNAL_STREAM names: another one may have been there when it was set.
+pub fn is_journal(named: Option<&OsStr>) -> bool {
+    let stderr = || sys::fstat(io::stderr().as_fd()).ok();
+    named
+        .and_then(OsStr::to_str)
+        .zip(stderr())
+        .is_some_and(|(named, stat)| named == format!("{}:{}", stat.dev, stat.ino))
 }
 
 struct Lines {
