@@ -266,6 +266,24 @@ fn a_place_that_cannot_be_used_is_told() {
 }
 
 #[test]
+fn a_signal_to_the_group_of_a_server_is_not_its_sessions_to_hear() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let mut client = scene.silent_client();
+    let group_of = |pid: &str| {
+        let output = Command::new("ps").args(["-o", "pgid=", "-p", pid]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let server = scene.status("pid");
+    let found = Command::new("pgrep").args(["-P", &server]).output().unwrap();
+    let session = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    assert_eq!(group_of(&session), session);
+    assert_ne!(group_of(&server), session);
+    drop(client.stdin.take());
+    client.wait().unwrap();
+}
+
+#[test]
 fn what_a_unit_cannot_hold_is_refused() {
     let scene = Scene::new();
     for place in ["a\"b", "a%b", "a b", "a\\b"] {

@@ -26,6 +26,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -385,6 +386,8 @@ impl Server {
         let child = match command.spawn() {
             // A home that is not there is no reason to serve nothing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => command.current_dir("/").spawn()?,
+        // What a terminal tells all who came from it is the server's to hear: it lets its sessions end.
+        command.process_group(0);
             other => other?,
         };
         Ok((child, ours))
