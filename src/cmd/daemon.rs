@@ -115,8 +115,12 @@ fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     let failed = |error: io::Error| files::failed("write", &path, &error);
     files::make_private(&places.state).map_err(|error| files::failed("make", &places.state, &error))?;
     let file = sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)?;
-    if !sys::try_lock(file.as_fd()).map_err(failed)? {
-        return Err(Unable::Runs);
+    while !sys::try_lock(file.as_fd()).map_err(failed)? {
+        // Whoever only looks who has it shares it, for a moment.
+        if !sys::try_share_lock(file.as_fd()).map_err(failed)? {
+            return Err(Unable::Runs);
+        }
+        std::thread::yield_now();
     }
     sys::truncate(file.as_fd(), 0)
         .and_then(|()| sys::write_all(file.as_fd(), format!("{}\n", std::process::id()).as_bytes()))
@@ -128,7 +132,7 @@ fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
 pub fn pid(places: &Places) -> Option<u32> {
     let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).ok()?;
     let file = sys::open_write(dir.as_fd(), PID_FILE.as_bytes()).ok()?;
-    if sys::try_lock(file.as_fd()).ok()? {
+    if sys::try_share_lock(file.as_fd()).ok()? {
         return None;
     }
     String::from_utf8(sys::read_to_end(file.as_fd(), 64).ok()?).ok()?.trim().parse().ok()
@@ -157,7 +161,7 @@ fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<List
         listen(&said, config.clone(), lasting, &limits)
     };
     listened.map_err(|error| {
-        let (mut words, mut exit) = (format!("sparsync: cannot listen at port {port}: {error}"), Exit::SocketIo);
+        let mut words = format!("sparsync: cannot listen at port {port}: {error}");
         if error.kind() == io::ErrorKind::AddrInUse {
             match holder::of_port(port) {
                 Some(holder) => words.push_str(&format!(" by {holder}")),
@@ -166,9 +170,8 @@ fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<List
             words.push_str("; another one goes with --port=PORT");
         } else if error.kind() == io::ErrorKind::PermissionDenied {
             words.push_str("; ports from 1024 are free for everybody");
-            exit = Exit::SocketIo;
         }
-        Error::new(exit, words)
+        Error::new(Exit::SocketIo, words)
     })
 }
 
@@ -383,11 +386,11 @@ impl Server {
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
         command.current_dir(&self.home);
+        // What a terminal tells all who came from it is the server's to hear: it lets its sessions end.
+        command.process_group(0);
         let child = match command.spawn() {
             // A home that is not there is no reason to serve nothing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => command.current_dir("/").spawn()?,
-        // What a terminal tells all who came from it is the server's to hear: it lets its sessions end.
-        command.process_group(0);
             other => other?,
         };
         Ok((child, ours))
@@ -494,5 +497,32 @@ fn leave(child: &Mutex<Child>) -> String {
             }
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_for_a_server_is_not_taken_for_one() {
+        let top = tempfile::tempdir().unwrap();
+        let places = Places { config: top.path().into(), state: top.path().join("state") };
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    pid(&places);
+                }
+            });
+            for _ in 0..2000 {
+                let lock = take_lock(&places).ok();
+                is_done.fetch_or(lock.is_none(), Ordering::Relaxed);
+                assert!(lock.is_some(), "nobody runs");
+                assert_eq!(pid(&places), Some(std::process::id()));
+                assert!(matches!(take_lock(&places), Err(Unable::Runs)));
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
     }
 }

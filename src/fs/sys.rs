@@ -665,6 +665,16 @@ pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// Takes the same lock together with others who share it; `false`: another process holds it alone.
+pub fn try_share_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    enter(Call::Lock);
+    match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Takes the lock of a file, waiting until whoever holds it lets go.
 pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
     enter(Call::Lock);
