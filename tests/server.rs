@@ -284,6 +284,24 @@ fn a_signal_to_the_group_of_a_server_is_not_its_sessions_to_hear() {
 }
 
 #[test]
+fn a_copy_outlives_a_session_that_is_told_to_end() {
+    const BYTES: usize = 8 << 20;
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    std::fs::write(scene.path("src/big"), vec![7; BYTES]).unwrap();
+    let mut copy = scene.command("client", "-a --transport=quic --bwlimit=4m src/big host:TOP/in/pushed");
+    let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while scene.status("bytes_in").parse::<usize>().unwrap() < BYTES / 4 {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("pkill").args(["-TERM", "-P", &scene.status("pid")]).status().unwrap().success());
+    let output = copy.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("was lost; dialling again"), "{output:?}");
+    assert!(std::fs::read(scene.path("in/pushed")).unwrap() == vec![7; BYTES]);
+}
+
+#[test]
 fn what_a_unit_cannot_hold_is_refused() {
     let scene = Scene::new();
     for place in ["a\"b", "a%b", "a b", "a\\b"] {

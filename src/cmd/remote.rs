@@ -103,6 +103,12 @@ impl Losses {
     }
 }
 
+/// Whether a conversation over the network ended with a connection that was lost. A signal that was not ours ended the
+/// server, or its machine.
+fn is_loss(error: &Error) -> bool {
+    matches!(error.exit, Exit::Stream | Exit::Signal)
+}
+
 /// Who was reached.
 pub enum Reached {
     /// A sparsync.
@@ -235,8 +241,7 @@ impl Side {
         let may_redial = self.options.delete.max.is_none();
         if let Carrier::Net(redial) = &mut carrier {
             let mut losses = Losses::default();
-            let is_lost = |ended: &Result<(), Error>| ended.as_ref().is_err_and(|error| error.exit == Exit::Stream);
-            while may_redial && is_lost(&ended) && losses.may_go_on(made, env) {
+            while may_redial && ended.as_ref().is_err_and(is_loss) && losses.may_go_on(made, env) {
                 reporter.error(redial.told().as_bytes());
                 reporter.flush();
                 env.go_on();
@@ -258,12 +263,13 @@ impl Side {
         }
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
+        let is_net = matches!(carrier, Carrier::Net(_));
         let left = match carrier {
             Carrier::Shell(mut shell) => shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed).exit(),
             Carrier::Net(_) => Exit::Stream,
         };
         if let Err(error) = &mut ended
-            && error.exit == Exit::Stream
+            && (error.exit == Exit::Stream || is_net && is_loss(error))
         {
             // A signal of a terminal reaches the shell too, and the shell may be the first to go.
             *error = match env.is_stopping() {
