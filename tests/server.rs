@@ -398,6 +398,12 @@ fn a_host_is_served_by_a_remote_shell() {
     assert!(String::from_utf8(there("status").stdout).unwrap().contains(&scene.status("pid")));
     assert!(there("stop").status.success());
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
+    // A word of the line that is the host's name, too.
+    let there = |verb: &str| scene.at("server", &format!("{verb} --rsync-path={program} -e ./ssh")).status.code();
+    assert_eq!(there("grant host SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name host"), Some(1));
+    assert_eq!(there("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"), Some(0));
+    assert!(scene.well("grants").starts_with("host  SHA256:ung"));
+    assert_eq!(there("revoke host host"), Some(0));
     let missing = scene.at("server", "status -e ./ssh --rsync-path=/none/sparsync u@host");
     assert!(String::from_utf8_lossy(&missing.stderr).contains("sparsync enroll --install u@host"), "{missing:?}");
     assert_eq!(missing.status.code(), Some(127));

@@ -180,24 +180,93 @@ pub struct EnrollHost {
     pub dry_run: bool,
 }
 
+/// The verb that a command line begins with; `None`: it is a copy.
+pub fn of(program: &OsStr, args: &[OsString]) -> Option<&'static str> {
+    let is_ours = crate::path::file_name(program.as_bytes()).starts_with(b"sparsync");
+    let first = args.first().filter(|_| is_ours)?;
+    ["server", "enroll"].into_iter().find(|verb| first.as_bytes() == verb.as_bytes())
+}
+
 /// Reads a command line that begins with a verb; `None`: it is a copy.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
-    let name = crate::path::file_name(program.as_bytes());
-    if !name.starts_with(b"sparsync") {
-        return None;
+    let verb = of(program, args)?;
+    let mut words = Words { verb, parser: lexopt::Parser::from_args(args.iter().skip(1).cloned()) };
+    Some(if verb == "server" { server(&mut words) } else { enroll(&mut words) })
+}
+
+impl Action {
+    /// The command line that asks for this, from `server` on. What is read of it is the same action.
+    pub fn words(&self) -> Vec<Vec<u8>> {
+        let mut said = Said::default();
+        match self {
+            Action::Start(start) => said.action("start").start(start),
+            Action::Stop { now } => said.action("stop").flag("now", *now),
+            Action::Restart { start, now } => said.action("restart").start(start).flag("now", *now),
+            Action::Status { json } => said.action("status").flag("json", *json),
+            Action::Install(Install { system, dry_run, start }) => {
+                said.action("install").start(start).flag("system", *system).flag("dry-run", *dry_run)
+            }
+            Action::Grants { json } => said.action("grants").flag("json", *json),
+            Action::Grant(new) => {
+                said.action("grant").operand(&new.pin).flag("json", new.json).value("name", new.name.as_bytes());
+                said.values("root", &new.roots).flag("read-only", new.read_only);
+                said.values("expires", &new.expires).flag("start", new.start.is_some());
+                new.start.iter().fold(&mut said, |said, start| said.start(start))
+            }
+            Action::Revoke { who } => said.action("revoke").operand(who),
+            Action::Session(Session { roots, read_only }) => {
+                said.action("session").values("root", roots).flag("read-only", *read_only)
+            }
+            Action::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
+        };
+        said.words()
     }
-    let (first, rest) = args.split_first()?;
-    let mut words = Words { verb: "", parser: lexopt::Parser::from_args(rest.iter().cloned()) };
-    match first.as_bytes() {
-        b"server" => {
-            words.verb = "server";
-            Some(server(&mut words))
+}
+
+/// A command line in the making.
+#[derive(Default)]
+struct Said {
+    action: &'static str,
+    operands: Vec<Vec<u8>>,
+    options: Vec<Vec<u8>>,
+}
+
+impl Said {
+    fn action(&mut self, action: &'static str) -> &mut Said {
+        self.action = action;
+        self
+    }
+
+    fn operand(&mut self, operand: &str) -> &mut Said {
+        self.operands.push(operand.into());
+        self
+    }
+
+    fn flag(&mut self, name: &str, is_on: bool) -> &mut Said {
+        self.options.extend(is_on.then(|| format!("--{name}").into_bytes()));
+        self
+    }
+
+    fn value(&mut self, name: &str, value: &[u8]) -> &mut Said {
+        self.options.push([b"--", name.as_bytes(), b"=", value].concat());
+        self
+    }
+
+    fn values<'a, V: AsRef<[u8]> + 'a>(&mut self, name: &str, values: impl IntoIterator<Item = &'a V>) -> &mut Said {
+        values.into_iter().fold(self, |said, value| said.value(name, value.as_ref()))
+    }
+
+    fn start(&mut self, start: &Start) -> &mut Said {
+        self.flag("foreground", start.foreground).flag("detached", start.detached).values("listen", &start.listen);
+        self.values("port", &start.port.map(|port| port.to_string()))
+    }
+
+    fn words(self) -> Vec<Vec<u8>> {
+        let begin = vec![b"server".to_vec(), self.action.into()];
+        if self.operands.iter().any(|operand| operand.starts_with(b"-")) {
+            return [begin, self.options, vec![b"--".to_vec()], self.operands].concat();
         }
-        b"enroll" => {
-            words.verb = "enroll";
-            Some(enroll(&mut words))
-        }
-        _ => None,
+        [begin, self.operands, self.options].concat()
     }
 }
 
@@ -351,7 +420,8 @@ fn server(words: &mut Words) -> Result<Verb> {
             "expires" => got.expires = Some(words.text("--expires")?),
             "start" => got.starts = true,
             "rsh" => got.shell = words.shell()?,
-            _ => got.program = Some(words.value("--rsync-path")?.into_vec()),
+            "rsync-path" => got.program = Some(words.value("--rsync-path")?.into_vec()),
+            other => return Err(words.wrong(&format!("--{other}: unknown option"))),
         }
     }
     settle_server(words, got)
@@ -510,6 +580,8 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     Ok(Verb::Enroll(Box::new(enroll)))
 }
 
+/// Without what is not for persons: `session` and --detached, which a server uses for itself, and `pipe`, which tests and
+/// whoever looks for trouble use as a remote shell.
 const SERVER_HELP: &str = "\
 sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
 
@@ -517,14 +589,15 @@ Usage: sparsync server start|stop|restart|status|install|grants|grant|revoke [OP
 
 With a HOST the same is done there, over ssh.
 
-  start                   start in the background; says so if it runs already, exit 0
+  start                   start in the background; says so if it runs already, exit 0 unless it listens elsewhere than
+                          said; waits for one that ends
   stop                    take nobody any more, wait for the sessions that run, end
   restart                 stop and start, with the same addresses unless others are said
   status                  tell how it is; exit 0 if it runs, 3 if not
   install                 write a unit for systemd, and say how to enable it
   grants                  tell which keys may do what
   grant PIN               let a key in (`sparsync enroll` does this for you)
-  revoke NAME|PIN         take grants back; sessions of that key end within a second
+  revoke NAME|PIN         take grants back; sessions of that key end within a second; exit 6 if nobody had one
 
 start, restart, install:
   --port=PORT             the port of UDP and TCP, 28792 by default; 0: one that is free
@@ -535,7 +608,8 @@ stop, restart:
 status, grants, grant:
   --json                  for programs
 install:
-  --system                a unit for the whole machine, run by root; else one of the calling user
+  --system                a unit for the whole machine, run by root; else one of the calling user. Either starts it
+                          so that sessions may write all that its user may; `install` tells what it keeps from them
   --dry-run, -n           write to standard output only
 grant:
   --name=NAME             what the key's owner is called
@@ -579,6 +653,9 @@ command lines take the faster route, and ssh if that is not to be had. Enrolling
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
 
     fn said(line: &str) -> Option<Result<Verb>> {
         let mut words = line.split_whitespace().map(OsString::from);
@@ -617,6 +694,60 @@ mod tests {
         assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
         for (name, _) in SERVER_OPTIONS {
             assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !matches!(name, "detached" | "user"), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        for (name, takers) in SERVER_OPTIONS {
+            let told = [name.to_owned(), format!("{name}=x")].map(|option| {
+                let rest = ["sparsync", "server", takers[0]].map(OsString::from);
+                read(&rest[0], &[&rest[1..], &[format!("--{option}").into()]].concat())
+            });
+            for read in told {
+                let words = read.map(|read| read.map_err(|error| String::from_utf8(error.message).unwrap()));
+                assert!(!matches!(words, Some(Err(words)) if words.contains("unknown option")), "{name}");
+            }
+        }
+    }
+
+    fn starts(in_this_process: bool) -> impl Strategy<Value = Start> {
+        let listen = prop_oneof![Just("::1".to_owned()), Just("192.0.2.1".to_owned())];
+        let flags = (any::<bool>(), any::<bool>());
+        (flags, vec(listen, 0..3), option::of(any::<u16>())).prop_map(move |((foreground, detached), listen, port)| {
+            Start { foreground: foreground && in_this_process, detached: detached && in_this_process, listen, port }
+        })
+    }
+
+    fn actions() -> impl Strategy<Value = Action> {
+        let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
+        let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
+        let grants = (word(), word(), vec(root(), 0..3), any::<bool>(), option::of(word()), option::of(starts(false)));
+        let grants = (grants, any::<bool>()).prop_map(|((pin, name, roots, read_only, expires, start), json)| {
+            Action::Grant(Box::new(NewGrant { pin, name, roots, read_only, expires, start, json }))
+        });
+        prop_oneof![
+            starts(true).prop_map(Action::Start),
+            any::<bool>().prop_map(|now| Action::Stop { now }),
+            (starts(false), any::<bool>()).prop_map(|(start, now)| Action::Restart { start, now }),
+            any::<bool>().prop_map(|json| Action::Status { json }),
+            (any::<bool>(), any::<bool>(), starts(false))
+                .prop_map(|(system, dry_run, start)| Action::Install(Install { system, dry_run, start })),
+            any::<bool>().prop_map(|json| Action::Grants { json }),
+            grants,
+            word().prop_map(|who| Action::Revoke { who }),
+            (vec(root(), 1..3), any::<bool>())
+                .prop_map(|(roots, read_only)| Action::Session(Session { roots, read_only })),
+            (word(), word()).prop_map(|(address, pin)| Action::Pipe { address, pin }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_of_an_action_s_words_is_that_action(action in actions()) {
+            let words: Vec<_> = action.words().into_iter().map(OsString::from_vec).collect();
+            let there = Server { action, host: None };
+            prop_assert_eq!(read(OsStr::new("sparsync"), &words), Some(Ok(Verb::Server(Box::new(there)))), "{:?}", words);
         }
     }
 

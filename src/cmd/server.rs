@@ -26,7 +26,7 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const LOG_MAX_BYTES: u64 = 4 << 20;
 /// Does what is asked.
 pub fn run(env: &mut Env, server: Server) -> Exit {
     if let Some(reach) = &server.host {
-        return there(env, reach);
+        return there(env, reach, &server.action);
     }
     let done = Places::of(env).and_then(|places| match server.action {
         Action::Start(start) => self::start(env, &places, &start),
@@ -65,12 +65,12 @@ fn tell(env: &mut Env, line: &str) -> Result<()> {
     say(&mut env.stdout, format!("{line}\n").as_bytes())
 }
 
-/// The same on a host, by a remote shell: its words are ours without the host.
-fn there(env: &mut Env, reach: &Reach) -> Exit {
+/// The same on a host, by a remote shell.
+fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
     // A list that cannot be read says nothing of the program there, and need not: the shell finds it, or says so.
     let peers = Places::of(env).and_then(|places| Peers::load(&places)).unwrap_or_default();
     let reach = &enroll::with_program(reach, peers.find(&reach.host));
-    let argv = enroll::argv(reach, &words_without_host(&env.args, &reach.host));
+    let argv = enroll::argv(reach, &action.words());
     let ended = shell::run_plain(&argv, env.umask);
     match ended {
         Ok(shell::Ended::Code(127)) => {
@@ -87,24 +87,6 @@ fn there(env: &mut Env, reach: &Reach) -> Exit {
             fail(env, &Error::new(Exit::Ipc, format!("sparsync: cannot start {shown}: {error}")))
         }
     }
-}
-
-/// The command line without its last word that is the host, and without how it is reached.
-fn words_without_host(args: &[OsString], host: &str) -> Vec<Vec<u8>> {
-    let mut words: Vec<Vec<u8>> = Vec::new();
-    let last = args.iter().rposition(|word| word == host);
-    let mut skip = false;
-    for (at, word) in args.iter().enumerate() {
-        let bytes = word.as_bytes();
-        let reaches = matches!(bytes, b"-e" | b"--rsh" | b"--rsync-path");
-        let joined = bytes.starts_with(b"--rsh=") || bytes.starts_with(b"--rsync-path=");
-        let short = bytes.starts_with(b"-e") && bytes.len() > 2;
-        if std::mem::replace(&mut skip, reaches) || reaches || joined || short || Some(at) == last {
-            continue;
-        }
-        words.push(bytes.to_vec());
-    }
-    words
 }
 
 fn shown_at(status: &Status) -> String {
@@ -165,9 +147,8 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     };
     files::make_private(&places.state).map_err(|error| files::failed("make", &places.state, &error))?;
     let log = open_log(places)?;
-    let mut words: Vec<OsString> = vec!["server".into(), "start".into(), "--detached".into()];
-    words.extend(start.listen.iter().map(|address| format!("--listen={address}").into()));
-    words.extend(start.port.map(|port| format!("--port={port}").into()));
+    let words = Action::Start(Start { detached: true, ..start.clone() }).words();
+    let words: Vec<_> = words.into_iter().map(OsString::from_vec).collect();
     let mut command = env::itself(&words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     sys::set_umask(env.umask);
@@ -470,21 +451,4 @@ fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
         tell(env, &format!("sparsync: {} ({}) is not let in any more", grant.name, grant.pin))?;
     }
     Ok(Exit::Ok)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_hears_our_words_without_itself() {
-        let words = |line: &str| {
-            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            let said = words_without_host(&args, "h");
-            said.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(words("server start h --port 7"), "server start --port 7");
-        assert_eq!(words("server revoke h -e rsh h"), "server revoke h");
-        assert_eq!(words("server -ersh status --rsync-path=x --rsh=y h --json"), "server status --json");
-    }
 }
