@@ -266,6 +266,100 @@ fn a_place_that_cannot_be_used_is_told() {
 }
 
 #[test]
+fn a_server_that_runs_elsewhere_than_asked_for_is_no_success() {
+    let scene = Scene::new();
+    scene.well("start --port 0 --listen=::1");
+    let port: u16 = scene.status("port").parse().unwrap();
+    scene.well(&format!("start --port {port} --listen=::1"));
+    for other in [format!("--port {}", port ^ 1), "--listen=127.0.0.1".into(), "--listen=::1 --listen=::".into()] {
+        for start in ["start", "start --foreground"] {
+            let told = scene.fails(&format!("{start} {other}"), 10);
+            let words = [format!("port {port}"), "[::1]".to_owned(), format!("sparsync server restart {other}")];
+            let joined = told.replace("--port=", "--port ");
+            words.iter().for_each(|word| assert!(joined.contains(word), "{word}: {told}"));
+        }
+    }
+    let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
+    scene.fails(&format!("grant {pin} --name x --start --port {}", port ^ 1), 10);
+    assert!(scene.well("grants").contains("nobody was granted anything"));
+}
+
+#[test]
+fn a_server_of_another_version_is_ended_all_the_same() {
+    let scene = Scene::new();
+    let state = scene.path("server/state");
+    std::fs::create_dir_all(&state).unwrap();
+    for verb in ["restart --port 0", "restart --now --port 0", "stop", "stop --now"] {
+        let lock = std::fs::File::create(state.join("server.pid")).unwrap();
+        lock.try_lock().expect("nobody else has it");
+        // That of nobody: who is asked first need not be killed.
+        std::fs::write(state.join("server.pid"), "4194305\n").unwrap();
+        let _ = std::fs::remove_file(state.join("control"));
+        let control = std::os::unix::net::UnixListener::bind(state.join("control")).unwrap();
+        let other = std::thread::spawn(move || {
+            loop {
+                let (mut asks, _) = control.accept().unwrap();
+                let mut word = [0; 64];
+                let count = asks.read(&mut word).unwrap();
+                asks.write_all(b"colour = \"green\"\n").unwrap();
+                if word[..count] != *b"status\n" {
+                    return drop(lock);
+                }
+            }
+        });
+        if verb.starts_with("stop") {
+            let told = scene.fails("start", 2);
+            assert!(told.contains("another version: `sparsync server restart` starts this one"), "{told}");
+            scene.fails("status", 2);
+        }
+        let told = scene.well(verb);
+        assert!(told.contains("the server has ended"), "{told}");
+        other.join().unwrap();
+        if verb.starts_with("restart") {
+            assert!(told.contains("the server runs now"), "{told}");
+            scene.well("stop --now");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_answers_nobody_is_ended_by_force() {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    let pid = scene.status("pid");
+    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    assert!(scene.fails("stop", 14).contains("sparsync server stop --now"));
+    assert!(scene.well("stop --now").contains("the server has ended"));
+    assert!(scene.well("stop").contains("no server runs"));
+}
+
+#[test]
+fn a_start_waits_for_the_server_that_ends() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let (pid, mut client) = (scene.status("pid"), scene.silent_client());
+    let mut stop = scene.command("server", "server stop").stderr(Stdio::piped()).spawn().unwrap();
+    while scene.status("draining") != "true" {
+        std::thread::yield_now();
+    }
+    let mut start = scene.command("server", "server start --port 0");
+    let mut start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Both tell what they wait for, then wait.
+    for waits in [stop.stderr.as_mut().unwrap(), start.stderr.as_mut().unwrap()] {
+        let mut told = [0; 128];
+        let count = waits.read(&mut told).unwrap();
+        let told = String::from_utf8_lossy(&told[..count]).into_owned();
+        assert!(told.contains("waits for 1 session: laptop from ["), "{told}");
+    }
+    client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
+    ends_within(client, Duration::from_secs(10));
+    assert!(stop.wait().unwrap().success());
+    let started = start.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&started.stdout).contains("the server runs now"), "{started:?}");
+    assert_ne!(scene.status("pid"), pid);
+}
+
+#[test]
 fn a_signal_to_the_group_of_a_server_is_not_its_sessions_to_hear() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");

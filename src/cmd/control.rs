@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::trust::place::Places;
 use crate::trust::{Pin, files};
+use crate::work::clock::Since;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,7 +21,7 @@ const SOCKET: &str = "control";
 const QUESTION_MAX_BYTES: u64 = 64;
 /// The longest answer.
 const ANSWER_MAX_BYTES: u64 = 16 << 20;
-/// How long the other end may take for a word. A server that drains answers later.
+/// How long the other end may take for a word.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many errors are kept.
 const ERRORS_MAX: usize = 8;
@@ -45,7 +46,7 @@ impl Question {
     }
 }
 
-/// How a server is.
+/// How a server is. Of another version's answer what is not said is empty, so that a server can be restarted as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Its version. The first field, so that a program finds the line that begins with it.
@@ -55,24 +56,33 @@ pub struct Status {
     /// Its process.
     pub pid: u32,
     /// The key that it shows.
+    #[serde(default)]
     pub pin: Option<Pin>,
     /// The port of UDP and TCP.
     pub port: u16,
     /// Where it listens.
+    #[serde(default)]
     pub addresses: Vec<String>,
     /// Since when, in seconds.
+    #[serde(default)]
     pub uptime_secs: u64,
     /// It takes nobody any more.
+    #[serde(default)]
     pub draining: bool,
     /// What runs.
+    #[serde(default)]
     pub sessions: Vec<SessionStatus>,
     /// How many sessions there were.
+    #[serde(default)]
     pub sessions_total: u64,
     /// Bytes from clients, in all.
+    #[serde(default)]
     pub bytes_in: u64,
     /// Bytes to clients, in all.
+    #[serde(default)]
     pub bytes_out: u64,
     /// The last errors, the newest last.
+    #[serde(default)]
     pub errors: Vec<String>,
 }
 
@@ -98,7 +108,8 @@ impl Status {
 }
 
 /// A session that runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SessionStatus {
     /// The name of its grant.
     pub name: String,
@@ -158,31 +169,23 @@ pub fn hear(stream: &UnixStream) -> Option<Question> {
     Question::ALL.iter().find(|(_, word)| *word == line.trim_end()).map(|(question, _)| *question)
 }
 
-/// Asks the server of this user; `None`: none runs. Of one that ends the answer is there when it has ended.
-pub fn ask(places: &Places, question: Question) -> Result<Option<Status>> {
-    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
+/// Asks the server of this user how it is; `None`: none runs. Errs where it does not answer
+/// ([`Exit::Ipc`]), and where the answer cannot be read ([`Exit::Protocol`]).
+pub fn status(places: &Places) -> Result<Option<Status>> {
+    let Some(stream) = question(places, Question::Status)? else {
         return Ok(None);
     };
-    let Ok(mut stream) = UnixStream::connect(socket_path(&dir)) else {
-        return Ok(None);
-    };
-    let failed = |error: io::Error| {
-        Error::new(
-            Exit::Ipc,
-            format!("sparsync: the server does not answer at its socket: {error}; see `server stop --now`"),
-        )
-    };
-    let limit = (question == Question::Status).then_some(PATIENCE);
-    stream.set_read_timeout(limit).map_err(failed)?;
-    stream.write_all(format!("{}\n", question.word()).as_bytes()).map_err(failed)?;
     let mut answer = Vec::new();
-    (&stream).take(ANSWER_MAX_BYTES).read_to_end(&mut answer).map_err(failed)?;
-    if answer.is_empty() {
-        // It ended between the two words.
+    let heard = stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer);
+    // Without one it ended between the two words.
+    if heard.or_else(none_if_gone)? == 0 {
         return Ok(None);
     }
-    let text = String::from_utf8_lossy(&answer);
-    toml::from_str(&text).map(Some).map_err(|_| {
+    read(&String::from_utf8_lossy(&answer)).map(Some)
+}
+
+fn read(answer: &str) -> Result<Status> {
+    toml::from_str(answer).map_err(|_| {
         Error::new(
             Exit::Protocol,
             "sparsync: the server is of another version: `sparsync server restart` starts this one",
@@ -190,8 +193,83 @@ pub fn ask(places: &Places, question: Question) -> Result<Option<Status>> {
     })
 }
 
+/// A server that was asked to end, and has answered.
+pub struct Ending(UnixStream);
+
+impl Ending {
+    /// Waits until it has ended, or for so long; `None`: for as long as that takes. Whether it has ended.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        let since = Since::now();
+        let mut piece = [0; 4 << 10];
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(since.elapsed()));
+            if left == Some(Duration::ZERO) || self.0.set_read_timeout(left).is_err() {
+                return false;
+            }
+            match (&self.0).read(&mut piece) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Ok(0) | Err(_) => return true,
+            }
+        }
+    }
+}
+
+/// Asks the server of this user to end, whatever its version answers; `None`: none runs. Errs if it does not answer.
+pub fn end(places: &Places, asked: Question) -> Result<Option<Ending>> {
+    let Some(stream) = question(places, asked)? else {
+        return Ok(None);
+    };
+    let heard = (&stream).read(&mut [0]).or_else(none_if_gone)?;
+    Ok((heard > 0).then_some(Ending(stream)))
+}
+
+/// The stream on which the answer to a question comes; `None`: no server runs.
+fn question(places: &Places, question: Question) -> Result<Option<UnixStream>> {
+    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
+        return Ok(None);
+    };
+    let Ok(mut stream) = UnixStream::connect(socket_path(&dir)) else {
+        return Ok(None);
+    };
+    let word = format!("{}\n", question.word());
+    let asked = stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.write_all(word.as_bytes()));
+    let asked = asked.map(|()| word.len()).or_else(none_if_gone)?;
+    Ok((asked > 0).then_some(stream))
+}
+
+/// What an error of the socket means: 0 bytes of a server that has gone, or that one runs and does not answer.
+fn none_if_gone(error: io::Error) -> Result<usize> {
+    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        return Ok(0);
+    }
+    let words = "sparsync: the server does not answer at its socket: `sparsync server stop --now` ends it by force";
+    Err(Error::new(Exit::Ipc, words))
+}
+
 /// Answers.
 pub fn answer(mut stream: &UnixStream, status: &Status) {
     // Whoever asked may have gone.
     let _ = stream.write_all(toml::to_string(status).unwrap_or_default().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_version_does_not_say_is_empty() {
+        let told = "sparsync = \"9.0.0\"\nrunning = true\npid = 7\nport = 4711\ncolour = \"green\"\n\
+                    [[sessions]]\nname = \"laptop\"\n";
+        let status = read(told).unwrap();
+        assert_eq!((status.pid, status.port, status.draining), (7, 4711, false));
+        assert_eq!(status.sessions, [SessionStatus { name: "laptop".into(), ..SessionStatus::default() }]);
+        for bad in ["", "running = true\n", "\u{0}"] {
+            assert!(String::from_utf8(read(bad).unwrap_err().message).unwrap().contains("server restart"), "{bad}");
+        }
+    }
 }

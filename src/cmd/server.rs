@@ -22,6 +22,7 @@ use crate::trust::place::Places;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -38,6 +39,8 @@ const START_MAX: Duration = Duration::from_secs(10);
 const STOP_MAX: Duration = Duration::from_secs(15);
 /// The log in the state directory of a server in the background.
 const LOG: &str = "server.log";
+/// How long a server may take to be gone that has said its last word, or was killed.
+const LET_GO_MAX: Duration = Duration::from_secs(10);
 /// From this length on the log becomes `server.log.old` at the next start.
 const LOG_MAX_BYTES: u64 = 4 << 20;
 
@@ -94,20 +97,16 @@ fn shown_at(status: &Status) -> String {
 }
 
 fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
-    if start.foreground || start.detached {
-        return match daemon::run(env, places, start) {
-            Ok(exit) => Ok(exit),
-            Err(Unable::Runs) => {
-                tell(env, "sparsync: the server runs already")?;
-                Ok(Exit::Ok)
-            }
-            Err(Unable::Error(error)) => {
-                // In the background nobody sees standard error.
-                if start.detached {
-                    say(&mut env.stdout, &error.message)?;
-                }
-                Err(error)
-            }
+    if start.detached {
+        return in_this_process(env, places, start).inspect_err(|error| {
+            // Nobody sees standard error.
+            let _ = say(&mut env.stdout, &error.message);
+        });
+    }
+    if start.foreground {
+        return match running(env, places, start)? {
+            Some(_) => tell(env, "sparsync: the server runs already").map(|()| Exit::Ok),
+            None => in_this_process(env, places, start),
         };
     }
     let (status, is_new) = ensure(env, places, start)?;
@@ -117,9 +116,65 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Makes sure that a server runs and that a handshake with it succeeds; its status, and whether it was started now.
-pub fn ensure(env: &Env, places: &Places, start: &Start) -> Result<(Status, bool)> {
-    if let Some(status) = control::ask(places, Question::Status)? {
+fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
+    match daemon::run(env, places, start) {
+        Ok(exit) => Ok(exit),
+        Err(Unable::Runs) => tell(env, "sparsync: the server runs already").map(|()| Exit::Ok),
+        Err(Unable::Error(error)) => Err(error),
+    }
+}
+
+/// The server that runs and takes clients where it was said, if one does. One that ends is waited for, for a while.
+fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Status>> {
+    let mut waits = None;
+    while let Some(status) = control::status(places)? {
+        if !status.draining {
+            return listens_where_said(&status, start).map(|()| Some(status));
+        }
+        let since = *waits.get_or_insert_with(|| {
+            tell_waiting(env, &status);
+            Since::now()
+        });
+        if since.elapsed() > STOP_MAX {
+            let words = format!(
+                "sparsync: a server runs that ends once its sessions have (process {}): start again then, or end them: \
+                 `sparsync server stop --now`",
+                status.pid
+            );
+            return Err(Error::new(Exit::Ipc, words));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if waits.is_some() {
+        wait_until_gone(places)?;
+    }
+    Ok(None)
+}
+
+/// Errs if a server that runs listens elsewhere than was said.
+fn listens_where_said(status: &Status, start: &Start) -> Result<()> {
+    let is_port = start.port.is_none_or(|port| port == 0 || port == status.port);
+    let said: BTreeSet<IpAddr> = start.listen.iter().filter_map(|address| address.parse().ok()).collect();
+    let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
+    let is_place = said.is_empty() || said == all.map(|at| at.ip()).collect();
+    if is_port && is_place {
+        return Ok(());
+    }
+    let words: Vec<_> = start.listen.iter().map(|address| format!(" --listen={address}")).collect();
+    let port = start.port.map(|port| format!(" --port={port}")).unwrap_or_default();
+    let words = format!(
+        "sparsync: the server runs elsewhere already: {}, at {}; `sparsync server restart{}{port}` moves it",
+        shown_at(status),
+        status.addresses.join(", "),
+        words.concat()
+    );
+    Err(Error::new(Exit::SocketIo, words))
+}
+
+/// Makes sure that a server runs where it was said and that a handshake with it succeeds; its status, and whether it was
+/// started now.
+pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, bool)> {
+    if let Some(status) = running(env, places, start)? {
         return Ok((status, false));
     }
     let identity = Identity::load_or_make(places)?;
@@ -127,7 +182,8 @@ pub fn ensure(env: &Env, places: &Places, start: &Start) -> Result<(Status, bool
     let waits = Since::now();
     loop {
         // One that another process starts at the same time may be a little later.
-        if let Some(status) = control::ask(places, Question::Status)? {
+        if let Some(status) = control::status(places)?.filter(|status| !status.draining) {
+            listens_where_said(&status, start)?;
             probe(&identity, &status)?;
             return Ok((status, is_new));
         }
@@ -231,8 +287,21 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
 }
 
 fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
-    let asked = if now { Question::Stop } else { Question::Drain };
-    match control::ask(places, asked) {
+    let told = if now { Ok(None) } else { control::status(places) };
+    let status = match told {
+        Err(error) if error.exit == Exit::Ipc => return Err(error),
+        // What cannot be read is no hindrance to the end of whoever said it.
+        status => status.ok().flatten(),
+    };
+    match control::end(places, if now { Question::Stop } else { Question::Drain }) {
+        Ok(Some(ending)) if now => drop(ending.wait(Some(STOP_MAX))),
+        Ok(Some(ending)) => {
+            status.iter().for_each(|status| tell_waiting(env, status));
+            if !ending.wait(Some(STOP_MAX)) {
+                let _ = env.stderr.write_all(b"sparsync: waits still; `sparsync server stop --now` ends what runs\n");
+                ending.wait(None);
+            }
+        }
         Ok(None) => {
             // One that does not answer any more still has its lock.
             let Some(pid) = daemon::pid(places) else {
@@ -241,21 +310,41 @@ fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
             };
             end_by_force(places, pid, now)?;
         }
-        Err(_) if now => {
+        Err(error) if !now => return Err(error),
+        Err(_) => {
             if let Some(pid) = daemon::pid(places) {
                 end_by_force(places, pid, true)?;
             }
         }
-        Err(error) => return Err(error),
-        Ok(Some(_)) => {}
     }
-    wait_until_gone(places)?;
+    if let (Err(_), Some(pid)) = (wait_until_gone(places), daemon::pid(places)) {
+        if !now {
+            let words =
+                format!("sparsync: the server (process {pid}) does not end: `sparsync server stop --now` kills it");
+            return Err(Error::new(Exit::Ipc, words));
+        }
+        end_by_force(places, pid, true)?;
+        wait_until_gone(places)?;
+    }
     tell(env, "sparsync: the server has ended")?;
     Ok(Exit::Ok)
 }
 
 fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
     match env::end_process(pid, now) {
+/// Tells whose end is waited for, if that is anybody's.
+fn tell_waiting(env: &mut Env, status: &Status) {
+    let count = status.sessions.len();
+    if count == 0 {
+        return;
+    }
+    let sessions: Vec<_> =
+        status.sessions.iter().map(|session| format!("{} from {}", session.name, session.address)).collect();
+    let noun = if count == 1 { "session" } else { "sessions" };
+    let line = format!("sparsync: waits for {count} {noun}: {}\n", sessions.join(", "));
+    let _ = env.stderr.write_all(line.as_bytes());
+}
+
         Err(error) if daemon::pid(places).is_some() => {
             Err(Error::new(Exit::Ipc, format!("sparsync: cannot end the server (process {pid}): {error}")))
         }
@@ -265,9 +354,10 @@ fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
 
 fn wait_until_gone(places: &Places) -> Result<()> {
     let waits = Since::now();
+/// Waits until the lock is free; errs if that takes too long.
     while let Some(pid) = daemon::pid(places) {
-        if waits.elapsed() > STOP_MAX {
-            let words = format!("sparsync: the server (process {pid}) does not end: `sparsync server stop --now`");
+        if waits.elapsed() > LET_GO_MAX {
+            let words = format!("sparsync: the server (process {pid}) does not end");
             return Err(Error::new(Exit::Ipc, words));
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -282,11 +372,22 @@ fn told_addresses(status: &Status) -> Vec<IpAddr> {
 }
 
 fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Result<Exit> {
-    if let Some(status) = control::ask(places, Question::Status)? {
-        // As it was, unless said otherwise.
-        wanted.port = wanted.port.or(Some(status.port));
-        if wanted.listen.is_empty() {
-            wanted.listen = told_addresses(&status).iter().map(ToString::to_string).collect();
+    match control::status(places) {
+        Ok(Some(status)) => {
+            // As it was, unless said otherwise.
+            wanted.port = wanted.port.or(Some(status.port));
+            if wanted.listen.is_empty() {
+                wanted.listen = told_addresses(&status).iter().map(ToString::to_string).collect();
+            }
+        }
+        Ok(None) => {}
+        Err(_) if wanted.port.is_some() => {}
+        Err(_) => {
+            let line = format!(
+                "sparsync: the server does not tell where it listens; the new one has port {DEFAULT_PORT} unless --port \
+                 says otherwise\n"
+            );
+            let _ = env.stderr.write_all(line.as_bytes());
         }
     }
     stop(env, places, now)?;
@@ -294,7 +395,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
 }
 
 fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
-    let status = control::ask(places, Question::Status)?.unwrap_or_else(Status::down);
+    let status = control::status(places)?.unwrap_or_else(Status::down);
     let exit = if status.running { Exit::Ok } else { NOT_RUNNING };
     if json {
         tell(env, &to_json(&status)?)?;
@@ -400,6 +501,12 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
     if let Some(root) = own.filter(|_| put != Put::Same) {
         let line = format!(
+    // First, as it may run elsewhere than said: then nothing was done.
+    let (status, started) = match &start {
+        Some(start) => ensure(env, places, start)?,
+        // A grant counts as soon as it is written, whatever the server answers.
+        None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
+    };
             "sparsync: warning: {name} may write all below {}, also the grants and the key in {}: --root or --read-only \
              grants less\n",
             String::from_utf8_lossy(&root),
@@ -407,10 +514,6 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         );
         let _ = env.stderr.write_all(line.as_bytes());
     }
-    let (status, started) = match &start {
-        Some(start) => ensure(env, places, start)?,
-        None => (control::ask(places, Question::Status)?.unwrap_or_else(Status::down), false),
-    };
     if json {
         let granted = match put {
             Put::New => Granted::New,
