@@ -408,6 +408,17 @@ fn what_a_unit_cannot_hold_is_refused() {
 }
 
 #[test]
+fn a_grant_ends_later_than_now() {
+    let scene = Scene::new();
+    let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
+    for past in ["2020-01-01", "1970-01-01T00:00:00Z"] {
+        let told = scene.fails(&format!("grant {pin} --name x --expires={past}"), 1);
+        assert!(told.contains("--expires: ") && told.contains("is over"), "{told}");
+    }
+    assert!(scene.well("grants").contains("nobody was granted anything"));
+}
+
+#[test]
 fn a_journal_is_known_by_its_number() {
     use std::os::unix::fs::MetadataExt as _;
     let scene = Scene::new();
@@ -498,6 +509,7 @@ fn a_host_is_served_by_a_remote_shell() {
     assert_eq!(there("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"), Some(0));
     assert!(scene.well("grants").starts_with("host  SHA256:ung"));
     assert_eq!(there("revoke host host"), Some(0));
+    assert_eq!(there("revoke host host"), Some(6));
     let missing = scene.at("server", "status -e ./ssh --rsync-path=/none/sparsync u@host");
     assert!(String::from_utf8_lossy(&missing.stderr).contains("sparsync enroll --install u@host"), "{missing:?}");
     assert_eq!(missing.status.code(), Some(127));
@@ -563,11 +575,20 @@ fn a_grant_that_could_grant_itself_more_is_told() {
     for all in ["--root TOP", "--root TOP/server", "--expires 2d", "--root TOP/in --root TOP/link --json"] {
         let told = warning(all);
         assert!(told.starts_with("sparsync: warning: laptop may write all below /"), "{all}: {told}");
+        assert!(!told.contains("--read-only"), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert_eq!(warning(all), "", "it was told already");
+    }
+    // Who reads the key can pose as this server.
+    for all in ["--read-only", "--root TOP --read-only", "--root TOP/server --read-only --expires 2d"] {
+        let told = warning(all);
+        assert!(told.starts_with("sparsync: warning: laptop may read all below /"), "{all}: {told}");
+        assert!(told.contains("pose as this server") && !told.contains("--read-only"), "{told}");
         assert_eq!(told.lines().count(), 1, "{told}");
         assert_eq!(warning(all), "", "it was told already");
     }
     // Without a limit there is nothing to exceed.
-    for less in ["", "--read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
+    for less in ["", "--root TOP/in --read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
         assert_eq!(warning(less), "", "{less}");
     }
 }
@@ -579,7 +600,12 @@ fn who_was_granted_nothing_hears_nothing() {
     scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
     scene.is_refused("-a src/ host:TOP/in/", "does not admit this machine's key");
     assert!(scene.well("status").contains("a client with the unknown key SHA256:"));
-    scene.serve("--root TOP/in --expires 2020-01-01");
+    scene.serve("--root TOP/in --expires 2099-01-01");
+    // Its time goes by.
+    let list = scene.path("server/grants.toml");
+    let text = std::fs::read_to_string(&list).unwrap();
+    assert!(text.contains("\"2099-01-02T00:00:00Z\""), "{text}");
+    std::fs::write(&list, text.replace("2099-01-02", "2020-01-02")).unwrap();
     scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
     assert!(scene.well("status").contains("laptop was turned away: the grant has expired"));
     assert!(scene.well("grants").contains("expired at 2020-01-02"));
@@ -599,7 +625,8 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     scene.well("revoke laptop");
     ends_within(client, Duration::from_secs(1));
     scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
-    assert!(scene.well("revoke laptop").contains("nobody has a grant under the name or key `laptop`"));
+    let told = scene.fails("revoke laptop", 6);
+    assert!(told.contains("nobody has a grant under the name or key `laptop`"), "{told}");
     // One that expires ends them, too.
     let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));

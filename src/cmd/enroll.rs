@@ -1,7 +1,8 @@
 //! `sparsync enroll`: this machine and another one learn each other's keys, over ssh, and try them out.
 
 use super::by_server;
-use crate::cli::verb::{Enroll, EnrollHost, Reach};
+use super::server::NOBODY;
+use crate::cli::verb::{Action, Enroll, EnrollHost, NewGrant, Reach, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -39,17 +40,20 @@ fn failed(what: impl std::fmt::Display) -> Error {
 
 fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String> {
     let host = &wanted.reach.host;
-    let identity = Identity::load_or_make(places)?;
     let known = Peers::load(places)?.find(host).cloned();
     let mut reach = with_program(&wanted.reach, known.as_ref());
-    let words = grant_words(env, wanted, &identity.pin);
     if wanted.dry_run {
-        let argv = argv(&reach, &words);
+        let (first, pin) = match Identity::load(places)? {
+            Some(identity) => ("", identity.pin.to_string()),
+            None => ("would make a key for this user\n", "SHA256:...".to_owned()),
+        };
+        let run = shown(&argv(&reach, &grant_words(env, wanted, pin)));
         return Ok(format!(
-            "would run: {}\nwould try QUIC with the key that it answers, and remember {host}\n",
-            shown(&argv)
+            "{first}would run: {run}\nwould try QUIC with the key that it answers, and remember {host}\n"
         ));
     }
+    let identity = Identity::load_or_make(places)?;
+    let words = grant_words(env, wanted, identity.pin.to_string());
     let introduction = introduce(env, &mut reach, wanted.install, &words)?;
     if let Some(known) = known.as_ref().filter(|known| known.pin != introduction.pin) {
         return Err(other_key(host, &known.pin, &introduction.pin));
@@ -130,25 +134,18 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
 }
 
 /// The words that let this machine's key in.
-fn grant_words(env: &Env, wanted: &EnrollHost, pin: &Pin) -> Vec<Vec<u8>> {
-    let name = wanted.name.clone().unwrap_or_else(|| own_name(env));
-    let mut words: Vec<Vec<u8>> = vec!["server".into(), "grant".into(), pin.to_string().into(), "--json".into()];
-    let mut add = |word: &str, value: &[u8]| words.push([word.as_bytes(), value].concat());
-    add("--name=", name.as_bytes());
-    wanted.roots.iter().for_each(|root| add("--root=", root));
-    if wanted.read_only {
-        add("--read-only", b"");
-    }
-    if let Some(until) = &wanted.expires {
-        add("--expires=", until.as_bytes());
-    }
-    if wanted.start {
-        add("--start", b"");
-    }
-    if let Some(port) = wanted.port {
-        add("--port=", port.to_string().as_bytes());
-    }
-    words
+fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
+    let start = Start { port: wanted.port, ..Start::default() };
+    let new = NewGrant {
+        pin,
+        name: wanted.name.clone().unwrap_or_else(|| own_name(env)),
+        roots: wanted.roots.clone(),
+        read_only: wanted.read_only,
+        expires: wanted.expires.clone(),
+        start: wanted.start.then_some(start),
+        json: true,
+    };
+    Action::Grant(Box::new(new)).words()
 }
 
 /// What this machine is called elsewhere, unless somebody says otherwise.
@@ -256,7 +253,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
     let Some(identity) = Identity::load(places)? else {
         return Err(failed(format!("{host} is not enrolled, and this user has no key yet")));
     };
-    let words: Vec<Vec<u8>> = ["server", "revoke", &identity.pin.to_string()].map(Into::into).to_vec();
+    let words = Action::Revoke { who: identity.pin.to_string() }.words();
     let there = ask(env.umask, &with_program(reach, known.as_ref()), &words);
     let mut told = match known {
         Some(_) => format!("{host} is forgotten here\n"),
@@ -264,6 +261,9 @@ fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
     };
     match there {
         Ok((Ended::Code(0), _)) => told += &format!("{host} lets this machine's key in no more\n"),
+        Ok((Ended::Code(code), _)) if code == NOBODY.code() => {
+            told += &format!("{host} had no grant for this machine's key\n");
+        }
         _ => {
             let _ = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
             return Err(failed(format!(

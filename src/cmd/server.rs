@@ -33,14 +33,16 @@ use std::time::Duration;
 
 /// The code by which `status` says that no server runs, as for `systemctl status`.
 const NOT_RUNNING: Exit = Exit::Other(3);
+/// The code by which `revoke` says that nobody had such a grant.
+pub const NOBODY: Exit = Exit::Other(6);
 /// What a server may take to listen, and then to answer.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How long `stop --now` waits before it kills.
+/// How long `stop --now` waits before it kills, `stop` before it offers that, and `start` for a server that ends.
 const STOP_MAX: Duration = Duration::from_secs(15);
-/// The log in the state directory of a server in the background.
-const LOG: &str = "server.log";
 /// How long a server may take to be gone that has said its last word, or was killed.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
+/// The log in the state directory of a server in the background.
+const LOG: &str = "server.log";
 /// From this length on the log becomes `server.log.old` at the next start.
 const LOG_MAX_BYTES: u64 = 4 << 20;
 
@@ -330,8 +332,6 @@ fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
-    match env::end_process(pid, now) {
 /// Tells whose end is waited for, if that is anybody's.
 fn tell_waiting(env: &mut Env, status: &Status) {
     let count = status.sessions.len();
@@ -345,6 +345,8 @@ fn tell_waiting(env: &mut Env, status: &Status) {
     let _ = env.stderr.write_all(line.as_bytes());
 }
 
+fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
+    match env::end_process(pid, now) {
         Err(error) if daemon::pid(places).is_some() => {
             Err(Error::new(Exit::Ipc, format!("sparsync: cannot end the server (process {pid}): {error}")))
         }
@@ -352,9 +354,9 @@ fn tell_waiting(env: &mut Env, status: &Status) {
     }
 }
 
+/// Waits until the lock is free; errs if that takes too long.
 fn wait_until_gone(places: &Places) -> Result<()> {
     let waits = Since::now();
-/// Waits until the lock is free; errs if that takes too long.
     while let Some(pid) = daemon::pid(places) {
         if waits.elapsed() > LET_GO_MAX {
             let words = format!("sparsync: the server (process {pid}) does not end");
@@ -489,29 +491,39 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let now = Moment(clock::now_unix().0);
     let expires = expires.map(|text| Moment::read(&text, now)).transpose();
     let expires = expires.map_err(|bad| Error::usage(format!("sparsync server: --expires: {bad}")))?;
-    // Whoever may do all that this login may can grant itself no more.
-    let is_limited = !roots.is_empty() || expires.is_some();
+    if let Some(past) = expires.filter(|end| *end <= now) {
+        return Err(Error::usage(format!("sparsync server: --expires: {past} is over")));
+    }
+    // Whoever may do all that this login may can take no more than that.
+    let is_limited = !roots.is_empty() || expires.is_some() || read_only;
     let roots = if roots.is_empty() { vec![b"/".to_vec()] } else { roots };
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
     }
     let identity = Identity::load_or_make(places)?;
-    let own = roots.iter().find(|root| is_limited && !read_only && places.are_below(root)).cloned();
-    let put =
-        Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
-    if let Some(root) = own.filter(|_| put != Put::Same) {
-        let line = format!(
     // First, as it may run elsewhere than said: then nothing was done.
     let (status, started) = match &start {
         Some(start) => ensure(env, places, start)?,
         // A grant counts as soon as it is written, whatever the server answers.
         None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
-            "sparsync: warning: {name} may write all below {}, also the grants and the key in {}: --root or --read-only \
-             grants less\n",
-            String::from_utf8_lossy(&root),
-            places.config.display()
-        );
+    let own = roots.iter().find(|root| is_limited && places.are_below(root)).cloned();
+    let put =
+        Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
+    if let Some(root) = own.filter(|_| put != Put::Same) {
+        let root = String::from_utf8_lossy(&root).into_owned();
+        let config = places.config.display();
+        let line = if read_only {
+            format!(
+                "sparsync: warning: {name} may read all below {root}, also the key in {config}, with which it can pose as \
+                 this server: --root of something else grants less\n"
+            )
+        } else {
+            format!(
+                "sparsync: warning: {name} may write all below {root}, also the grants and the key in {config}: --root of \
+                 something else grants less\n"
+            )
+        };
         let _ = env.stderr.write_all(line.as_bytes());
     }
     if json {
@@ -545,10 +557,8 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
 fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
     let gone = Grants::change(places, |grants| grants.revoke(who))?;
     if gone.is_empty() {
-        tell(
-            env,
-            &format!("sparsync: nobody has a grant under the name or key `{who}`: see `sparsync server grants`"),
-        )?;
+        let words = format!("sparsync: nobody has a grant under the name or key `{who}`: see `sparsync server grants`");
+        return Err(Error::new(NOBODY, words));
     }
     for grant in gone {
         tell(env, &format!("sparsync: {} ({}) is not let in any more", grant.name, grant.pin))?;
