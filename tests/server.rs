@@ -419,6 +419,17 @@ fn a_grant_ends_later_than_now() {
 }
 
 #[test]
+fn errors_of_verbs_have_no_line_of_rsyncs() {
+    let scene = Scene::new();
+    for (line, code) in [("server begin", 1), ("server grant x --name y", 1), ("enroll", 1), ("enroll --revoke h", 5)] {
+        let output = scene.command("client", line).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {told}");
+        assert!(!told.is_empty() && !told.contains("rsync error"), "{line}: {told}");
+    }
+}
+
+#[test]
 fn a_journal_is_known_by_its_number() {
     use std::os::unix::fs::MetadataExt as _;
     let scene = Scene::new();

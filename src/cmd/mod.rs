@@ -16,7 +16,7 @@ mod serve;
 mod server;
 mod unit;
 
-use crate::cli::verb::Verb;
+use crate::cli::verb::{self, Verb};
 use crate::cli::{self, Call, Request};
 use crate::env::Env;
 use crate::error::Error;
@@ -70,14 +70,16 @@ fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
         .map_err(|error| Error::new(Exit::FileIo, format!("rsync: could not write to standard output: {error}")))
 }
 
-/// Tells an error that ended the run, with rsync's closing line.
+/// Tells an error that ended the run, with rsync's closing line unless it is of a verb, which rsync does not have.
 fn fail(env: &mut Env, error: &Error) -> Exit {
     let mut text = error.message.clone();
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');
     }
-    text.extend_from_slice(&closing::error_line(error.exit, error.role));
-    if !text.ends_with(b"\n") {
+    if verb::of(&env.program, &env.args).is_none() {
+        text.extend_from_slice(&closing::error_line(error.exit, error.role));
+    }
+    if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');
     }
     let _ = env.stderr.write_all(&text);
