@@ -7,7 +7,7 @@ use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
-use crate::options::select::MissingArgs;
+use crate::options::select::{MissingArgs, Recurse};
 use crate::options::{ArgStyle, FilesFrom};
 use crate::path;
 use crate::proto::{Roots, Told};
@@ -30,8 +30,8 @@ enum Reach {
     Anywhere,
     /// Wildcards: any name, but not what else is in a directory with such names.
     AnyName,
-    /// These paths and what is below them, and the directories that lead there.
-    Paths { named: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
+    /// These paths, what is below those whose content was asked for, and the directories that lead there.
+    Paths { named: HashSet<Vec<u8>>, with_content: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
 }
 
 impl Request {
@@ -56,7 +56,9 @@ impl Request {
         let names = listed.unwrap_or(sources);
         let reach = match is_elsewhere || is_split || has_remote_words {
             true => Reach::Anywhere,
-            false => Reach::of(names, options.select.relative, listed.is_none()),
+            false => {
+                Reach::of(names, options.select.relative, listed.is_none(), options.select.recurse == Recurse::Full)
+            }
         };
         Request { reach, rules, ..anything }
     }
@@ -109,7 +111,7 @@ impl Request {
             if is_leading(&path) {
                 continue;
             }
-            if leads && !self.reach.holds(&path) {
+            if !self.reach.holds(&path) {
                 return Err(refuse("unrequested", &path));
             }
             self.check_rules(&path, entry.is_dir())?;
@@ -128,9 +130,10 @@ impl Request {
 }
 
 impl Reach {
-    /// What names can stand for. `expands`: a shell or the far end has a look at them.
-    fn of(names: &[Vec<u8>], relative: bool, expands: bool) -> Reach {
-        let (mut named, mut leading) = (HashSet::new(), HashSet::new());
+    /// What names can stand for. `expands`: a shell or the far end has a look at them; `recurses`: what is below a directory
+    /// is asked for with it, and not only where its name ends in a slash.
+    fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> Reach {
+        let (mut named, mut with_content, mut leading) = (HashSet::new(), HashSet::new(), HashSet::new());
         let mut is_wild = false;
         for name in names {
             let has_wildcard = |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
@@ -162,19 +165,22 @@ impl Reach {
             let whole = kept.join(&b'/');
             let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
             leading.extend(ends.map(|at| whole[..at].to_vec()));
+            if recurses || matches!(last, b"" | b"." | b"..") {
+                with_content.insert(whole.clone());
+            }
             named.insert(whole);
         }
-        if is_wild { Reach::AnyName } else { Reach::Paths { named, leading } }
+        if is_wild { Reach::AnyName } else { Reach::Paths { named, with_content, leading } }
     }
 
-    /// Whether a path, and whatever is below it, may come.
+    /// Whether a path may come.
     fn holds(&self, path: &[u8]) -> bool {
         match self {
             Reach::Anywhere => true,
             Reach::AnyName => !path.is_empty(),
-            Reach::Paths { named, .. } => {
-                let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-                ends.chain([path.len()]).any(|end| named.contains(&path[..end]))
+            Reach::Paths { named, with_content, .. } => {
+                let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                named.contains(path) || ends.any(|end| with_content.contains(&path[..end]))
             }
         }
     }
@@ -191,7 +197,7 @@ mod tests {
     use super::*;
 
     fn reach(names: &[&str], relative: bool) -> Reach {
-        Reach::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true)
+        Reach::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true, true)
     }
 
     #[test]
@@ -208,6 +214,14 @@ mod tests {
         assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
         let Reach::Paths { leading, .. } = reach else { panic!("no wildcard") };
         assert_eq!(leading, HashSet::from([b"a".to_vec(), b"c".to_vec()]));
+    }
+
+    #[test]
+    fn without_recursion_a_directory_stands_for_itself_unless_its_content_is_named() {
+        let names = ["a/b", "c/d/", "e/."].map(|name| name.as_bytes().to_vec());
+        let reach = Reach::of(&names, true, true, false);
+        assert!(reach.holds(b"a/b") && reach.holds(b"c/d") && reach.holds(b"c/d/f") && reach.holds(b"e/f"));
+        assert!(!reach.holds(b"a/b/f") && !reach.holds(b"c/f"));
     }
 
     #[test]

@@ -598,6 +598,12 @@ unrequested!(
     [dir(0, "", &[("dd", FILE)])]
 );
 unrequested!(
+    the_content_of_a_directory_that_was_asked_for_without_it,
+    pull(&["-d"], &["x/d"]),
+    "unrequested file-list name: d/f",
+    [dir(0, "", &[("d", DIR)]), dir(1, "d", &[("f", FILE)])]
+);
+unrequested!(
     a_relative_name_in_another_directory,
     pull(&["-rR"], &["a/b"]),
     "unrequested file-list name: a/c",
