@@ -252,3 +252,24 @@ synctest!(a_large_group, |w: World| {
     w.source(&format!("a {}", names.join(" "))).dest("");
     w.agree(&["-aiH"]).exits(0);
 });
+
+/// Declares a case in which arguments under `-R` go on behind a symlink, or do not.
+macro_rules! goes_on {
+    ($name:ident, [$($operand:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("a/l->../h h/f h/k/g").dest("");
+            w.agree_paths(&["-aiR"], &[$($operand),+, "dst"]).exits(0);
+        });
+    };
+}
+
+goes_on!(relative_a_slash_asks_for_what_a_symlink_leads_to, ["src/a/l/"]);
+goes_on!(relative_a_symlink_and_what_it_leads_to, ["src/a/l", "src/a/l/"]);
+goes_on!(relative_a_symlink_and_a_name_behind_it, ["src/a/l", "src/a/l/f"]);
+goes_on!(relative_a_tree_and_what_a_symlink_in_it_leads_to, ["src/a", "src/a/l/"]);
+goes_on!(relative_a_tree_and_a_name_behind_a_symlink, ["src/a", "src/a/l/f"]);
+
+synctest!(a_symlink_and_a_directory_of_one_name, |w: World| {
+    w.source("d->. e->nowhere").tree("src2", "d/x e/y").dest("old");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"]).exits(0).says("*deleting   old");
+});

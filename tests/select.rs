@@ -167,9 +167,73 @@ synctest!(without_x_mounts_are_crossed, as root, |w: World| {
     w.agree(&["-ai"]).says("m/inside");
 });
 
+/// A file system in a file system in the source, with a symlink to the first.
+fn mounts(w: &World) {
+    w.source("a m/ d/b d/l->../m").dest("m/old m/n/old src/m/n/old");
+    w.mount_tmpfs("src/m", 1 << 16);
+    w.tree("src/m", "inside n/");
+    w.mount_tmpfs("src/m/n", 1 << 16);
+    w.tree("src/m/n", "deep");
+}
+
+/// Declares a case that copies what arguments name of [`mounts`].
+macro_rules! stays {
+    ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?]) => {
+        synctest!($name, as root, |w: World| {
+            mounts(&w);
+            w.agree_paths(&["-ai", $($option),+], &[$($operand),+, "dst"]).exits(0);
+        });
+    };
+}
+
+stays!(a_mount_point_that_is_named_is_entered, ["-x"], ["src/m"]);
+stays!(a_mount_point_that_is_named_is_entered_under_xx, ["-xx"], ["src/m"]);
+stays!(each_argument_has_its_file_system, ["-x"], ["src/m", "src/d", "src"]);
+stays!(a_mount_point_by_its_content, ["-x", "--delete"], ["src/m/", "src/"]);
+stays!(a_mount_point_below_implied_directories, ["-xR"], ["src/m/n"]);
+stays!(a_mount_point_below_implied_directories_under_xx, ["-xxR"], ["src/m/n", "src"]);
+stays!(a_mount_point_named_and_walked_to, ["-xR", "--delete"], ["src", "src/m"]);
+stays!(a_mount_point_behind_a_cut, ["-xR"], ["src/./m"]);
+stays!(a_mount_point_behind_a_symlink, ["-xL"], ["src/d"]);
+stays!(a_mount_point_behind_a_symlink_to_a_directory, ["-xxk"], ["src/d"]);
+stays!(a_mount_point_by_a_symlink_that_is_named, ["-xL"], ["src/d/l"]);
+stays!(a_mount_point_without_recursion, ["-x", "--no-r", "-d"], ["src/m", "src/m/"]);
+stays!(a_mount_point_without_recursion_under_xx, ["-xx", "--no-r", "-d"], ["src/m", "src/m/"]);
+
+synctest!(mount_points_in_a_list, as root, |w: World| {
+    mounts(&w);
+    let lists = [("m\n", "-xr"), ("m\n.\n", "-xr"), ("m/\nm/n/deep\n", "-xx"), (".\nm/n/deep\n", "-xr")];
+    for (at, (list, option)) in lists.into_iter().enumerate() {
+        let dest = format!("to{at}");
+        w.file("list", list).agree_paths(&["-ai", option, "--files-from=list"], &["src", &dest]).exits(0);
+    }
+});
+
 synctest!(one_file_system_spares_mounts_from_deletion, as root, |w: World| {
     w.source("a").dest("a m/ old");
     w.mount_tmpfs("dst/m", 1 << 16);
     w.tree("dst/m", "inside");
     w.stderr_unordered().agree(&["-aix", "--delete"]);
 });
+
+/// Declares a case that deletes where the destination has other file systems.
+macro_rules! spares {
+    ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?]) => {
+        synctest!($name, as root, |w: World| {
+            w.source("m/n/f d/e/f d/e/g/").dest("m/ d/e/ d/old old");
+            w.mount_tmpfs("dst/m", 1 << 16).mount_tmpfs("dst/d/e", 1 << 16);
+            w.tree("dst/m", "old n/old n/q/").tree("dst/d/e", "old g/old");
+            w.agree_paths(&["-aix", $($option),+], &[$($operand),+, "dst"]).exits(0);
+        });
+    };
+}
+
+spares!(deletion_stays_on_the_file_system, ["--delete"], ["src/"]);
+spares!(deletion_before_stays_on_the_file_system, ["--delete-before"], ["src/"]);
+spares!(deletion_after_stays_on_the_file_system, ["--delete-after"], ["src/"]);
+spares!(deletion_at_the_end_stays_on_the_file_system, ["--delete-delay"], ["src/"]);
+spares!(deletion_in_a_mount_that_is_named, ["--delete"], ["src/m", "src/d"]);
+spares!(deletion_before_in_a_mount_that_is_named, ["--delete-before"], ["src/m", "src/d"]);
+spares!(deletion_after_in_a_mount_that_is_named, ["--delete-after"], ["src/m", "src/d"]);
+spares!(deletion_at_the_end_in_a_mount_that_is_named, ["--delete-delay"], ["src/m", "src/d"]);
+spares!(deletion_below_implied_directories, ["-R", "--delete"], ["src/./m/n", "src/./d/e/g"]);

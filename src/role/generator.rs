@@ -195,6 +195,8 @@ pub struct Generator<'a> {
     head: Vec<Event>,
     tally: Tally,
     remover: Remover<'a>,
+    /// The file systems that deletion stays on (`-x`), by the directories that arguments gave.
+    stays_on: HashMap<RelPath, u64>,
     /// What `--delete-missing-args` shall remove, the first to go last.
     missing: Vec<RelPath>,
     /// The source could not be read somewhere, so nothing more is deleted.
@@ -236,6 +238,7 @@ impl<'a> Generator<'a> {
             head: Vec::new(),
             tally: Tally::default(),
             remover: Remover::new(context),
+            stays_on: HashMap::new(),
             missing: Vec::new(),
             io_error: false,
             said_io_error: false,
@@ -249,11 +252,6 @@ impl<'a> Generator<'a> {
             listed: (0, 0),
             out_of_time,
         }
-    }
-
-    /// Deletes on this file system only (`-x`).
-    pub fn stay_on(&mut self, dev: u64) {
-        self.remover.one_file_system = Some(dev);
     }
 
     /// Goes through the whole tree. `top`: the source's directory whose content is the transfer's root,
@@ -307,7 +305,9 @@ impl<'a> Generator<'a> {
             }
             let stray = if frame.has_plan { None } else { self.plans.stray(&spot.path)? };
             match stray {
-                Some(plan) => {
+                Some(mut plan) => {
+                    // What it names alone, no argument did.
+                    plan.is_named = false;
                     let dir = self.context.dest.and_then(|dest| dest.open_dir_to_search(&plan.path).ok());
                     let last = LastTouch::none(Some(spot.last.clone()), self.late.clone());
                     let spot = Arc::new(Spot::new(plan.path.clone(), dir, last));
@@ -338,6 +338,9 @@ impl<'a> Generator<'a> {
                 break;
             }
             let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&delayed.path)) else { continue };
+            if !self.stays_in(&delayed.path, &dir) {
+                continue;
+            }
             for (name, is_dir) in &delayed.extras {
                 let path = delayed.path.join(name);
                 let removed = self.remover.remove(&dir, &path, *is_dir, delayed.chain.as_ref(), &mut self.head);
@@ -370,6 +373,7 @@ impl<'a> Generator<'a> {
             }
             let Some(dest) = self.context.dest else { continue };
             let Ok(dir) = dest.open_dir_to_search(&parent) else { continue };
+            self.stays_in(&parent, &dir);
             if let Ok(stat) = sys::stat(dir.fd(), path.name(), false) {
                 let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
                 let removed = self.remover.remove_missing(&dir, &path, is_dir, None, &mut self.head);
@@ -538,6 +542,7 @@ impl<'a> Generator<'a> {
         self.head.extend(plan.notes.drain(..).map(Event::Note));
         self.tally.merge(&plan.tally);
         self.tell_list();
+        self.begin_walks(&plan);
         self.delete_during(&plan, &spot);
         // A directory that cannot be listed stops what would be deleted after it.
         self.io_error |= plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some();
@@ -810,13 +815,45 @@ impl<'a> Generator<'a> {
         false
     }
 
+    /// Notes the file systems on which arguments begin, as the destination has them (`-x`).
+    fn begin_walks(&mut self, plan: &DirPlan) {
+        let options = self.context.options;
+        let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else { return };
+        if plan.path.is_root()
+            && let Ok(stat) = sys::fstat(dest.dir().fd())
+        {
+            self.stays_on.insert(RelPath::root(), stat.dev);
+        }
+        if !plan.is_named {
+            return;
+        }
+        let Ok(dir) = dest.open_dir_to_search(&plan.path) else { return };
+        for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
+            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            if let Ok(stat) = sys::stat(dir.fd(), name, options.preserve.keep_dirlinks) {
+                self.stays_on.insert(plan.path.join(name), stat.dev);
+            }
+        }
+    }
+
+    /// Whether a directory lies on the file system that deletion stays on; the remover hears which one that is.
+    fn stays_in(&mut self, path: &RelPath, dir: &Dir) -> bool {
+        if self.context.options.select.one_file_system == 0 {
+            return true;
+        }
+        let above = std::iter::successors(Some(path.clone()), RelPath::parent);
+        let dev = above.filter_map(|path| self.stays_on.get(&path).copied()).next();
+        self.remover.one_file_system = dev;
+        dev.is_none_or(|dev| sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev == dev))
+    }
+
     fn delete_during(&mut self, plan: &DirPlan, spot: &Arc<Spot>) {
         let when = self.context.options.delete.when;
         if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
             return;
         }
         let Some(dir) = plan.dest_dir.as_ref() else { return };
-        if !self.may_delete() {
+        if !self.may_delete() || when == Some(When::During) && !self.stays_in(&plan.path, dir) {
             return;
         }
         let extra = |&at: &u32| &plan.dest.entries[at as usize];
@@ -848,6 +885,7 @@ impl<'a> Generator<'a> {
         while let Some(ticket) = tickets.pop() {
             let Some(mut plan) = self.held.remove(&ticket) else { continue };
             tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            self.begin_walks(&plan);
             let deletes = plan.may_delete && !plan.extras.is_empty();
             if deletes {
                 plan.take_up(self.plans.walk());
@@ -855,6 +893,7 @@ impl<'a> Generator<'a> {
             if plan.may_delete
                 && self.may_delete()
                 && let Some(dir) = plan.dest_dir.as_ref()
+                && self.stays_in(&plan.path, dir)
             {
                 let mut any = false;
                 for &extra in plan.extras.iter().rev() {
@@ -911,7 +950,7 @@ impl<'a> Generator<'a> {
             chain = enter_dir(&chain, &dir, &after.path, "generator")?;
             chains.insert(after.path.clone(), chain.clone());
         }
-        if !after.may_delete || !self.may_delete() {
+        if !after.may_delete || !self.may_delete() || !self.stays_in(&after.path, &dir) {
             return Ok(());
         }
         let extras = self.plans.walk().extras_now(&after.path, &after.source, &dir, &chain);

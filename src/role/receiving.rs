@@ -289,11 +289,6 @@ impl<'a> Receiving<'a> {
                 }
                 let mut generator =
                     Generator::new(plans, &context, &queue, &pace, &barrier, &out_of_time, late.clone());
-                if options.select.one_file_system > 0
-                    && let Some(Ok(stat)) = to.root.as_ref().map(|root| sys::fstat(root.dir().fd()))
-                {
-                    generator.stay_on(stat.dev);
-                }
                 let ran = generator.run(top, whole_list_first, &start.missing, opening);
                 let ended = ran.and_then(|()| generator.finish());
                 if let (Err(error), Some(wire)) = (&ended, self.wire) {

@@ -33,8 +33,6 @@ pub struct Base {
     pub root: Root,
     /// What `%f` puts before a name: the argument as given, without its own last element.
     pub shown: Vec<u8>,
-    /// Its file system, for `-x`.
-    pub dev: u64,
     /// The sender's rules for it, with no directory entered.
     pub chain: Chain,
 }
@@ -50,6 +48,8 @@ pub struct Origin {
     pub listing: Listing,
     /// The rules in force in it.
     pub chain: Chain,
+    /// The file system on which the walk stays (`-x`): that of the directory where it began, once that is open.
+    pub dev: Option<u64>,
 }
 
 /// Which entries of a directory take part.
@@ -75,6 +75,8 @@ pub struct Named {
     pub content: Content,
     /// It is a leading element under `-R`.
     pub implied: bool,
+    /// A symlink stands for what it leads to: an argument goes on behind it.
+    pub followed: bool,
 }
 
 /// What of a named directory's content takes part.

@@ -62,6 +62,7 @@ impl Gathered {
                     _ => listing.clone(),
                 },
                 chain: base.chain.clone(),
+                dev: None,
             })
             .collect();
         SourceTask { path: RelPath::root(), origins, node: Some(self.node.clone()) }
@@ -149,7 +150,11 @@ impl Builder {
         let mut here = self;
         let mut dir = RelPath::root();
         for part in leading {
-            here.name(base, &dir, Named { name: part.clone(), renamed: None, content: Content::None, implied: true });
+            here.name(
+                base,
+                &dir,
+                Named { name: part.clone(), renamed: None, content: Content::None, implied: true, followed: true },
+            );
             here = here.children.entry(part.clone()).or_default();
             dir = dir.join(part);
         }
@@ -187,6 +192,7 @@ impl Builder {
             names.dedup_by(|b, a| {
                 let same = a.name == b.name;
                 a.implied &= b.implied || !same;
+                a.followed |= b.followed && same;
                 same
             });
             (base, dir, Listing::Named(Arc::new(names)))
@@ -304,11 +310,7 @@ impl<'a> Gatherer<'a> {
             return Ok(base.clone());
         }
         let full = absolute(self.cwd, dir);
-        let opened = enter(dir).and_then(|dir| {
-            let dev = sys::fstat(dir.fd())?.dev;
-            Ok((dir, dev))
-        });
-        let (open, dev) = opened.map_err(|error| {
+        let open = enter(dir).map_err(|error| {
             let mut line = b"rsync: [sender] change_dir \"".to_vec();
             line.extend_from_slice(&full);
             line.extend_from_slice(b"\" failed: ");
@@ -325,7 +327,7 @@ impl<'a> Gatherer<'a> {
             Follow::Never
         };
         let chain = self.rules.chain(Side::Sender, &full);
-        let base = Arc::new(Base { root: Root::new(open, full, follow), shown: shown.to_vec(), dev, chain });
+        let base = Arc::new(Base { root: Root::new(open, full, follow), shown: shown.to_vec(), chain });
         self.bases.insert(dir.to_vec(), base.clone());
         Ok(base)
     }
@@ -360,7 +362,11 @@ impl<'a> Gatherer<'a> {
             return Ok(());
         }
         let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
-        self.tree.name(&base, &RelPath::root(), Named { name: name.to_vec(), renamed: None, content, implied: false });
+        self.tree.name(
+            &base,
+            &RelPath::root(),
+            Named { name: name.to_vec(), renamed: None, content, implied: false, followed: false },
+        );
         if is_dir && content == Content::Full {
             self.out.whole.push((base, RelPath::root().join(name)));
         }
@@ -537,8 +543,12 @@ impl<'a> Gatherer<'a> {
             self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
             return;
         }
+        let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
+        let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
         let (here, dir) = self.tree.imply(base, leading);
         let what = match self.select.recurse {
+            // Another argument may go on behind it and make it a directory.
+            _ if stays_link => Content::None,
             Recurse::Full => Content::Full,
             _ if content => Content::Shallow,
             _ => Content::None,
@@ -546,7 +556,11 @@ impl<'a> Gatherer<'a> {
         if is_dir && what == Content::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
-        here.name(base, &dir, Named { name: last.clone(), renamed: None, content: what, implied: false });
+        here.name(
+            base,
+            &dir,
+            Named { name: last.clone(), renamed: None, content: what, implied: false, followed: content },
+        );
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
     }
 }

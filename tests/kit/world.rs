@@ -470,7 +470,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        for place in self.mounts.borrow().iter() {
+        for place in self.mounts.borrow().iter().rev() {
             let _ = Command::new("umount").arg(place).output();
         }
         if std::thread::panicking()

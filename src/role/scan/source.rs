@@ -1,7 +1,7 @@
 //! Looks at the source: one directory at a time, as the rules and the options let it be seen.
 
 use super::{Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete};
-use crate::filter::{Chain, Side};
+use crate::filter::Side;
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
@@ -95,6 +95,9 @@ impl SourceWalk<'_> {
             // Where it is not allowed, the directory is read all the same.
             let _ = sys::spare_atime(dir.fd());
         }
+        if self.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. }) {
+            origin.dev = sys::fstat(dir.fd()).ok().map(|stat| stat.dev);
+        }
         let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
         let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
         if is_entered && origin.chain.has_per_dir() {
@@ -102,7 +105,7 @@ impl SourceWalk<'_> {
                 enter(&origin.chain, &place.dir, "sender", (&found.path, &mut found.fatal, &mut found.may_delete));
         }
         match &origin.listing {
-            Listing::All { .. } => self.list_all(found, index, &place, &origin.chain),
+            Listing::All { .. } => self.list_all(found, index, &place, origin),
             Listing::Named(names) => {
                 let names = names.clone();
                 for named in names.iter() {
@@ -110,15 +113,16 @@ impl SourceWalk<'_> {
                     if named.renamed.is_some() {
                         found.renamed_from = Some(named.name.clone());
                     }
-                    let looked = self.look(&place, &named.name, &found.path, named.implied);
-                    self.add(found, index, &place, (&named.name, name), looked, true);
+                    let looked = self.look(&place, &named.name, &found.path, named.followed);
+                    self.add(found, index, &place, (&named.name, name), looked, origin);
                 }
             }
         }
         found.places.push(Some(place));
     }
 
-    fn list_all(&self, found: &mut Listed, index: u16, place: &Place, chain: &Chain) {
+    fn list_all(&self, found: &mut Listed, index: u16, place: &Place, origin: &Origin) {
+        let chain = &origin.chain;
         let mut names: Vec<u8> = Vec::new();
         let mut seen: Vec<(u32, u16, Option<bool>)> = Vec::new();
         let listed = sys::list(place.dir.fd(), |entry| {
@@ -159,7 +163,7 @@ impl SourceWalk<'_> {
             for (listed, looked) in block.iter().zip(looks) {
                 let name = name_of(listed);
                 let problems = found.problems.len();
-                let added = self.add(found, index, place, (name, name), looked, false);
+                let added = self.add(found, index, place, (name, name), looked, origin);
                 if found.problems.len() > problems
                     && let Err(error) = sys::stat(place.dir.fd(), b".", false)
                 {
@@ -187,7 +191,7 @@ impl SourceWalk<'_> {
         place: &Place,
         (name, called): (&[u8], &[u8]),
         looked: io::Result<Looked>,
-        named: bool,
+        origin: &Origin,
     ) -> bool {
         if self.tells_unsafe
             && let Ok(target) = sys::read_link(place.dir.fd(), name)
@@ -200,12 +204,13 @@ impl SourceWalk<'_> {
         let (stat, target) = match looked {
             Ok(found) => found,
             Err(error) => {
+                let named = matches!(origin.listing, Listing::Named(_));
                 found.problems.push(self.look_problem(place, name, named, &error));
                 return false;
             }
         };
-        let is_mount_point = self.one_file_system > 0 && stat.mode & 0o170000 == 0o040000 && stat.dev != place.base.dev;
-        if is_mount_point && self.one_file_system > 1 {
+        let is_mount_point = Self::is_mount_point(origin, &stat);
+        if is_mount_point && self.one_file_system > 1 && matches!(origin.listing, Listing::All { below: true }) {
             return false;
         }
         let entry = found.source.push(called, &stat);
@@ -233,6 +238,11 @@ impl SourceWalk<'_> {
         true
     }
 
+    /// Whether the walk ends at what a look found (`-x`).
+    fn is_mount_point(origin: &Origin, stat: &Stat) -> bool {
+        Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
+    }
+
     fn digest(&self, place: &Place, name: &[u8], len_bytes: u64) -> io::Result<[u8; 16]> {
         let follow = self.copy_links || self.copy_unsafe_links;
         let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
@@ -240,8 +250,8 @@ impl SourceWalk<'_> {
     }
 
     /// Looks at one name, through symlinks where the options say so; with a symlink's value.
-    fn look(&self, place: &Place, name: &[u8], dir: &RelPath, implied: bool) -> io::Result<Looked> {
-        let stat = sys::stat(place.dir.fd(), name, self.copy_links || implied)?;
+    fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
+        let stat = sys::stat(place.dir.fd(), name, self.copy_links || followed)?;
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }
@@ -325,38 +335,37 @@ impl SourceWalk<'_> {
         let mut below = Vec::new();
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
-            if found.places[index].is_none() {
-                continue;
-            }
-            // With one origin the entry is surely its own; with several each is asked.
-            let here = || {
-                origins.len() == 1
-                    || found.places[index].as_ref().is_some_and(|place| {
-                        sys::stat(place.dir.fd(), name, true).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir))
-                    })
-            };
-            let (content, source_name) = match &origin.listing {
+            let Some(place) = &found.places[index] else { continue };
+            let (content, followed, source_name) = match &origin.listing {
                 Listing::All { below } => {
                     implied = false;
-                    (if *below { Content::Full } else { Content::None }, name)
+                    (if *below { Content::Full } else { Content::None }, false, name)
                 }
                 Listing::Named(names) => {
                     let is_it = |named: &&Named| named.renamed.as_deref().unwrap_or(&named.name) == name;
                     let mut content = Content::None;
+                    let mut followed = false;
                     let mut source_name = None;
                     for named in names.iter().filter(is_it) {
                         implied &= named.implied;
+                        followed |= named.followed;
                         source_name = Some(named.name.as_slice());
                         if content != Content::Full && named.content != Content::None {
                             content = named.content;
                         }
                     }
                     let Some(source_name) = source_name else { continue };
-                    (content, source_name)
+                    (content, followed, source_name)
                 }
             };
-            let mount_point = entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point);
-            if content == Content::None || mount_point || !here() {
+            // With one origin the entry is surely its own; with several each is asked.
+            let is_entered = || match origins.len() {
+                1 => !entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point),
+                _ => self.look(place, source_name, &found.path, followed).is_ok_and(|(stat, _)| {
+                    Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
+                }),
+            };
+            if content == Content::None || !is_entered() {
                 continue;
             }
             below.push(Origin {
@@ -364,6 +373,7 @@ impl SourceWalk<'_> {
                 path: origin.path.join(source_name),
                 listing: Listing::All { below: content == Content::Full },
                 chain: origin.chain.clone(),
+                dev: origin.dev,
             });
         }
         if let Some(node) = node.and_then(|node| node.children.get(name)) {
@@ -373,7 +383,13 @@ impl SourceWalk<'_> {
                     .find(|origin| Arc::ptr_eq(&origin.base, base))
                     .map(|origin| origin.chain.clone())
                     .unwrap_or_else(|| base.chain.clone());
-                below.push(Origin { base: base.clone(), path: path.clone(), listing: listing.clone(), chain });
+                below.push(Origin {
+                    base: base.clone(),
+                    path: path.clone(),
+                    listing: listing.clone(),
+                    chain,
+                    dev: None,
+                });
             }
         }
         (below, implied)
