@@ -296,3 +296,46 @@ synctest!(a_delete_told_by_info_only, |w: World| {
     strangers(&w);
     w.agree(&["-a", "--delete", "--info=del"]).says("deleting x/w");
 });
+
+/// Declares a case with an argument that leads to nothing, beside one with a tree.
+macro_rules! leads_nowhere {
+    ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?], $code:expr) => {
+        synctest!($name, |w: World| {
+            w.source("z/f z/k/ nodir").dest("XD f z/old");
+            w.stderr_unordered().agree_paths(&["-ai", $($option),+], &[$($operand),+, "dst/"]).exits($code);
+        });
+    };
+}
+
+leads_nowhere!(a_missing_directory_stops_deletion, ["--delete"], ["src/nope/", "src/z/"], 23);
+leads_nowhere!(
+    a_missing_directory_stops_deletion_wherever_it_is_said,
+    ["--delete-before"],
+    ["src/z/", "src/nope/"],
+    23
+);
+leads_nowhere!(a_missing_directory_stops_deletion_after, ["--delete-after"], ["src/z/", "src/nope/"], 23);
+leads_nowhere!(a_file_with_a_slash_stops_deletion, ["--delete"], ["src/z/", "src/nodir/"], 23);
+leads_nowhere!(a_name_in_a_file_stops_deletion, ["--delete"], ["src/z/", "src/nodir/f"], 23);
+leads_nowhere!(a_name_in_a_missing_directory_stops_deletion, ["--delete-delay"], ["src/z/", "src/nope/XD"], 23);
+leads_nowhere!(a_missing_name_does_not_stop_deletion, ["--delete"], ["src/z/", "src/XD"], 23);
+leads_nowhere!(a_missing_base_stops_deletion, ["-R", "--delete"], ["src/./z/", "src/nope/./x"], 23);
+leads_nowhere!(
+    ignore_errors_deletes_after_a_missing_directory,
+    ["--delete", "--ignore-errors"],
+    ["src/z/", "src/nope/"],
+    23
+);
+leads_nowhere!(a_missing_directory_is_not_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/nope/"], 23);
+leads_nowhere!(a_name_in_a_file_is_not_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/nodir/f"], 23);
+leads_nowhere!(
+    a_name_in_a_missing_directory_is_not_ignored,
+    ["--delete", "--ignore-missing-args"],
+    ["src/z/", "src/nope/f"],
+    23
+);
+leads_nowhere!(a_missing_name_is_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/XD"], 0);
+leads_nowhere!(a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/XD/"], 23);
+leads_nowhere!(a_name_in_a_file_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nodir/XD"], 23);
+leads_nowhere!(a_name_in_a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nope/XD"], 23);
+leads_nowhere!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", "src/XD"], 0);

@@ -123,3 +123,23 @@ synctest!(a_base_that_is_missing_ends_the_run, |w: World| {
         w.agree_paths(&["--files-from=list", "-a"], &[base, "dst/"]).exits(3).warns("change_dir \"{W}/");
     }
 });
+
+/// Declares a case with a list of which one line leads to nothing.
+macro_rules! leads_nowhere {
+    ($name:ident, $list:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("z/f z/k/ nodir").dest("XD f").file("list", $list);
+            w.stderr_unordered().agree(&["--files-from=list", "-ai", $($option),+]).exits(23);
+        });
+    };
+}
+
+leads_nowhere!(a_cut_below_a_missing_directory, "z/f\nnope/./x\n", ["-r"]);
+leads_nowhere!(a_cut_below_a_missing_directory_stops_deletion, "z/\nnope/./x\n./\n", ["-r", "--delete"]);
+leads_nowhere!(a_cut_below_a_file, "nodir/./x\nz/f\n", ["--ignore-missing-args"]);
+leads_nowhere!(a_missing_directory_without_relative, "z/\nnope/\n", ["--no-R", "-r", "--delete"]);
+leads_nowhere!(a_name_in_a_file_without_relative, "z/\nnodir/x\n", ["--no-R", "--ignore-missing-args"]);
+synctest!(the_top_itself_without_relative, |w: World| {
+    w.source(TREE).dest("").file("list", ".\na\n");
+    w.agree_paths(&["-ai", "--no-R", "--files-from=list"], &["src", "dst"]).exits(0).never_says("src");
+});

@@ -254,6 +254,11 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Notes that an argument could not be read: as after any such error, deletions are skipped.
+    pub fn source_failed(&mut self) {
+        self.io_error = true;
+    }
+
     /// Goes through the whole tree. `top`: the source's directory whose content is the transfer's root,
     /// with what the destination's root is now. `opening`: told before the first entry.
     pub fn run(
@@ -852,8 +857,12 @@ impl<'a> Generator<'a> {
         if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
             return;
         }
+        // What was just made holds nothing, and yet is told of where nothing may be deleted.
+        if spot.dir.is_none() || !self.may_delete() {
+            return;
+        }
         let Some(dir) = plan.dest_dir.as_ref() else { return };
-        if !self.may_delete() || when == Some(When::During) && !self.stays_in(&plan.path, dir) {
+        if when == Some(When::During) && !self.stays_in(&plan.path, dir) {
             return;
         }
         let extra = |&at: &u32| &plan.dest.entries[at as usize];

@@ -15,7 +15,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{Class, Names};
-use crate::report::event::Event;
+use crate::report::event::{Event, Weight};
 use crate::report::tally::Tally;
 use crate::report::{Reporter, TextReporter};
 use std::io;
@@ -95,6 +95,7 @@ impl Local<'_> {
             let start = Start {
                 top: gathered.top_entry(&wanted()),
                 missing: gathered.missing.clone(),
+                has_failed: gathered.problems.iter().any(|problem| problem.weight == Weight::SourceError),
                 reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),
             };
             let here = Here { terms: self.terms, wanted, gathered, to };

@@ -113,6 +113,7 @@ impl Receiver<'_> {
         let start = Start {
             top: roots.top.and_then(|mut list| list.entries.pop()),
             missing: roots.missing,
+            has_failed: roots.problems.iter().any(|problem| problem.weight == Weight::SourceError),
             reaches_source: false,
         };
         let there = AtPeer { receiver: self, accounts: &accounts, whole: roots.whole, renamed: to.renamed.clone() };

@@ -78,6 +78,8 @@ pub struct Start {
     pub top: Option<Entry>,
     /// Names that the destination shall lose.
     pub missing: Vec<RelPath>,
+    /// An argument could not be read.
+    pub has_failed: bool,
     /// What is copied into the source would be found there and copied again, without end.
     pub reaches_source: bool,
 }
@@ -289,6 +291,9 @@ impl<'a> Receiving<'a> {
                 }
                 let mut generator =
                     Generator::new(plans, &context, &queue, &pace, &barrier, &out_of_time, late.clone());
+                if start.has_failed {
+                    generator.source_failed();
+                }
                 let ran = generator.run(top, whole_list_first, &start.missing, opening);
                 let ended = ran.and_then(|()| generator.finish());
                 if let (Err(error), Some(wire)) = (&ended, self.wire) {

@@ -273,15 +273,19 @@ impl<'a> Gatherer<'a> {
                     self.imply_top(&base, name);
                 } else {
                     let shown = path::join(&shown, inner);
-                    let inner_base = self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown)?;
-                    let (cleaned, content) = clean(rest);
-                    self.insert(&inner_base, &cleaned, content);
+                    match self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown) {
+                        Ok(inner_base) => {
+                            let (cleaned, content) = clean(rest);
+                            self.insert(&inner_base, &cleaned, content);
+                        }
+                        Err(error) => self.out.problems.push(Problem::said(error.message, Weight::SourceError)),
+                    }
                 }
                 continue;
             }
             // Without -R only the last element of the name is kept.
             let joined = path::join(base_arg, &cleaned.join(&b'/'));
-            let arg = if content && !cleaned.is_empty() { path::join(&joined, b".") } else { joined };
+            let arg = if content { path::join(&joined, b".") } else { joined };
             self.plain(&arg)?;
         }
         Ok(())
@@ -386,20 +390,10 @@ impl<'a> Gatherer<'a> {
         let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
         let stat = match sys::stat_path(dir, true) {
             Ok(stat) => stat,
-            Err(error) => {
-                if self.select.missing_args != MissingArgs::Fail && error.kind() == io::ErrorKind::NotFound {
-                    return Ok(());
-                }
-                let full = absolute(self.cwd, trimmed);
-                self.out.problems.push(Problem::failed(Voice::Sender, "change_dir", &full, &error));
-                return Ok(());
-            }
+            Err(error) => return self.cannot_enter(trimmed, &error),
         };
         if Kind::of_mode(stat.mode) != Some(Kind::Dir) {
-            let error = crate::fs::errno::not_a_directory();
-            let full = absolute(self.cwd, trimmed);
-            self.out.problems.push(Problem::failed(Voice::Sender, "change_dir", &full, &error));
-            return Ok(());
+            return self.cannot_enter(trimmed, &crate::fs::errno::not_a_directory());
         }
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
@@ -423,37 +417,33 @@ impl<'a> Gatherer<'a> {
         Ok(())
     }
 
+    /// A directory that an argument leads to cannot be entered: that it may be missing forgives nothing.
+    fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
+        let problem = Problem::failed(Voice::Sender, "change_dir", &absolute(self.cwd, dir), error);
+        self.out.problems.push(problem.weighing(Weight::SourceError));
+        Ok(())
+    }
+
     fn missing_argument(&mut self, arg: &[u8], name: &[u8], error: &io::Error) -> Result<(), Error> {
-        if error.kind() == io::ErrorKind::NotFound {
-            if sys::stat_path(arg, false).is_ok() {
-                let full = absolute(self.cwd, arg);
-                let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
-                self.out.problems.push(Problem::said(line, Weight::SourceError));
-                return Ok(());
-            }
-            match self.select.missing_args {
-                MissingArgs::Ignore => return Ok(()),
-                MissingArgs::Delete => {
-                    if let Ok(path) = RelPath::parse(name) {
-                        self.out.missing.push(path);
-                    }
-                    self.entries += 2;
-                    return Ok(());
-                }
-                MissingArgs::Fail => {}
-            }
-        }
-        let full = absolute(self.cwd, arg);
         let parent = path::split_parent(arg).0;
         if !parent.is_empty()
             && let Err(error) = sys::stat_path(&path::join(parent, b"."), true)
         {
-            let problem = Problem::failed(Voice::Sender, "change_dir", &absolute(self.cwd, parent), &error);
-            self.out.problems.push(problem);
-            return Ok(());
+            return self.cannot_enter(parent, &error);
+        }
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        match self.select.missing_args {
+            MissingArgs::Ignore if is_missing => return Ok(()),
+            MissingArgs::Delete if is_missing => {
+                self.out.missing.extend(RelPath::parse(name));
+                self.entries += 2;
+                return Ok(());
+            }
+            _ => {}
         }
         // A missing argument alone does not stop deletions.
-        let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
+        let weight = if is_missing { Weight::Failed } else { Weight::SourceError };
+        let full = absolute(self.cwd, arg);
         self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(weight));
         Ok(())
     }
