@@ -133,9 +133,9 @@ fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Statu
         if !status.draining {
             return listens_where_said(&status, start).map(|()| Some(status));
         }
-        let since = *waits.get_or_insert_with(|| {
+        let (since, _) = *waits.get_or_insert_with(|| {
             tell_waiting(env, &status);
-            Since::now()
+            (Since::now(), status.pid)
         });
         if since.elapsed() > STOP_MAX {
             let words = format!(
@@ -147,8 +147,8 @@ fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Statu
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    if waits.is_some() {
-        wait_until_gone(places)?;
+    if let Some((_, pid)) = waits {
+        wait_until_gone(places, pid)?;
     }
     Ok(None)
 }
@@ -289,6 +289,11 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
 }
 
 fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
+    // Whoever takes its place meanwhile is not meant.
+    let Some(pid) = daemon::pid(places) else {
+        tell(env, "sparsync: no server runs")?;
+        return Ok(Exit::Ok);
+    };
     let told = if now { Ok(None) } else { control::status(places) };
     let status = match told {
         Err(error) if error.exit == Exit::Ipc => return Err(error),
@@ -304,29 +309,17 @@ fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
                 ending.wait(None);
             }
         }
-        Ok(None) => {
-            // One that does not answer any more still has its lock.
-            let Some(pid) = daemon::pid(places) else {
-                tell(env, "sparsync: no server runs")?;
-                return Ok(Exit::Ok);
-            };
-            end_by_force(places, pid, now)?;
-        }
+        // One that does not answer any more still has its lock.
+        Ok(None) => end_by_force(places, pid, now)?,
         Err(error) if !now => return Err(error),
-        Err(_) => {
-            if let Some(pid) = daemon::pid(places) {
-                end_by_force(places, pid, true)?;
-            }
-        }
+        Err(_) => end_by_force(places, pid, true)?,
     }
-    if let (Err(_), Some(pid)) = (wait_until_gone(places), daemon::pid(places)) {
-        if !now {
-            let words =
-                format!("sparsync: the server (process {pid}) does not end: `sparsync server stop --now` kills it");
-            return Err(Error::new(Exit::Ipc, words));
+    match wait_until_gone(places, pid) {
+        Err(_) if now => {
+            end_by_force(places, pid, true)?;
+            wait_until_gone(places, pid)?;
         }
-        end_by_force(places, pid, true)?;
-        wait_until_gone(places)?;
+        waited => waited?,
     }
     tell(env, "sparsync: the server has ended")?;
     Ok(Exit::Ok)
@@ -346,20 +339,24 @@ fn tell_waiting(env: &mut Env, status: &Status) {
 }
 
 fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
+    if daemon::pid(places) != Some(pid) {
+        return Ok(());
+    }
     match env::end_process(pid, now) {
-        Err(error) if daemon::pid(places).is_some() => {
+        Err(error) if daemon::pid(places) == Some(pid) => {
             Err(Error::new(Exit::Ipc, format!("sparsync: cannot end the server (process {pid}): {error}")))
         }
         _ => Ok(()),
     }
 }
 
-/// Waits until the lock is free; errs if that takes too long.
-fn wait_until_gone(places: &Places) -> Result<()> {
+/// Waits until the server with this process has let go of the lock; errs if that takes too long.
+fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
     let waits = Since::now();
-    while let Some(pid) = daemon::pid(places) {
+    while daemon::pid(places) == Some(pid) {
         if waits.elapsed() > LET_GO_MAX {
-            let words = format!("sparsync: the server (process {pid}) does not end");
+            let words =
+                format!("sparsync: the server (process {pid}) does not end: `sparsync server stop --now` kills it");
             return Err(Error::new(Exit::Ipc, words));
         }
         std::thread::sleep(Duration::from_millis(5));
