@@ -38,7 +38,7 @@ pub fn wait<T>(future: impl Future<Output = T>, mut may_wait: impl FnMut() -> io
     }
 }
 
-/// A thread that drives sockets and timers. Dropped, all that it drives ends at once.
+/// A thread that drives sockets and timers. Dropped, all that it drives ends as soon as those that were let go have said so.
 pub struct Engine {
     handle: Handle,
     last: Option<oneshot::Sender<Boxed>>,
@@ -55,10 +55,10 @@ impl Engine {
             runtime.block_on(async {
                 if let Ok(last) = awaited.await {
                     last.await;
-                    // What the last thing left to others, above all a word to the peer, is done in these turns.
-                    for _ in 0..LAST_TURNS {
-                        tokio::task::yield_now().await;
-                    }
+                }
+                // What was left to others, above all a word to a peer, is done in these turns.
+                for _ in 0..LAST_TURNS {
+                    tokio::task::yield_now().await;
                 }
             });
             runtime.shutdown_background();

@@ -154,7 +154,8 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         };
         let linked = match ended {
             Ok(reached) => {
-                drop(attempts);
+                // Those that were slower tell their servers while the engine still turns.
+                drop((attempts, reports));
                 dial.link(engine, reached, address)
             }
             Err(trouble) => {

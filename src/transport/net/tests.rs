@@ -412,6 +412,49 @@ fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
     assert!(race(&[], &Kind::BOTH, &dial).is_err());
 }
 
+/// Takes guests until one comes in this way.
+fn guest_over(world: &World, kind: Kind) -> Guest {
+    std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a guest comes"))
+        .find(|guest| guest.kind == kind)
+        .unwrap()
+}
+
+/// The server hears that this guest has left; else it would wait for it as long as [`Limits::idle`] says.
+fn hears_the_end(mut guest: Guest) {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(guest.reader.read(&mut [0]).is_err()));
+    assert_eq!(told.recv_timeout(LONG), Ok(true));
+}
+
+#[test]
+fn who_loses_a_race_is_told_at_once() {
+    let world = World::new();
+    let dial = world.dial(patient());
+    std::thread::scope(|scope| {
+        let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
+        // Over QUIC nothing is said, so the other one wins.
+        let slow = guest_over(&world, Kind::Quic);
+        let mut fast = guest_over(&world, Kind::Tls);
+        fast.writer.write_all(b"!").unwrap();
+        assert_eq!(racing.join().unwrap().ok().unwrap().kind, Kind::Tls);
+        hears_the_end(slow);
+    });
+}
+
+#[test]
+fn a_race_that_is_given_up_is_told_at_once() {
+    let world = World::new();
+    let patience = patient();
+    let dial = world.dial(patience.clone());
+    std::thread::scope(|scope| {
+        let racing = scope.spawn(|| race(&[world.address()], &[Kind::Quic], &dial));
+        let guest = guest_over(&world, Kind::Quic);
+        patience.beaten.store(true, Ordering::Relaxed);
+        assert_eq!(racing.join().unwrap().err().unwrap().trouble, Trouble::Stopped);
+        hears_the_end(guest);
+    });
+}
+
 #[test]
 fn a_race_ends_where_the_server_does_not_admit() {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
