@@ -137,11 +137,23 @@ pub fn leave_stdout() {
     }
 }
 
-/// Ends the process when a thread panics: others may wait for it, and a bug must not look like a hang.
+/// From here on this file is standard error.
+pub fn become_stderr(file: std::os::fd::BorrowedFd<'_>) {
+    let _ = rustix::stdio::dup2_stderr(file);
+}
+
+/// The name of a thread that a panic ends alone: whoever started it deals with that.
+pub const GUEST: &str = "guest";
+
+/// Ends the process when a thread panics: others may wait for it, and a bug must not look like a hang. One that serves a
+/// [`GUEST`] takes nobody else with it.
 pub fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         tell(info);
+        if std::thread::current().name() == Some(GUEST) {
+            return;
+        }
         std::process::exit(i32::from(crate::exit::Exit::Crashed.code()));
     }));
 }

@@ -408,6 +408,35 @@ fn what_a_unit_cannot_hold_is_refused() {
 }
 
 #[test]
+fn others_cannot_tell_a_server_to_end() {
+    let scene = Scene::new();
+    std::fs::create_dir_all(scene.path("server/state")).unwrap();
+    let set = |mode| {
+        for dir in ["server", "server/state"] {
+            std::fs::set_permissions(scene.path(dir), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    set(0o755);
+    scene.script("openly", "#!/bin/sh\numask 0\nexec \"$@\"\n");
+    let start = |more: &str| {
+        let plain = scene.command("server", &format!("server start --port 0{more}"));
+        let mut command = Command::new(scene.path("openly"));
+        command.arg(plain.get_program()).args(plain.get_args()).current_dir(scene.path(""));
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).output().unwrap()
+    };
+    assert!(start("").status.success());
+    let mode = std::fs::metadata(scene.path("server/state/control")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    scene.well("stop");
+    std::fs::set_permissions(scene.path("server/state"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    for more in ["", " --foreground"] {
+        let told = start(more);
+        let words = String::from_utf8_lossy(&told.stderr);
+        assert!(!told.status.success() && words.contains("chmod go-w"), "{told:?}");
+    }
+}
+
+#[test]
 fn a_grant_ends_later_than_now() {
     let scene = Scene::new();
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
@@ -451,6 +480,35 @@ fn a_journal_is_known_by_its_number() {
         let told = std::fs::read_to_string(scene.path("log")).unwrap();
         assert_eq!(told.lines().next().unwrap().starts_with("<6>version"), is_journal, "{stream}: {told}");
     }
+}
+
+#[test]
+fn a_server_takes_as_many_files_as_it_may() {
+    let scene = Scene::new();
+    scene.script("few", "#!/bin/sh\nulimit -S -n 64\nulimit -H -n 1024\nexec \"$@\"\n");
+    let plain = scene.command("server", "server start --port 0");
+    let mut command = Command::new(scene.path("few"));
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(scene.path(""));
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert!(command.output().unwrap().status.success());
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", scene.status("pid"))).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(line.split_whitespace().nth(3), Some("1024"), "{line}");
+}
+
+#[test]
+fn a_log_that_has_grown_long_is_put_aside_while_the_server_runs() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let log = std::fs::File::options().append(true).open(scene.path("server/state/server.log")).unwrap();
+    log.set_len(4 << 20).unwrap();
+    for to in ["got", "got2"] {
+        scene.copies(&format!("-a host:TOP/in/f {to}"));
+    }
+    scene.well("stop");
+    let len = |name: &str| std::fs::metadata(scene.path("server/state").join(name)).unwrap().len();
+    assert!(len("server.log.old") > 4 << 20 && len("server.log") < 1 << 10);
+    assert!(std::fs::read_to_string(scene.path("server/state/server.log")).unwrap().contains("session 1 of laptop"));
 }
 
 #[test]
@@ -622,6 +680,12 @@ fn who_was_granted_nothing_hears_nothing() {
     assert!(scene.well("grants").contains("expired at 2020-01-02"));
     scene.serve("--root TOP/in --read-only");
     scene.is_refused("-a src/ host:TOP/in/", "this machine's key may only copy from here");
+    // A client that is told so, and is not blamed for what is wrong here.
+    let grants = std::fs::read_to_string(scene.path("server/grants.toml")).unwrap();
+    std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
+    scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
+    assert!(scene.well("status").contains("nobody is let in: "));
+    std::fs::write(scene.path("server/grants.toml"), grants).unwrap();
     scene.lead_to("SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
     scene.is_refused("-a host:TOP/in/f got", "shows another key than the one that is known");
     assert_eq!(scene.status("sessions_total"), "1", "only the one that may read had a session");
@@ -686,6 +750,81 @@ fn a_session_that_dies_takes_nobody_with_it() {
     for mut client in [first, second] {
         drop(client.stdin.take());
         client.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_machine_with_no_threads_left_keeps_its_server() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::kit::tell_skip("a_machine_with_no_threads_left", "only root can give a server its own limits");
+    }
+    // Nobody else here is this user.
+    const ALONE: u32 = 54_321;
+    let scene = Scene::new();
+    for name in ["", "server", "in", "in/f"] {
+        let path = scene.path(name);
+        if name == "server" {
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE)).unwrap();
+    }
+    let as_alone = |verb: &str| {
+        use std::os::unix::process::CommandExt as _;
+        let server = scene.command("server", verb);
+        let mut command = Command::new("prlimit");
+        command.arg("--nproc=16").arg(server.get_program()).args(server.get_args());
+        command.envs(server.get_envs().filter_map(|(name, value)| Some((name, value?)))).uid(ALONE).gid(ALONE);
+        command.current_dir(scene.path("")).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    as_alone("server start --port 0");
+    let pid = scene.status("pid");
+    scene.lead_to(&scene.status("pin"));
+    let told = scene.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
+    let pin = field_of(&String::from_utf8(told.stdout).unwrap(), "pin");
+    as_alone(&format!("server grant {pin} --name laptop --root TOP/in"));
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            let mut command = Command::new(scene.path("shell"));
+            let mut client =
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            // A greeting, or the end.
+            let _ = client.stdout.as_mut().unwrap().read(&mut [0; 8]);
+            client
+        })
+        .collect();
+    assert!(scene.well("status").contains("cannot start a session") || scene.well("status").contains("no session for"));
+    for mut client in clients {
+        drop(client.stdin.take());
+        client.wait().unwrap();
+    }
+    while scene.status("sessions") != "[" {
+        std::thread::yield_now();
+    }
+    scene.copies("-a host:TOP/in/f got");
+    assert_eq!(scene.status("pid"), pid);
+}
+
+#[test]
+fn a_session_that_does_nothing_ends_behind_its_client() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let made = Command::new("mkfifo").arg(scene.path("in/fifo")).status().unwrap();
+    assert!(made.success());
+    let told = scene.copy("--files-from=:TOP/in/fifo host:TOP/in/ got/");
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("it is no regular file"), "{told}");
+    // A session that does nothing any more, whatever the reason.
+    let mut client = scene.silent_client();
+    let found = Command::new("pgrep").args(["-P", &scene.status("pid")]).output().unwrap();
+    let session = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    assert!(Command::new("kill").args(["-STOP", &session]).status().unwrap().success());
+    drop(client.stdin.take());
+    ends_within(client, Duration::from_secs(60));
+    while scene.status("sessions") != "[" {
+        std::thread::yield_now();
     }
 }
 

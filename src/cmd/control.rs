@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SOCKET: &str = "control";
@@ -81,7 +81,7 @@ pub struct Status {
     /// Bytes to clients, in all.
     #[serde(default)]
     pub bytes_out: u64,
-    /// The last errors, the newest last.
+    /// The last client that was not let in, and the last errors, the newest last.
     #[serde(default)]
     pub errors: Vec<String>,
 }
@@ -127,21 +127,40 @@ pub struct SessionStatus {
 
 /// The last errors of a server.
 #[derive(Debug, Default)]
-pub struct Errors(Mutex<VecDeque<String>>);
+pub struct Errors(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    errors: VecDeque<String>,
+    turned_away: Option<String>,
+}
 
 impl Errors {
-    /// Adds one; the oldest goes where there are too many.
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds one, unless it is the last one again; the oldest goes where there are too many.
     pub fn push(&self, error: String) {
-        let mut errors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = &mut self.lock().errors;
+        if errors.back() == Some(&error) {
+            return;
+        }
         if errors.len() == ERRORS_MAX {
             errors.pop_front();
         }
         errors.push_back(error);
     }
 
-    /// All, the newest last.
+    /// Keeps what was told of the last client that was not let in: none of them pushes out what else there is to know.
+    pub fn turned_away(&self, words: String) {
+        self.lock().turned_away = Some(words);
+    }
+
+    /// What is known of the last client that was not let in, and all errors, the newest last.
     pub fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        let kept = self.lock();
+        kept.turned_away.iter().chain(&kept.errors).cloned().collect()
     }
 }
 
@@ -150,15 +169,24 @@ fn socket_path(dir: &OwnedFd) -> std::path::PathBuf {
     Path::new(std::ffi::OsStr::from_bytes(&sys::proc_fd(dir.as_fd()))).join(SOCKET)
 }
 
-/// Opens the socket. Only whoever holds the lock of the state directory may do so: what is there is a left-over.
-pub fn listen(places: &Places) -> Result<UnixListener> {
+/// The state directory. Whoever could change it could stop the server, or answer in its place.
+pub fn state_dir(places: &Places) -> Result<OwnedFd> {
+    files::private_dir(&places.state, "is where the server is told to end")
+}
+
+/// Opens the socket, for its owner alone. Only whoever holds the lock of the state directory may do so: what is there is a
+/// left-over. No other thread makes files meanwhile: the umask is another one, and `umask` again after that.
+pub fn listen(places: &Places, umask: u32) -> Result<UnixListener> {
     let failed = |error: io::Error| files::failed("listen at", &places.state.join(SOCKET), &error);
-    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).map_err(failed)?;
+    let dir = state_dir(places)?;
     match sys::unlink(dir.as_fd(), SOCKET.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    UnixListener::bind(socket_path(&dir)).map_err(failed)
+    sys::set_umask(0o177);
+    let bound = UnixListener::bind(socket_path(&dir));
+    sys::set_umask(umask);
+    bound.map_err(failed)
 }
 
 /// Reads a question; `None`: it was none.
@@ -271,5 +299,15 @@ mod tests {
         for bad in ["", "running = true\n", "\u{0}"] {
             assert!(String::from_utf8(read(bad).unwrap_err().message).unwrap().contains("server restart"), "{bad}");
         }
+    }
+
+    #[test]
+    fn those_who_are_turned_away_push_no_error_out() {
+        let errors = Errors::default();
+        (0..=ERRORS_MAX).for_each(|n| errors.push(n.to_string()));
+        errors.push(ERRORS_MAX.to_string());
+        (0..100).for_each(|n| errors.turned_away(format!("stranger {n}")));
+        let all = errors.all();
+        assert_eq!((all.len(), &*all[0], &*all[1]), (1 + ERRORS_MAX, "stranger 99", "1"));
     }
 }

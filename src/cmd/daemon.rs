@@ -13,7 +13,7 @@ use crate::fs::sys;
 use crate::transport::net::Kind;
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, HangUp, Lasting, Listener, listen};
-use crate::trust::files::{self, List as _};
+use crate::trust::files::{self, Kept};
 use crate::trust::grants::{Grant, Grants, Standing};
 use crate::trust::identity::Identity;
 use crate::trust::moment::Moment;
@@ -27,9 +27,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Stdio};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
@@ -37,10 +39,12 @@ use tracing::{error, info, warn};
 const PID_FILE: &str = "server.pid";
 /// How often grants are looked at while sessions run, and whether the server shall end.
 const TICK: Duration = Duration::from_millis(200);
-/// How long a session may take to end by itself behind its client.
+/// How long a session may take to end behind its client.
 const LEAVING_MAX: Duration = Duration::from_secs(10);
 /// How long a server that is told to end by a signal waits for sessions.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(30);
 /// What a probe hears: a server that has this machine's own key and took it for its own.
 pub const HELLO: &[u8] = b"sparsync server\n";
 /// What whoever started the server in the background hears when it listens.
@@ -67,17 +71,25 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     }
     // What sessions make has the modes that a login would give it.
     sys::set_umask(env.umask);
+    // A client takes several, and there may be hundreds.
+    sys::lift_open_files();
     let errors = Arc::new(Errors::default());
-    log::begin(log::is_journal(env.var("JOURNAL_STREAM").as_deref()), errors.clone());
+    let readers = match start.detached {
+        true => log::Readers::Log(places.clone()),
+        false if log::is_journal(env.var("JOURNAL_STREAM").as_deref()) => log::Readers::Journal,
+        false => log::Readers::Terminal,
+    };
+    log::begin(readers, errors.clone());
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
-    Grants::load(places)?;
     env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot listen to signals: {error}")))?;
-    let door = Door { places: places.clone(), own: identity.pin };
+    let door = Arc::new(Door { grants: Kept::new(places), own: identity.pin, strangers: Mutex::default() });
+    // A list that cannot be read is told to whoever starts the server.
+    door.grants.get()?;
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let listener = open(&config, Lasting(identity.secret_for("sparsync stateless resets")), start)?;
-    let control = control::listen(places)?;
+    let control = control::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     info!("version {} listens at {}, with the key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
@@ -95,13 +107,22 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         held: Mutex::default(),
     });
     let asked = server.clone();
-    std::thread::spawn(move || asked.answer(&control));
+    thread("control").spawn(move || asked.answer(&control)).map_err(|error| no_thread(&error))?;
     if start.detached {
         tell_ready(env);
     }
     server.serve(&listener, &env.stop);
     info!("ends");
     Ok(Exit::Ok)
+}
+
+/// A thread that may not come about: there are as many as the system allows, and others take of them.
+fn thread(name: &str) -> Builder {
+    Builder::new().name(name.into())
+}
+
+fn no_thread(error: &io::Error) -> Error {
+    Error::new(Exit::Ipc, format!("sparsync: cannot start a thread of the server: {error}"))
 }
 
 /// Tells whoever started this process, and lets go of them.
@@ -113,7 +134,7 @@ fn tell_ready(env: &mut Env) {
 fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     let path = places.state.join(PID_FILE);
     let failed = |error: io::Error| files::failed("write", &path, &error);
-    files::make_private(&places.state).map_err(|error| files::failed("make", &places.state, &error))?;
+    control::state_dir(places)?;
     let file = sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)?;
     while !sys::try_lock(file.as_fd()).map_err(failed)? {
         // Whoever only looks who has it shares it, for a moment.
@@ -176,10 +197,10 @@ fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<List
 }
 
 /// Who is let in.
-#[derive(Clone)]
 struct Door {
-    places: Places,
+    grants: Kept<Grants>,
     own: Pin,
+    strangers: Mutex<Strangers>,
 }
 
 impl Door {
@@ -188,24 +209,66 @@ impl Door {
         if *pin == self.own {
             return true;
         }
-        match Grants::load(&self.places) {
-            Ok(grants) => match grants.standing(pin, now()) {
-                Standing::Granted(_) => true,
-                Standing::Expired(grant) => {
-                    warn!("{} was turned away: the grant has expired", grant.name);
-                    false
-                }
-                Standing::Unknown => {
-                    warn!("a client with the unknown key {pin} was turned away");
-                    false
-                }
-            },
+        let grants = match self.grants.get() {
+            Ok(grants) => grants,
             Err(error) => {
-                error!("nobody is let in: {}", String::from_utf8_lossy(&error.message));
-                false
+                if self.hears_of_a_stranger().is_some() {
+                    error!("nobody is let in: {}", String::from_utf8_lossy(&error.message));
+                }
+                return false;
             }
+        };
+        let words = match grants.standing(pin, now()) {
+            Standing::Granted(_) => return true,
+            Standing::Expired(grant) => format!("{} was turned away: the grant has expired", grant.name),
+            Standing::Unknown => format!("a client with the unknown key {pin} was turned away"),
+        };
+        match self.hears_of_a_stranger() {
+            Some(0) => warn!(target: log::STRANGERS, "{words}"),
+            Some(untold) => warn!(target: log::STRANGERS, "{words}, and {untold} clients before"),
+            None => {}
         }
+        false
     }
+
+    fn hears_of_a_stranger(&self) -> Option<u64> {
+        lock(&self.strangers).one_more()
+    }
+}
+
+/// Counts those who are turned away: anybody can knock, so not all of them are told of.
+#[derive(Default)]
+struct Strangers {
+    since: Option<Since>,
+    told: u32,
+    untold: u64,
+}
+
+impl Strangers {
+    /// So many are told of one by one within [`Strangers::WHILE`].
+    const TOLD_MAX: u32 = 16;
+    const WHILE: Duration = Duration::from_secs(60);
+
+    /// Whether somebody hears of this one, and how many there were of which nobody has heard.
+    fn one_more(&mut self) -> Option<u64> {
+        if self.since.is_none_or(|since| since.elapsed() >= Strangers::WHILE) {
+            (self.since, self.told) = (Some(Since::now()), 0);
+        }
+        if self.told == Strangers::TOLD_MAX {
+            self.untold += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+/// What a client hears where this machine has no process or thread left for it.
+const NO_SESSION: &str = "the server cannot start a session";
+
+/// An IPv4 address is told as such, though the socket is one of IPv6.
+fn shown(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn now() -> Moment {
@@ -239,7 +302,7 @@ impl Session {
 }
 
 struct Server {
-    door: Door,
+    door: Arc<Door>,
     errors: Arc<Errors>,
     addresses: Vec<SocketAddr>,
     since: Since,
@@ -262,11 +325,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Server {
     fn serve(self: &Arc<Server>, listener: &Listener, signalled: &AtomicBool) {
-        let mut draining = None;
+        let (mut draining, mut quiet) = (None, None);
         let mut watched = Since::now();
         loop {
             match listener.accept(TICK) {
-                Ok(Some(guest)) => self.clone().welcome(guest),
+                Ok(Some(guest)) => self.welcome(guest),
                 Ok(None) => {}
                 Err(error) => {
                     error!("nobody can be let in any more: {error}");
@@ -288,7 +351,10 @@ impl Server {
             if self.stop.load(Ordering::Relaxed) || is_late {
                 return self.end_all("the server was stopped");
             }
-            if draining.is_some() && lock(&self.sessions).is_empty() {
+            // Clients that have not heard everything are there a little longer than their sessions.
+            let is_quiet = draining.is_some() && lock(&self.sessions).is_empty();
+            quiet = quiet.filter(|_| is_quiet).or_else(|| is_quiet.then(Since::now));
+            if quiet.is_some_and(|since| listener.conversations() == 0 || since.elapsed() > LAST_WORDS_MAX) {
                 return;
             }
         }
@@ -309,7 +375,7 @@ impl Server {
             return;
         }
         // While the file has a mistake in it nobody new is let in; what runs goes on.
-        let Ok(grants) = Grants::load(&self.door.places) else {
+        let Ok(grants) = self.door.grants.get() else {
             return;
         };
         for session in sessions.iter() {
@@ -320,14 +386,21 @@ impl Server {
         }
     }
 
-    fn welcome(self: Arc<Server>, guest: Guest) {
+    fn welcome(self: &Arc<Server>, guest: Guest) {
+        let (server, address, hang_up) = (self.clone(), shown(guest.address), guest.hang_up.clone());
         // A thread for each, as each blocks; there are not more than the listener lets in.
-        std::thread::spawn(move || self.host(guest));
+        if let Err(error) = thread(env::GUEST).spawn(move || server.host(guest)) {
+            error!("no session for the client at {address}: {error}");
+            hang_up.now(NO_SESSION);
+        }
     }
 
     /// One client, from its greeting to its end.
     fn host(&self, mut guest: Guest) {
-        let grants = Grants::load(&self.door.places).unwrap_or_default();
+        let grants = match self.door.grants.get() {
+            Ok(grants) => grants,
+            Err(_) => return guest.hang_up.now("the server cannot read its list of grants; its log says why"),
+        };
         let Some(grant) = grants.find(&guest.pin, now()).cloned() else {
             if guest.pin == self.door.own {
                 // Somebody of this user looks whether we are here.
@@ -337,14 +410,13 @@ impl Server {
             }
             return;
         };
-        // An IPv4 address is told as such, though the socket is one of IPv6.
-        let address = SocketAddr::new(guest.address.ip().to_canonical(), guest.address.port());
+        let address = shown(guest.address);
         let (name, kind) = (grant.name.clone(), guest.kind.to_string());
         let (child, ours) = match self.start_session(&grant) {
             Ok(started) => started,
             Err(error) => {
                 error!("no session for {name} from {address}: {error}");
-                return guest.hang_up.now("the server cannot start a session");
+                return guest.hang_up.now(NO_SESSION);
             }
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -361,8 +433,13 @@ impl Server {
             hang_up: guest.hang_up.clone(),
         });
         let hang_up = guest.hang_up.clone();
-        pump(guest, &ours, &bytes);
-        let ended = leave(&child);
+        // A mistake of ours with one client is not one with all of them.
+        let ended = catch_unwind(AssertUnwindSafe(|| pump(guest, &ours, &bytes))).unwrap_or(Ended::Never);
+        let grace = match ended {
+            Ended::ByItself => LEAVING_MAX,
+            Ended::Never => Duration::ZERO,
+        };
+        let ended = leave(&child, grace);
         lock(&self.sessions).retain(|session| session.number != number);
         let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
@@ -432,7 +509,15 @@ impl Server {
 
     /// Answers questions, one after the other.
     fn answer(&self, control: &UnixListener) {
-        for stream in control.incoming().flatten() {
+        loop {
+            let stream = match control.accept() {
+                Ok((stream, _)) => stream,
+                Err(_) => {
+                    // No file is left to open, most likely: those that end give some back.
+                    std::thread::sleep(TICK);
+                    continue;
+                }
+            };
             let Some(question) = control::hear(&stream) else {
                 continue;
             };
@@ -451,11 +536,21 @@ impl Server {
 /// How many bytes are handed on at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Carries bytes between a client and its session until the session has said all.
-fn pump(guest: Guest, session: &UnixStream, bytes: &Bytes) {
-    let Guest { mut reader, mut writer, parting, .. } = guest;
+/// How a session came to say nothing more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// It said all, or nobody hears it.
+    ByItself,
+    /// It does not, although its client left a while ago, or there is nobody to hear it.
+    Never,
+}
+
+/// Carries bytes between a client and its session until one of them says nothing more.
+fn pump(guest: Guest, session: &UnixStream, bytes: &Bytes) -> Ended {
+    let Guest { mut reader, writer, parting, hang_up, .. } = guest;
+    let has_said_all = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let started = thread(env::GUEST).spawn_scoped(scope, || {
             let mut to_session = session;
             loop {
                 let count = match reader.fill_buf() {
@@ -467,36 +562,75 @@ fn pump(guest: Guest, session: &UnixStream, bytes: &Bytes) {
                 reader.consume(count);
             }
             let _ = session.shutdown(Shutdown::Write);
+            has_said_all.store(true, Ordering::Relaxed);
         });
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut from_session = session;
-        while let Ok(count @ 1..) = from_session.read(&mut piece) {
-            if writer.write_all(&piece[..count]).is_err() {
-                break;
+        let ended = match started {
+            Ok(_) => {
+                let has_left = || has_said_all.load(Ordering::Relaxed) || hang_up.is_over();
+                carry_back(session, writer, bytes, has_left)
             }
-            bytes.to_client.fetch_add(count as u64, Ordering::Relaxed);
-        }
-        let _ = writer.flush();
-        drop(writer);
+            Err(error) => {
+                error!("a session ends as it begins: {error}");
+                hang_up.now(NO_SESSION);
+                Ended::ByItself
+            }
+        };
         parting.begin();
         let _ = session.shutdown(Shutdown::Both);
-    });
+        ended
+    })
 }
 
-/// Waits for the end of a session that has nobody to speak with any more.
-fn leave(child: &Mutex<Child>) -> String {
+/// What a session says goes to its client. Once the client `has_left` nobody waits longer than [`LEAVING_MAX`] for a word.
+fn carry_back(
+    mut session: &UnixStream,
+    mut to_client: Box<dyn Write + Send>,
+    bytes: &Bytes,
+    has_left: impl Fn() -> bool,
+) -> Ended {
+    let _ = session.set_read_timeout(Some(TICK));
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut alone: Option<Since> = None;
+    let ended = loop {
+        match session.read(&mut piece) {
+            Ok(0) => break Ended::ByItself,
+            Ok(count) => {
+                if to_client.write_all(&piece[..count]).is_err() {
+                    break Ended::ByItself;
+                }
+                bytes.to_client.fetch_add(count as u64, Ordering::Relaxed);
+                alone = None;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if has_left() && alone.get_or_insert_with(Since::now).elapsed() >= LEAVING_MAX {
+                    break Ended::Never;
+                }
+            }
+            Err(_) => break Ended::ByItself,
+        }
+    };
+    let _ = to_client.flush();
+    ended
+}
+
+/// Waits for the end of a session that has nobody to speak with any more, and kills it when it has had its `grace`.
+fn leave(child: &Mutex<Child>, grace: Duration) -> String {
+    let told =
+        |ended: io::Result<ExitStatus>| ended.map_or_else(|error| error.to_string(), |status| status.to_string());
     let waits = Since::now();
     loop {
-        match lock(child).try_wait() {
-            Ok(Some(status)) => return status.to_string(),
-            Ok(None) if waits.elapsed() < LEAVING_MAX => {}
+        // Held no longer than for this: whoever ends a session takes it, too.
+        let ended = lock(child).try_wait();
+        match ended {
+            Ok(Some(status)) => return told(Ok(status)),
+            Ok(None) if waits.elapsed() < grace => std::thread::sleep(Duration::from_millis(2)),
             _ => {
                 let mut child = lock(child);
                 let _ = child.kill();
-                return child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+                return told(child.wait());
             }
         }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -524,5 +658,15 @@ mod tests {
             }
             is_done.store(true, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let mut strangers = Strangers::default();
+        let told = (0..1000).filter(|_| strangers.one_more().is_some()).count();
+        assert_eq!(told, Strangers::TOLD_MAX as usize);
+        strangers.since = None;
+        assert_eq!(strangers.one_more(), Some(1000 - u64::from(Strangers::TOLD_MAX)));
+        assert_eq!(strangers.one_more(), Some(0));
     }
 }

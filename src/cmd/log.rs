@@ -1,24 +1,55 @@
 //! What a server tells while it runs: lines on standard error, which is a file, a journal, or somebody's terminal.
 
-use super::control::Errors;
+use super::control::{self, Errors};
+use crate::env;
+use crate::error::Result;
 use crate::fs::sys;
+use crate::trust::files;
 use crate::trust::moment::Moment;
+use crate::trust::place::Places;
 use crate::work::clock;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Tells events of ours from here on, and keeps the last errors.
-///
-/// `journal`: whoever reads adds the time, and takes the level from the front of a line.
-pub fn begin(journal: bool, errors: Arc<Errors>) {
+/// The log in the state directory of a server in the background.
+pub const FILE: &str = "server.log";
+/// Beyond this length it becomes `server.log.old`, and a new one begins.
+const MAX_BYTES: u64 = 4 << 20;
+/// The target of what is told of clients that are not let in: anybody can bring that about.
+pub const STRANGERS: &str = "sparsync::strangers";
+
+/// Opens the log of a server in the background to go on with it; one that is too long is put aside.
+pub fn open(places: &Places) -> Result<OwnedFd> {
+    let path = places.state.join(FILE);
+    let failed = |error: io::Error| files::failed("open", &path, &error);
+    let dir = control::state_dir(places)?;
+    if sys::stat(dir.as_fd(), FILE.as_bytes(), false).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
+        sys::rename(dir.as_fd(), FILE.as_bytes(), dir.as_fd(), format!("{FILE}.old").as_bytes()).map_err(failed)?;
+    }
+    sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)
+}
+
+/// Who reads what is told.
+pub enum Readers {
+    /// The journal: it adds the time, and takes the level from the front of a line.
+    Journal,
+    /// Whoever has standard error.
+    Terminal,
+    /// Those who open the log of this place.
+    Log(Places),
+}
+
+/// Tells events of ours on standard error from here on, and keeps the last errors.
+pub fn begin(readers: Readers, errors: Arc<Errors>) {
     // Only the first call of a process counts.
-    let _ = tracing::subscriber::set_global_default(Lines { journal, errors });
+    let _ = tracing::subscriber::set_global_default(Lines { readers, errors, turning: Mutex::new(()) });
 }
 
 /// Whether standard error is the journal that JOURNAL_STREAM names: another one may have been there when it was set.
@@ -31,8 +62,23 @@ pub fn is_journal(named: Option<&OsStr>) -> bool {
 }
 
 struct Lines {
-    journal: bool,
+    readers: Readers,
     errors: Arc<Errors>,
+    turning: Mutex<()>,
+}
+
+impl Lines {
+    /// Goes on in a new log where this one is long enough.
+    fn turn_over(&self) {
+        let Readers::Log(places) = &self.readers else {
+            return;
+        };
+        let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        if sys::fstat(io::stderr().as_fd()).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
+            // Where there is no new one the old one grows on.
+            let _ = open(places).map(|new| env::become_stderr(new.as_fd()));
+        }
+    }
 }
 
 impl Subscriber for Lines {
@@ -54,17 +100,20 @@ impl Subscriber for Lines {
         event.record(&mut words);
         let text = [words.message, words.fields].concat();
         let level = *event.metadata().level();
-        let line = match (self.journal, level) {
-            (true, Level::ERROR) => format!("<3>{text}\n"),
-            (true, Level::WARN) => format!("<4>{text}\n"),
-            (true, _) => format!("<6>{text}\n"),
-            (false, level) => format!("{} {level:>5} {text}\n", Moment(clock::now_unix().0)),
+        let line = match (&self.readers, level) {
+            (Readers::Journal, Level::ERROR) => format!("<3>{text}\n"),
+            (Readers::Journal, Level::WARN) => format!("<4>{text}\n"),
+            (Readers::Journal, _) => format!("<6>{text}\n"),
+            (_, level) => format!("{} {level:>5} {text}\n", Moment(clock::now_unix().0)),
         };
-        if level <= Level::WARN {
+        if event.metadata().target() == STRANGERS {
+            self.errors.turned_away(text);
+        } else if level <= Level::WARN {
             self.errors.push(text);
         }
         // There is nobody to tell that nothing can be told.
         let _ = io::stderr().write_all(line.as_bytes());
+        self.turn_over();
     }
 
     fn enter(&self, _: &Id) {}

@@ -2,7 +2,7 @@
 
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
-use super::{enroll, fail, say, unit};
+use super::{enroll, fail, log, say, unit};
 use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::Kind;
 use crate::transport::net::client::{Dial, race};
 use crate::transport::{shell, stdio};
-use crate::trust::files::{self, List as _};
+use crate::trust::files::List as _;
 use crate::trust::grants::{Grant, Grants, Put};
 use crate::trust::identity::Identity;
 use crate::trust::introduction::{Granted, Introduction, State};
@@ -26,7 +26,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Stdio;
 use std::time::Duration;
@@ -41,10 +40,6 @@ const START_MAX: Duration = Duration::from_secs(10);
 const STOP_MAX: Duration = Duration::from_secs(15);
 /// How long a server may take to be gone that has said its last word, or was killed.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
-/// The log in the state directory of a server in the background.
-const LOG: &str = "server.log";
-/// From this length on the log becomes `server.log.old` at the next start.
-const LOG_MAX_BYTES: u64 = 4 << 20;
 
 /// Does what is asked.
 pub fn run(env: &mut Env, server: Server) -> Exit {
@@ -190,7 +185,7 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
             return Ok((status, is_new));
         }
         if waits.elapsed() > START_MAX {
-            let log = places.state.join(LOG);
+            let log = places.state.join(log::FILE);
             let words = format!("sparsync: the server does not answer; its log is {}", log.display());
             return Err(Error::new(Exit::Ipc, words));
         }
@@ -203,8 +198,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     let failed = |what: &str, error: std::io::Error| {
         Error::new(Exit::Ipc, format!("sparsync: cannot {what} the server: {error}"))
     };
-    files::make_private(&places.state).map_err(|error| files::failed("make", &places.state, &error))?;
-    let log = open_log(places)?;
+    let log = log::open(places)?;
     let words = Action::Start(Start { detached: true, ..start.clone() }).words();
     let words: Vec<_> = words.into_iter().map(OsString::from_vec).collect();
     let mut command = env::itself(&words);
@@ -235,16 +229,6 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
         Some(code) => Err(Error::new(Exit::of_code(code).unwrap_or(Exit::Other(code)), told)),
         None => Err(Error::new(Exit::Crashed, format!("sparsync: the server ended at once: {status}"))),
     }
-}
-
-fn open_log(places: &Places) -> Result<std::os::fd::OwnedFd> {
-    let path = places.state.join(LOG);
-    let failed = |error: std::io::Error| files::failed("open", &path, &error);
-    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).map_err(failed)?;
-    if sys::stat(dir.as_fd(), LOG.as_bytes(), false).is_ok_and(|stat| stat.len_bytes > LOG_MAX_BYTES) {
-        sys::rename(dir.as_fd(), LOG.as_bytes(), dir.as_fd(), format!("{LOG}.old").as_bytes()).map_err(failed)?;
-    }
-    sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)
 }
 
 /// Shakes hands with the server of this user, as the same user: what clients do, it can do.

@@ -404,6 +404,11 @@ impl HangUp {
     pub fn progress(&self) -> &Arc<Progress> {
         &self.0.progress
     }
+
+    /// Whether the peer has left, or says nothing more over TLS.
+    pub fn is_over(&self) -> bool {
+        self.0.connection.close_reason().is_some() || matches!(&*self.0.lane(), Lane::Tls(tls) if tls.is_over())
+    }
 }
 
 /// The conversations of a server that may be moved, by their names.

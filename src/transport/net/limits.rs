@@ -16,6 +16,8 @@ pub const ROAM_LOOK: Duration = Duration::from_millis(500);
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a server whose conversation ends waits for a client that it does not hear, and that has not heard everything.
 pub const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long it waits for one that it hears: a window takes as long at 28 kB/s.
+pub const LAST_WORDS_MAX: Duration = Duration::from_secs(300);
 
 /// How many bytes may be under way in one direction. Less holds up a fast link that is long; more leaves the caches.
 pub const WINDOW_BYTES: u32 = 8 << 20;
@@ -57,14 +59,20 @@ pub const LANE_LIMIT: Duration = Duration::from_secs(2);
 pub struct Limits {
     /// Conversations at a time.
     pub sessions: usize,
+    /// Those of one key: it does not take the places of all others.
+    pub sessions_per_key: usize,
     /// Handshakes that have begun and not ended, at a time.
     pub half_open: usize,
+    /// Those from one network.
+    pub half_open_per_network: usize,
     /// From so many of them on, a QUIC client must first show that its address is its own.
     pub retry_from: usize,
-    /// Handshakes that one address may begin in a second.
+    /// Handshakes that one network may begin in a second.
     pub handshakes_per_sec: u32,
     /// A client that was not heard for so long is gone.
     pub idle: Duration,
+    /// How long a conversation that ends waits for a client that lets hear of itself, and does not take all that was said.
+    pub last_words_max: Duration,
     /// A conversation is moved to another lane unless more than one datagram in so many was lost.
     pub lane_lost_one_in: u64,
 }
@@ -73,10 +81,13 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             sessions: 256,
+            sessions_per_key: 128,
             half_open: 256,
+            half_open_per_network: 64,
             retry_from: 32,
             handshakes_per_sec: 100,
             idle: IDLE,
+            last_words_max: LAST_WORDS_MAX,
             lane_lost_one_in: LANE_LOST_ONE_IN,
         }
     }

@@ -227,12 +227,12 @@ pub fn lost(error: ConnectionError) -> io::Error {
 }
 
 /// The two halves of a conversation. When both are dropped and the peer has heard what was written, it is told that this
-/// end has gone; a peer that is not heard for `last_words` is not waited for. `at_end` is handed what has to be driven for
-/// that.
+/// end has gone. A peer that is not heard for the first time of `last_words` is not waited for, nor any for longer than the
+/// second. `at_end` is handed what has to be driven for that.
 pub fn halves(
     conversation: Conversation,
     patience: Patience,
-    last_words: Duration,
+    last_words: (Duration, Duration),
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
 ) -> (Reader, Writer) {
     let Conversation { connection, send, recv } = conversation;
@@ -248,15 +248,15 @@ pub fn halves(
     (reader, Writer { send: Some(send), has_left: false, parting, hold })
 }
 
-/// How long a client that is about to leave waits for a peer that it does not hear.
-pub const CLIENT_LAST_WORDS: Duration = FAREWELL;
+/// How long a client that is about to leave waits for a peer that it does not hear, and for one that it does.
+pub const CLIENT_LAST_WORDS: (Duration, Duration) = (FAREWELL, limits::LAST_WORDS_MAX);
 
 type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
 
 /// What the halves share.
 struct Hold {
     connection: quinn::Connection,
-    last_words: Duration,
+    last_words: (Duration, Duration),
     stop: Arc<AtomicBool>,
     /// Done when the peer has heard all that was written.
     heard: Mutex<Option<Boxed>>,
@@ -267,11 +267,11 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let heard = self.heard.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let at_end = self.at_end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let (connection, quiet, stop) = (self.connection.clone(), self.last_words, self.stop.clone());
+        let (connection, last_words, stop) = (self.connection.clone(), self.last_words, self.stop.clone());
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
                 let was_heard = match heard {
-                    Some(heard) => is_heard(&connection, heard, quiet, &stop).await,
+                    Some(heard) => is_heard(&connection, heard, last_words, &stop).await,
                     None => true,
                 };
                 connection.close(VarInt::from_u32(HangUp::Done as u32), b"");
@@ -288,14 +288,22 @@ impl Drop for Hold {
 /// How long an end that leaves before everything was heard tells whoever still speaks that it has gone.
 const SAID_AGAIN: Duration = Duration::from_millis(300);
 
-/// Whether the peer hears the rest: it is waited for as long as it lets hear of itself.
-async fn is_heard(connection: &quinn::Connection, mut heard: Boxed, quiet: Duration, stop: &AtomicBool) -> bool {
+/// Whether the peer hears the rest: it is waited for as long as it lets hear of itself, and not for ever.
+async fn is_heard(
+    connection: &quinn::Connection,
+    mut heard: Boxed,
+    (quiet, at_most): (Duration, Duration),
+    stop: &AtomicBool,
+) -> bool {
+    let waits = Since::now();
     loop {
         let before = connection.stats().udp_rx.datagrams;
-        if tokio::time::timeout(quiet, heard.as_mut()).await.is_ok() {
+        let left = at_most.saturating_sub(waits.elapsed());
+        if tokio::time::timeout(quiet.min(left), heard.as_mut()).await.is_ok() {
             return true;
         }
-        if connection.stats().udp_rx.datagrams == before || stop.load(Ordering::Relaxed) {
+        let is_gone = connection.stats().udp_rx.datagrams == before;
+        if is_gone || waits.elapsed() >= at_most || stop.load(Ordering::Relaxed) {
             return false;
         }
     }

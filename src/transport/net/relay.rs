@@ -20,6 +20,7 @@ struct Shared {
     /// For each client the socket by which the server knows it.
     outside: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
     is_shut: AtomicBool,
+    is_mute: AtomicBool,
     /// Of so many datagrams one is lost; 0: none.
     loses_one_in: AtomicU64,
     datagrams: AtomicU64,
@@ -47,6 +48,7 @@ impl Relay {
             server: Mutex::new(server),
             outside: Mutex::default(),
             is_shut: AtomicBool::new(false),
+            is_mute: AtomicBool::new(false),
             loses_one_in: AtomicU64::new(0),
             datagrams: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -71,6 +73,11 @@ impl Relay {
     /// From now on everything is lost, or nothing.
     pub fn shut(&self, is_shut: bool) {
         self.shared.is_shut.store(is_shut, Ordering::SeqCst);
+    }
+
+    /// From now on what the server says is lost, or nothing.
+    pub fn mute(&self, is_mute: bool) {
+        self.shared.is_mute.store(is_mute, Ordering::SeqCst);
     }
 
     /// From now on one of so many datagrams is lost.
@@ -125,7 +132,7 @@ impl Shared {
         // This thread and the map hold it.
         while !self.over.load(Ordering::SeqCst) && Arc::strong_count(socket) > 1 {
             let Ok((count, _)) = socket.recv_from(&mut datagram) else { continue };
-            let is_lost = self.is_lost() || Arc::strong_count(socket) == 1;
+            let is_lost = self.is_lost() || self.is_mute.load(Ordering::SeqCst) || Arc::strong_count(socket) == 1;
             if !is_lost && self.inside.send_to(&datagram[..count], client).is_ok() {
                 self.bytes.fetch_add(count as u64, Ordering::SeqCst);
             }

@@ -1,8 +1,11 @@
 //! Who may come in: counts handshakes and conversations, so that nobody takes more than there is.
 
 use super::limits::Limits;
+use crate::trust::Pin;
 use crate::work::clock::Since;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,13 +18,21 @@ pub struct Room {
 
 struct Counts {
     sessions: usize,
+    /// The same, by key.
+    of_key: HashMap<Pin, usize>,
     half_open: usize,
-    /// Handshakes of this second, by address.
+    /// Handshakes of this second, by network.
     knocks: HashMap<IpAddr, u32>,
     second: Since,
     /// Handshakes that can be given up for others, the oldest first.
-    waiting: VecDeque<(u64, GiveUp)>,
+    waiting: VecDeque<Waiting>,
     next: u64,
+}
+
+struct Waiting {
+    number: u64,
+    network: IpAddr,
+    give_up: GiveUp,
 }
 
 /// Ends a handshake.
@@ -36,15 +47,45 @@ pub enum Answer {
     Begin(Place),
     /// First it shall show that the address is its own.
     ShowAddress,
-    /// Not now.
+    /// There are as many conversations as there may be.
     Refuse,
+    /// Nothing: its network knocks too often. Who means it knocks again.
+    Ignore,
+}
+
+/// Why somebody whose handshake has ended well is not let in, in words for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwelcome {
+    /// Its place is another's.
+    GivenUp,
+    /// There are as many conversations as there may be.
+    Full,
+    /// There are as many with this key.
+    TooManyOfKey,
+}
+
+impl fmt::Display for Unwelcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unwelcome::GivenUp => "too many clients knock; try again",
+            Unwelcome::Full => "the server has as many sessions as it takes; try again later",
+            Unwelcome::TooManyOfKey => "this key has as many sessions as one may have; try again when some have ended",
+        })
+    }
 }
 
 impl Room {
     /// An empty one.
     pub fn new(limits: &Limits) -> Arc<Room> {
-        let (knocks, waiting) = (HashMap::new(), VecDeque::new());
-        let counts = Counts { sessions: 0, half_open: 0, knocks, second: Since::now(), waiting, next: 0 };
+        let counts = Counts {
+            sessions: 0,
+            of_key: HashMap::new(),
+            half_open: 0,
+            knocks: HashMap::new(),
+            second: Since::now(),
+            waiting: VecDeque::new(),
+            next: 0,
+        };
         Arc::new(Room { limits: limits.clone(), counts: Mutex::new(counts) })
     }
 
@@ -52,39 +93,46 @@ impl Room {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub fn conversations(&self) -> usize {
+        self.lock().sessions
+    }
+
     /// Somebody knocks; `is_shown`: the address is certainly its own; `may_belong`: it may belong to a conversation that has
-    /// its place. Where all places are taken, that of the oldest handshake which can be given up becomes free.
+    /// its place. Where all places are taken, or all that its network may have, that of the oldest handshake which can be
+    /// given up becomes free.
     pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Answer {
-        let Limits { sessions, half_open, retry_from, handshakes_per_sec, .. } = self.limits;
+        let limits = &self.limits;
         let mut counts = self.lock();
-        if counts.sessions >= sessions && !may_belong {
+        if counts.sessions >= limits.sessions && !may_belong {
             return Answer::Refuse;
         }
-        if !is_shown && counts.half_open >= retry_from {
+        if !is_shown && counts.half_open >= limits.retry_from {
             return Answer::ShowAddress;
         }
         if counts.second.elapsed() >= Duration::from_secs(1) {
             counts.knocks.clear();
             counts.second = Since::now();
         }
-        let mut whose = network(address);
-        if counts.knocks.len() >= ADDRESSES_MAX && !counts.knocks.contains_key(&whose) {
-            whose = Ipv6Addr::UNSPECIFIED.into();
-        }
-        let knocks = counts.knocks.entry(whose).or_default();
+        let network = network(address);
+        let is_one_of_many = counts.knocks.len() >= ADDRESSES_MAX && !counts.knocks.contains_key(&network);
+        let knocks =
+            counts.knocks.entry(if is_one_of_many { Ipv6Addr::UNSPECIFIED.into() } else { network }).or_default();
         *knocks += 1;
-        if *knocks > handshakes_per_sec {
-            return Answer::Refuse;
+        if *knocks > limits.handshakes_per_sec {
+            return Answer::Ignore;
         }
-        if counts.half_open >= half_open {
-            let Some((_, give_up)) = counts.waiting.pop_front() else {
-                return Answer::Refuse;
-            };
-            counts.half_open -= 1;
-            give_up();
+        let of_network = counts.waiting.iter().filter(|waits| waits.network == network).count();
+        let has_room = if of_network >= limits.half_open_per_network {
+            counts.give_up_oldest(|waits| waits.network == network)
+        } else {
+            counts.half_open < limits.half_open || counts.give_up_oldest(|_| true)
+        };
+        if !has_room {
+            return Answer::Ignore;
         }
         counts.half_open += 1;
-        Answer::Begin(Place { room: self.clone(), held: Held::Handshake })
+        Answer::Begin(Place { room: self.clone(), network, held: Held::Handshake })
     }
 }
 
@@ -102,6 +150,7 @@ fn network(address: IpAddr) -> IpAddr {
 /// A place that is taken until this is dropped: first of a handshake, then of a conversation.
 pub struct Place {
     room: Arc<Room>,
+    network: IpAddr,
     held: Held,
 }
 
@@ -110,7 +159,7 @@ enum Held {
     Handshake,
     /// With its number; the place is somebody else's when the number is not waiting any more.
     Waiting(u64),
-    Session,
+    Session(Pin),
 }
 
 impl Place {
@@ -120,21 +169,29 @@ impl Place {
         let mut counts = self.room.lock();
         let number = counts.next;
         counts.next += 1;
-        counts.waiting.push_back((number, Box::new(give_up)));
+        counts.waiting.push_back(Waiting { number, network: self.network, give_up: Box::new(give_up) });
         drop(counts);
         self.held = Held::Waiting(number);
     }
 
-    /// The handshake has ended well; `None`: others were faster, and there is no place for another conversation.
-    pub fn come_in(mut self) -> Option<Place> {
+    /// The handshake has ended well, with this key.
+    pub fn come_in(mut self, pin: Pin) -> Result<Place, Unwelcome> {
+        let limits = &self.room.limits;
         let mut counts = self.room.lock();
-        if counts.sessions >= self.room.limits.sessions || !counts.end_handshake(self.held) {
-            return None;
+        if counts.sessions >= limits.sessions {
+            return Err(Unwelcome::Full);
+        }
+        if counts.of_key.get(&pin).is_some_and(|count| *count >= limits.sessions_per_key) {
+            return Err(Unwelcome::TooManyOfKey);
+        }
+        if !counts.end_handshake(self.held) {
+            return Err(Unwelcome::GivenUp);
         }
         counts.sessions += 1;
+        *counts.of_key.entry(pin).or_default() += 1;
         drop(counts);
-        self.held = Held::Session;
-        Some(self)
+        self.held = Held::Session(pin);
+        Ok(self)
     }
 }
 
@@ -142,7 +199,7 @@ impl Counts {
     /// Whether it still had its place.
     fn end_handshake(&mut self, held: Held) -> bool {
         if let Held::Waiting(number) = held {
-            let Some(at) = self.waiting.iter().position(|waits| waits.0 == number) else {
+            let Some(at) = self.waiting.iter().position(|waits| waits.number == number) else {
                 return false;
             };
             self.waiting.remove(at);
@@ -150,13 +207,34 @@ impl Counts {
         self.half_open -= 1;
         true
     }
+
+    /// Whether there was one of these.
+    fn give_up_oldest(&mut self, of: impl Fn(&Waiting) -> bool) -> bool {
+        let oldest = self.waiting.iter().position(of).and_then(|at| self.waiting.remove(at));
+        let was_there = oldest.is_some();
+        if let Some(oldest) = oldest {
+            self.half_open -= 1;
+            (oldest.give_up)();
+        }
+        was_there
+    }
+
+    fn end_session(&mut self, pin: Pin) {
+        self.sessions -= 1;
+        if let Entry::Occupied(mut of_key) = self.of_key.entry(pin) {
+            *of_key.get_mut() -= 1;
+            if *of_key.get() == 0 {
+                of_key.remove();
+            }
+        }
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut counts = self.room.lock();
         match self.held {
-            Held::Session => counts.sessions -= 1,
+            Held::Session(pin) => counts.end_session(pin),
             Held::Handshake | Held::Waiting(_) => {
                 counts.end_handshake(self.held);
             }
@@ -171,9 +249,11 @@ mod tests {
     fn begins(answer: Answer) -> Option<Place> {
         match answer {
             Answer::Begin(place) => Some(place),
-            Answer::ShowAddress | Answer::Refuse => None,
+            Answer::ShowAddress | Answer::Refuse | Answer::Ignore => None,
         }
     }
+
+    const KEYS: [Pin; 2] = [Pin([1; 32]), Pin([2; 32])];
 
     #[test]
     fn there_are_as_many_places_as_the_limits_say() {
@@ -184,9 +264,9 @@ mod tests {
         let second = begins(knock(false)).unwrap();
         assert!(matches!(knock(false), Answer::ShowAddress));
         let third = begins(knock(true)).unwrap();
-        assert!(matches!(knock(true), Answer::Refuse), "three handshakes are open");
-        let session = first.come_in().unwrap();
-        assert!(second.come_in().is_none(), "there is one conversation already");
+        assert!(matches!(knock(true), Answer::Ignore), "three handshakes are open");
+        let session = first.come_in(KEYS[0]).ok().unwrap();
+        assert_eq!(second.come_in(KEYS[1]).err(), Some(Unwelcome::Full), "there is one conversation already");
         assert!(matches!(knock(true), Answer::Refuse));
         drop(third);
         drop(session);
@@ -208,14 +288,48 @@ mod tests {
         let last = places.pop().unwrap();
         let new = knock().unwrap();
         assert_eq!(*given_up.lock().unwrap(), [1]);
-        assert!(places.pop().unwrap().come_in().is_none(), "its place is another's");
-        let session = last.come_in().unwrap();
+        let given = places.pop().unwrap().come_in(KEYS[0]);
+        assert_eq!(given.err(), Some(Unwelcome::GivenUp), "its place is another's");
+        let session = last.come_in(KEYS[0]).ok().unwrap();
         let more = knock().unwrap();
         assert!(knock().is_none(), "those who wait are none that could be given up");
         assert_eq!(*given_up.lock().unwrap(), [1]);
         drop((new, more, session, places));
         let counts = room.lock();
         assert_eq!((counts.sessions, counts.half_open, counts.waiting.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn one_key_does_not_take_the_places_of_others() {
+        let room = Room::new(&Limits { sessions: 3, sessions_per_key: 2, ..Limits::default() });
+        let come_in = |key| begins(room.knock([127, 0, 0, 1].into(), true, false)).unwrap().come_in(key);
+        let sessions = [come_in(KEYS[0]).ok().unwrap(), come_in(KEYS[0]).ok().unwrap()];
+        assert_eq!(come_in(KEYS[0]).err(), Some(Unwelcome::TooManyOfKey));
+        let other = come_in(KEYS[1]).ok().unwrap();
+        drop(sessions);
+        assert!(come_in(KEYS[0]).is_ok());
+        drop(other);
+        let counts = room.lock();
+        assert_eq!((counts.sessions, counts.half_open, counts.of_key.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn one_network_gives_up_its_own_handshakes() {
+        let room = Room::new(&Limits { half_open: 4, half_open_per_network: 2, ..Limits::default() });
+        let given_up = Arc::new(Mutex::new(Vec::new()));
+        let places: Vec<_> = ["192.0.2.9", "2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4"]
+            .into_iter()
+            .map(|address| {
+                let mut place = begins(room.knock(address.parse().unwrap(), true, false)).unwrap();
+                let given_up = given_up.clone();
+                place.can_be_given_up(move || given_up.lock().unwrap().push(address));
+                place
+            })
+            .collect();
+        assert_eq!(*given_up.lock().unwrap(), ["2001:db8::1", "2001:db8::2"]);
+        assert_eq!(room.lock().half_open, 3);
+        drop(places);
+        assert_eq!(room.lock().half_open, 0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::{Kind, lanes, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use quinn::VarInt;
+use std::future::Future;
 use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -60,6 +61,15 @@ impl HangUp {
             HangUp::Quic(_) | HangUp::Tls(_) => None,
         }
     }
+
+    /// Whether the client has left, also where nobody reads what it said before.
+    pub fn is_over(&self) -> bool {
+        match self {
+            HangUp::Quic(connection) => connection.close_reason().is_some(),
+            HangUp::Tls(connection) => connection.is_over(),
+            HangUp::Lanes(lanes) => lanes.is_over(),
+        }
+    }
 }
 
 /// A server that takes clients until it is dropped, which also ends the conversations over QUIC. Those over TLS have sockets
@@ -68,6 +78,7 @@ pub struct Listener {
     guests: Mutex<Receiver<Guest>>,
     addresses: Vec<SocketAddr>,
     endpoints: Vec<quinn::Endpoint>,
+    room: Arc<Room>,
     /// Those who take TCP connections.
     takers: Vec<tokio::task::AbortHandle>,
     engine: Option<Engine>,
@@ -87,10 +98,17 @@ pub fn listen(
     let mut config = quic::server_config(tls.clone())?;
     // Those who knock are answered at once, so few wait, and little that they say has to be kept.
     config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
-    let door = Door { config, tls, room: Room::new(limits), movable: Arc::default(), limits: limits.clone(), sender };
+    let room = Room::new(limits);
+    let door = Door { config, tls, room: room.clone(), movable: Arc::default(), limits: limits.clone(), sender };
     let inside = engine.handle().enter();
-    let mut listener =
-        Listener { guests: Mutex::new(guests), addresses: vec![], endpoints: vec![], takers: vec![], engine: None };
+    let mut listener = Listener {
+        guests: Mutex::new(guests),
+        addresses: vec![],
+        endpoints: vec![],
+        room,
+        takers: vec![],
+        engine: None,
+    };
     for &address in addresses {
         let (udp, tcp) = bind(address)?;
         listener.addresses.push(udp.local_addr()?);
@@ -141,6 +159,11 @@ impl Listener {
         &self.addresses
     }
 
+    /// Conversations whose clients have not left: some may still hear the last of what was written.
+    pub fn conversations(&self) -> usize {
+        self.room.conversations()
+    }
+
     /// Takes nobody any more. Conversations that have begun go on while this is not dropped.
     pub fn drain(&self) {
         self.endpoints.iter().for_each(|endpoint| endpoint.set_server_config(None));
@@ -175,14 +198,10 @@ impl Door {
         while let Some(incoming) = endpoint.accept().await {
             let is_shown = incoming.remote_address_validated();
             match self.room.knock(incoming.remote_address().ip(), is_shown, false) {
-                Answer::Begin(place) => {
-                    let door = self.clone();
-                    tokio::spawn(async move {
-                        let _ = tokio::time::timeout(HANDSHAKE, door.welcome_quic(incoming, place)).await;
-                    });
-                }
+                Answer::Begin(place) => begin(place, |place| self.clone().welcome_quic(incoming, place)),
                 Answer::ShowAddress => drop(incoming.retry()),
                 Answer::Refuse => incoming.refuse(),
+                Answer::Ignore => incoming.ignore(),
             }
         }
     }
@@ -192,20 +211,8 @@ impl Door {
             match listener.accept().await {
                 // Who has come so far over TCP has shown its address.
                 Ok((socket, address)) => {
-                    if let Answer::Begin(mut place) = self.room.knock(address.ip(), true, !self.movable.is_empty()) {
-                        let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
-                        place.can_be_given_up(move || {
-                            let _ = give_up.send(());
-                        });
-                        let welcome = tokio::time::timeout(HANDSHAKE, self.clone().welcome_tls(socket, address, place));
-                        let welcome = tokio::spawn(welcome);
-                        let handshake = welcome.abort_handle();
-                        tokio::spawn(async move {
-                            // Otherwise it has ended by itself.
-                            if given_up.await.is_ok() {
-                                handshake.abort();
-                            }
-                        });
+                    if let Answer::Begin(place) = self.room.knock(address.ip(), true, !self.movable.is_empty()) {
+                        begin(place, |place| self.clone().welcome_tls(socket, address, place));
                     }
                 }
                 // No file is left to open, most likely: those that end give some back.
@@ -219,11 +226,15 @@ impl Door {
         let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
             return;
         };
-        let (Some(pin), Some(place)) = (tls::pin_of(&cert_der), place.come_in()) else {
+        let hang_up = HangUp::Quic(conversation.connection.clone());
+        let Some(pin) = tls::pin_of(&cert_der) else {
             return;
         };
+        let place = match place.come_in(pin) {
+            Ok(place) => place,
+            Err(unwelcome) => return hang_up.now(&unwelcome.to_string()),
+        };
         let token = lanes::token(&conversation.connection);
-        let hang_up = HangUp::Quic(conversation.connection.clone());
         let patience = patience();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
@@ -233,7 +244,7 @@ impl Door {
                 drop(place);
             });
         };
-        let (reader, writer) = quic::halves(conversation, patience, LAST_WORDS, at_end);
+        let (reader, writer) = quic::halves(conversation, patience, (LAST_WORDS, self.limits.last_words_max), at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
             return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
@@ -260,7 +271,7 @@ impl Door {
             }
             return;
         }
-        let Some(place) = place.come_in() else {
+        let Ok(place) = place.come_in(pin) else {
             return;
         };
         let patience = patience();
@@ -276,6 +287,21 @@ impl Door {
         // There is room for as many as there may be; beyond that nobody takes them.
         let _ = self.sender.try_send(guest);
     }
+}
+
+/// Begins a handshake, which ends in time or when another one needs its place.
+fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Place, welcome: impl FnOnce(Place) -> W) {
+    let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
+    place.can_be_given_up(move || {
+        let _ = give_up.send(());
+    });
+    let handshake = tokio::spawn(tokio::time::timeout(HANDSHAKE, welcome(place))).abort_handle();
+    tokio::spawn(async move {
+        // Otherwise it has ended by itself.
+        if given_up.await.is_ok() {
+            handshake.abort();
+        }
+    });
 }
 
 /// A server's ends wait until they are told not to: see [`HangUp`].

@@ -571,6 +571,87 @@ fn peers_that_say_nothing_keep_nobody_out() {
     assert!(begun.elapsed() < HANDSHAKE, "nobody waited for the mute ones: {:?}", begun.elapsed());
 }
 
+/// The first word of a client over QUIC; each begins a handshake of its own.
+fn first_word(world: &World) -> Vec<u8> {
+    let mute = std::net::UdpSocket::bind(HERE).unwrap();
+    let (patience, address) = (patient(), mute.local_addr().unwrap());
+    let dial = world.dial(patience.clone());
+    let mut word = vec![0; 1 << 16];
+    std::thread::scope(|scope| {
+        scope.spawn(|| dial_by(Kind::Quic, address, &dial).is_err());
+        let len = mute.recv(&mut word).unwrap();
+        word.truncate(len);
+        patience.beaten.store(true, Ordering::Relaxed);
+    });
+    word
+}
+
+#[test]
+fn clients_of_quic_that_say_one_word_keep_nobody_out() {
+    let limits = Limits { half_open: 4, retry_from: 100, ..Limits::default() };
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+    let begun = Since::now();
+    let mute = std::net::UdpSocket::bind(HERE).unwrap();
+    for _ in 0..8 {
+        mute.send_to(&first_word(&world), world.address()).unwrap();
+        // An answer, so it has begun.
+        mute.recv(&mut [0; 1 << 16]).unwrap();
+    }
+    each(|kind| {
+        world.meet(kind, patient());
+    });
+    assert!(begun.elapsed() < HANDSHAKE, "nobody waited for the mute ones: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_key_has_as_many_conversations_as_it_may() {
+    let limits = Limits { sessions_per_key: 1, ..Limits::default() };
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+    let first = world.meet(Kind::Quic, patient());
+    let trouble = dial_by(Kind::Quic, world.address(), &world.dial(patient())).err();
+    assert!(trouble.as_ref().is_some_and(|trouble| trouble.to_string().contains("this key")), "{trouble:?}");
+    let other = Identity::passing().unwrap();
+    let dial = Dial { tls: tls::client_config(&other, world.far.pin), ..world.dial(patient()) };
+    std::thread::scope(|scope| {
+        let near = scope.spawn(|| dial_by(Kind::Quic, world.address(), &dial));
+        world.listener.accept(LONG).unwrap().expect("another key").writer.write_all(b"!").unwrap();
+        assert!(near.join().unwrap().is_ok());
+    });
+    drop(first);
+}
+
+#[test]
+fn who_hears_nothing_is_not_waited_for_for_ever() {
+    let limits = Limits { last_words_max: Duration::from_millis(100), ..Limits::default() };
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+    let relay = Relay::to(world.address());
+    let (link, mut guest) = world.meet_at(relay.address, Kind::Quic, patient());
+    // The client lets hear of itself all the time.
+    relay.mute(true);
+    guest.writer.write_all(&bytes(1 << 20)).unwrap();
+    drop(guest);
+    assert!(until(LONG / 2, || world.listener.conversations() == 0), "its place stays taken");
+    drop(link);
+}
+
+#[test]
+fn a_place_is_taken_until_the_last_word_was_heard() {
+    let world = World::new();
+    let relay = Relay::to(world.address());
+    let (mut link, mut guest) = world.meet_at(relay.address, Kind::Quic, patient());
+    relay.mute(true);
+    let sent = bytes(1 << 20);
+    guest.writer.write_all(&sent).unwrap();
+    drop(guest);
+    assert_eq!(world.listener.conversations(), 1);
+    relay.mute(false);
+    let mut got = Vec::new();
+    link.reader.read_to_end(&mut got).unwrap();
+    assert!(got[1..] == sent);
+    drop(link);
+    assert!(until(LONG, || world.listener.conversations() == 0));
+}
+
 /// Sends so much that it is under way while something happens to the network; what came.
 fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
     let sent = bytes(24 << 20);

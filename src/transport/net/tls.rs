@@ -361,6 +361,11 @@ impl HangUp {
         self.0.hung_up.store(true, Ordering::Relaxed);
         let _ = self.0.socket.shutdown(Shutdown::Both);
     }
+
+    /// Whether the peer says nothing more, although some of what it said may not have been read.
+    pub fn is_over(&self) -> bool {
+        sys::has_hung_up(self.0.socket.as_fd())
+    }
 }
 
 /// The two halves of a connection. `until_end` is dropped with the last of them.
