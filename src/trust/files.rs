@@ -4,14 +4,17 @@ use super::place::Places;
 use super::remarks;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::flist::entry::Time;
 use crate::fs::sys;
 use crate::report::event::errno_words;
+use crate::work::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The longest file of ours that is read.
 const FILE_MAX_BYTES: usize = 4 << 20;
@@ -70,12 +73,7 @@ pub struct Locked {
 impl Locked {
     /// Makes the directory if it is missing, for its owner alone, and waits until nobody else changes it.
     pub fn take(path: &Path) -> Result<Locked> {
-        make_private(path).map_err(|error| failed("make", path, &error))?;
-        let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
-        let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
-        if stat.mode & 0o022 != 0 {
-            return Err(refused(path, "holds keys, and others can change it", "chmod go-w"));
-        }
+        let dir = private_dir(path, "holds keys")?;
         let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
         let fd = sys::open_append(lock.as_os_str().as_bytes(), 0o600).map_err(|error| failed("open", &lock, &error))?;
         sys::lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))?;
@@ -86,6 +84,18 @@ impl Locked {
     pub fn replace(&self, name: &str, text: &[u8]) -> Result<()> {
         put(self.dir.as_fd(), name, text, 0o600).map_err(|error| failed("write", &self.path.join(name), &error))
     }
+}
+
+/// Opens a directory of ours, which is made for its owner alone if it is missing. One that others could change is refused:
+/// `what` it is good for is said then.
+pub fn private_dir(path: &Path, what: &str) -> Result<OwnedFd> {
+    make_private(path).map_err(|error| failed("make", path, &error))?;
+    let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
+    let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
+    if stat.mode & 0o022 != 0 {
+        return Err(refused(path, &format!("{what}, and others can change it"), "chmod go-w"));
+    }
+    Ok(dir)
 }
 
 /// Puts a file in place, whole or not at all, also when the power goes. It has its mode from the start. Nobody else does
@@ -192,5 +202,59 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
             locked.replace(Self::FILE, [head, &remarks::kept(rest, &plain, Self::ID)].concat().as_bytes())?;
         }
         Ok(result)
+    }
+}
+
+/// A list that is read again only where its file is another one than it was.
+pub struct Kept<L> {
+    places: Places,
+    last: Mutex<Option<(Mark, Result<Arc<L>>)>>,
+}
+
+/// By what a file is known from another one, or from itself before a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    place: (u64, u64),
+    mtime: Time,
+    len_bytes: u64,
+    owner: u32,
+    mode: u32,
+}
+
+/// A file that was changed less than so long ago may be changed again without another time.
+const SETTLED_SECS: i64 = 2;
+
+impl<L: List> Kept<L> {
+    /// That of these places.
+    pub fn new(places: &Places) -> Kept<L> {
+        Kept { places: places.clone(), last: Mutex::default() }
+    }
+
+    /// The list as it is now, see [`List::load`].
+    pub fn get(&self) -> Result<Arc<L>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before it is read: what is changed meanwhile is read again.
+        let mark = self.mark();
+        if let Some((known, list)) = &*last
+            && mark == Some(*known)
+        {
+            return list.clone();
+        }
+        let list = L::load(&self.places).map(Arc::new);
+        let is_settled = |mark: &Mark| clock::now_unix().0 - mark.mtime.secs >= SETTLED_SECS;
+        *last = mark.filter(is_settled).map(|mark| (mark, list.clone()));
+        list
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        let path = self.places.config.join(L::FILE);
+        let stat = sys::stat_path(path.as_os_str().as_bytes(), true).ok()?;
+        Some(Mark {
+            place: (stat.dev, stat.ino),
+            mtime: stat.mtime,
+            len_bytes: stat.len_bytes,
+            owner: stat.uid,
+            mode: stat.mode,
+        })
     }
 }

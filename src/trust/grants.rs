@@ -173,6 +173,37 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_is_kept_is_read_again_when_its_file_changed() {
+        use crate::trust::files::Kept;
+        use std::time::{Duration, SystemTime};
+        let (_top, places) = scratch();
+        let kept = Kept::<Grants>::new(&places);
+        assert_eq!(kept.get().unwrap().grants, []);
+        Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
+        let name = || kept.get().unwrap().grants[0].name.clone();
+        assert_eq!(name(), "a");
+        let path = places.config.join(Grants::FILE);
+        let is_of = |age_secs: u64| {
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + age_secs)).unwrap();
+        };
+        is_of(0);
+        assert_eq!(name(), "a");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"a\"", "\"b\"")).unwrap();
+        is_of(0);
+        assert_eq!(name(), "a", "by all that is looked at it is the same file");
+        is_of(1);
+        assert_eq!(name(), "b");
+        std::fs::write(&path, "[[grant]]\n").unwrap();
+        assert!(kept.get().is_err());
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(name(), "a", "what is this new is looked at each time");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(kept.get().unwrap().grants, []);
+    }
+
+    #[test]
     fn a_grant_stands_until_it_ends_or_is_taken_back() {
         let (_top, places) = scratch();
         let ends = Grant { expires: Some(Moment(100)), read_only: true, ..grant(2, "b") };

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 pub const ALPN: &[u8] = b"sparsync/1";
 /// The same over QUIC, and it may be moved to another connection; over TLS, what is moved there.
 pub const ALPN_LANES: &[u8] = b"sparsync/1+lanes";
-/// Says whether a key may speak with this server now.
+/// Says whether a key may speak with this server now. It is asked of keys that were proven.
 pub type Admit = Arc<dyn Fn(&Pin) -> bool + Send + Sync>;
 
 /// What a server shows, and whom it lets in.
@@ -185,8 +185,8 @@ impl ClientCertVerifier for Admitting {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let pin = shown(end_entity)?;
-        if (self.admit)(&pin) { Ok(ClientCertVerified::assertion()) } else { Err(DENIED) }
+        // Whether it is let in is asked once it has shown that the key is its own.
+        shown(end_entity).map(|_| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -204,7 +204,8 @@ impl ClientCertVerifier for Admitting {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        crypto::verify_tls13_signature(message, cert, signed, &self.algorithms)
+        let is_its_own = crypto::verify_tls13_signature(message, cert, signed, &self.algorithms)?;
+        if (self.admit)(&shown(cert)?) { Ok(is_its_own) } else { Err(DENIED) }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -299,7 +300,7 @@ mod tests {
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(stolen)));
         client.alpn_protocols = vec![ALPN.to_vec()];
-        let server = server_config(&there, admitting(here.pin));
+        let server = server_config(&there, Arc::new(|pin| panic!("{pin} may be anybody")));
         let [_, theirs] = *shake_hands(&Arc::new(client), &server).unwrap_err();
         assert_eq!(theirs, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
     }
