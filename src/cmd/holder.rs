@@ -3,13 +3,15 @@
 use crate::fs::sys;
 use std::os::fd::AsFd;
 
-const TABLES: [&str; 4] = ["/proc/net/udp6", "/proc/net/udp", "/proc/net/tcp6", "/proc/net/tcp"];
+/// The tables of sockets, and the state of one in them that waits at a port for whoever comes.
+const TABLES: [(&str, &str); 4] =
+    [("/proc/net/udp6", "07"), ("/proc/net/udp", "07"), ("/proc/net/tcp6", "0A"), ("/proc/net/tcp", "0A")];
 /// A table of sockets may be long, and is read whole.
 const TABLE_MAX_BYTES: usize = 64 << 20;
 
 /// The process that has a port of UDP or TCP: `name (pid)`. `None`: it belongs to somebody else, who need not tell.
 pub fn of_port(port: u16) -> Option<String> {
-    let inodes: Vec<Vec<u8>> = TABLES.iter().flat_map(|table| sockets_at(table, port)).collect();
+    let inodes: Vec<Vec<u8>> = TABLES.iter().flat_map(|(table, state)| sockets_at(table, state, port)).collect();
     let proc = sys::open_dir_path(b"/proc").ok()?;
     let mut pids = Vec::new();
     sys::list(proc.as_fd(), |entry| {
@@ -24,12 +26,12 @@ pub fn of_port(port: u16) -> Option<String> {
 }
 
 /// The links of the sockets that listen at a port: `socket:[123]`.
-fn sockets_at(table: &str, port: u16) -> Vec<Vec<u8>> {
+fn sockets_at(table: &str, state: &str, port: u16) -> Vec<Vec<u8>> {
     let text = sys::read_path(table.as_bytes(), TABLE_MAX_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
     let suffix = format!(":{port:04X}");
     let rows = text.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row.get(1).is_some_and(|local| local.ends_with(&suffix)))
+    rows.filter(|row| row.get(1).is_some_and(|local| local.ends_with(&suffix)) && row.get(3) == Some(&state))
         .filter_map(|row| row.get(9).map(|inode| format!("socket:[{inode}]").into_bytes()))
         .collect()
 }
@@ -43,4 +45,21 @@ fn has_one_of(pid: &str, sockets: &[Vec<u8>]) -> bool {
         has = has || sys::read_link(dir.as_fd(), entry.name).is_ok_and(|link| sockets.contains(&link));
     });
     listed.is_ok() && has
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    #[test]
+    fn who_waits_at_a_port_has_it_and_who_speaks_from_it_does_not() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let speaks = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let own = format!("(process {})", std::process::id());
+        assert!(of_port(port).unwrap().contains(&own));
+        let other = of_port(speaks.local_addr().unwrap().port());
+        assert!(other.as_ref().is_none_or(|holder| !holder.contains(&own)), "{other:?}");
+    }
 }
