@@ -28,7 +28,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -397,18 +397,18 @@ impl Server {
 
     /// One client, from its greeting to its end.
     fn host(&self, mut guest: Guest) {
-        let grants = match self.door.grants.get() {
-            Ok(grants) => grants,
-            Err(_) => return guest.hang_up.now("the server cannot read its list of grants; its log says why"),
-        };
-        let Some(grant) = grants.find(&guest.pin, now()).cloned() else {
+        let grants = self.door.grants.get();
+        let grant = grants.as_ref().ok().and_then(|grants| grants.find(&guest.pin, now()).cloned());
+        let Some(grant) = grant else {
             if guest.pin == self.door.own {
                 // Somebody of this user looks whether we are here.
                 let _ = guest.writer.write_all(HELLO);
-            } else {
-                guest.hang_up.now("the grant of this key was taken back or has expired");
+                return;
             }
-            return;
+            return guest.hang_up.now(match grants {
+                Ok(_) => "the grant of this key was taken back or has expired",
+                Err(_) => "the server cannot read its list of grants; its log says why",
+            });
         };
         let address = shown(guest.address);
         let (name, kind) = (grant.name.clone(), guest.kind.to_string());
@@ -616,21 +616,21 @@ fn carry_back(
 
 /// Waits for the end of a session that has nobody to speak with any more, and kills it when it has had its `grace`.
 fn leave(child: &Mutex<Child>, grace: Duration) -> String {
-    let told =
-        |ended: io::Result<ExitStatus>| ended.map_or_else(|error| error.to_string(), |status| status.to_string());
     let waits = Since::now();
+    let mut is_killed = false;
     loop {
-        // Held no longer than for this: whoever ends a session takes it, too.
+        // Nobody waits with it held: whoever ends a session takes it, too.
         let ended = lock(child).try_wait();
         match ended {
-            Ok(Some(status)) => return told(Ok(status)),
-            Ok(None) if waits.elapsed() < grace => std::thread::sleep(Duration::from_millis(2)),
-            _ => {
-                let mut child = lock(child);
-                let _ = child.kill();
-                return told(child.wait());
-            }
+            Ok(Some(status)) => return status.to_string(),
+            Ok(None) => {}
+            Err(error) => return error.to_string(),
         }
+        if !is_killed && waits.elapsed() >= grace {
+            is_killed = true;
+            let _ = lock(child).kill();
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

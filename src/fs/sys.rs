@@ -943,12 +943,11 @@ pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
 /// waits for whoever might write to a pipe.
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
     enter(Call::Open);
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    if reach::of_process().is_none() {
-        return read_to_end(fs::openat(fs::CWD, path, flags, Mode::empty())?.as_fd(), max_bytes);
-    }
-    let fd = open_through(fs::CWD, path, flags | OFlags::NONBLOCK, Mode::empty())?;
-    if fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != fs::FileType::RegularFile {
+    let is_session = reach::of_process().is_some();
+    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags.set(OFlags::NONBLOCK, is_session);
+    let fd = open_through(fs::CWD, path, flags, Mode::empty())?;
+    if is_session && fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != fs::FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
     read_to_end(fd.as_fd(), max_bytes)
