@@ -61,6 +61,8 @@ pub const PROGRAM_MAX_BYTES: usize = 256;
 pub const GREETING_MAX_BYTES: usize = 1024;
 /// What may stand before the greeting: a login shell's words.
 pub const NOISE_MAX_BYTES: usize = 64 << 10;
+/// The addresses of one [`super::Message::Meet`].
+pub const ADDRESSES_MAX: usize = 16;
 /// The blocks of one basis file.
 pub const BASIS_MAX_BYTES: usize = FRAME_MAX_BYTES - 64;
 /// The roles that a closing line may name.

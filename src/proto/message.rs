@@ -9,6 +9,7 @@ use crate::flist::DirList;
 use crate::path::RelPath;
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
+use std::net::IpAddr;
 
 /// The first thing each side says, behind the magic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,21 @@ pub const TAKES_LZ4: u64 = 1 << 3;
 pub const TAKES_ZLIBX: u64 = 1 << 4;
 /// It takes what `--compress-choice=zlib` asks for; the stream is the same.
 pub const TAKES_ZLIB: u64 = 1 << 5;
+
+/// The bit of a server that opens another way for the session if it is asked to, and of a client that asks; see
+/// [`Meeting`].
+pub const MEETS: u64 = 1 << 6;
+
+/// Where the session shall take place, in place of here: between these two keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meeting {
+    /// The SHA-256 of the public key of whoever says this, as certificates hold it.
+    pub pin: [u8; 32],
+    /// The port at which it listens; 0: it does not, and comes.
+    pub port: u16,
+    /// Addresses at which it listens, as far as it knows them, the best first; at most [`super::limits::ADDRESSES_MAX`].
+    pub addresses: Vec<IpAddr>,
+}
 
 /// What the server is asked for; the client says it once, behind its greeting.
 #[derive(Debug, Clone)]
@@ -353,4 +369,6 @@ pub enum Message {
     },
     /// S to R, the last word of a run that went to its end. With what was counted since [`Message::DirsEnd`].
     Bye(Box<Tally>),
+    /// C to V in place of [`Message::Setup`]: the session shall take place elsewhere; V to C: there.
+    Meet(Meeting),
 }

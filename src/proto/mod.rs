@@ -23,7 +23,8 @@ pub use native::Native;
 pub use pieces::{Joiner, cut};
 
 pub use message::{
-    Basis, Class, ContentDigest, DirId, FileId, Greeting, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub,
+    Basis, Class, ContentDigest, DirId, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen, Setup, Told,
+    ToldSub,
 };
 
 #[cfg(test)]

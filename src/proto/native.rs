@@ -215,6 +215,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.number(Role(role));
             w.line(message);
         }
+        Message::Meet(meeting) => parts::put_meeting(w, meeting)?,
     }
     Ok(())
 }
@@ -277,6 +278,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             Message::Fail { exit, role, message: r.line("message")? }
         }
         kinds::BYE => Message::Bye(Box::new(parts::get_tally(r)?)),
+        kinds::MEET => Message::Meet(parts::get_meeting(r)?),
         number => return Err(r.unknown("kind", number)),
     })
 }

@@ -1,10 +1,10 @@
 //! What messages are made of: setup, roots, told directories, rules, events, counts. One pair of functions for each.
 
 use super::bytes::{Reader, Writer};
-use super::limits::{COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
+use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, Names};
-use super::message::{IdName, Roots, Seen, Setup, Told, ToldSub};
+use super::message::{IdName, Meeting, Roots, Seen, Setup, Told, ToldSub};
 use super::numbers::{event, rule, seen};
 use crate::error::Result;
 use crate::filter::{Cvs, Merge, Parsed, Rule};
@@ -13,7 +13,12 @@ use crate::plan::Changes;
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Wants};
 use crate::report::tally::Kinds;
+use std::net::IpAddr;
 
+/// The longest address: that of IPv6.
+const ADDRESS_MAX_BYTES: usize = 16;
+/// The fewest bytes of an address: its length, and one of IPv4.
+const ADDRESS_MIN_BYTES: usize = 5;
 /// The longest digest that `%C` shows.
 const SHOWN_DIGEST_MAX_BYTES: usize = 64;
 /// The fewest bytes of a problem: its weight and an empty line.
@@ -58,6 +63,33 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         umask: r.varint_up_to("umask", u64::from(UMASK_MAX))? as u32,
         profile,
     })
+}
+
+pub(super) fn put_meeting(w: &mut Writer, meeting: &Meeting) -> Result<()> {
+    let Meeting { pin, port, addresses } = meeting;
+    w.raw(pin);
+    w.u32((*port).into());
+    w.many("addresses", addresses, ADDRESSES_MAX, |w, address| match address {
+        IpAddr::V4(address) => w.bytes("address", &address.octets(), ADDRESS_MAX_BYTES),
+        IpAddr::V6(address) => w.bytes("address", &address.octets(), ADDRESS_MAX_BYTES),
+    })
+}
+
+pub(super) fn get_meeting(r: &mut Reader) -> Result<Meeting> {
+    Ok(Meeting {
+        pin: r.array("pin")?,
+        port: r.varint_up_to("port", u16::MAX.into())? as u16,
+        addresses: r.many("addresses", ADDRESSES_MAX, ADDRESS_MIN_BYTES, get_address)?,
+    })
+}
+
+fn get_address(r: &mut Reader) -> Result<IpAddr> {
+    let bytes = r.bytes("address", ADDRESS_MAX_BYTES)?;
+    let of_ipv4 = |bytes: &[u8]| <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let of_ipv6 = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    of_ipv4(bytes)
+        .or_else(|_| of_ipv6(bytes))
+        .map_err(|_| r.refuse("address", format_args!("has {} bytes, not 4 or 16", bytes.len())))
 }
 
 fn put_wants(w: &mut Writer, wants: &Wants) {

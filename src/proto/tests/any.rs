@@ -6,8 +6,10 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::Changes;
-use crate::proto::limits::{COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX};
-use crate::proto::{Basis, Class, FileId, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub};
+use crate::proto::limits::{
+    ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
+};
+use crate::proto::{Basis, Class, FileId, IdName, Lane, Meeting, Message, Roots, Seen, Setup, Told, ToldSub};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
 use crate::report::tally::Kinds;
@@ -389,6 +391,9 @@ pub fn message() -> BoxedStrategy<Message> {
             .prop_map(|(exit, message, role)| Message::Fail { exit, message, role })
             .boxed(),
         tally().prop_map(Message::Bye).boxed(),
+        (any::<[u8; 32]>(), any::<u16>(), vec(any::<std::net::IpAddr>(), 0..=ADDRESSES_MAX))
+            .prop_map(|(pin, port, addresses)| Message::Meet(Meeting { pin, port, addresses }))
+            .boxed(),
     ];
     proptest::strategy::Union::new(kinds).boxed()
 }

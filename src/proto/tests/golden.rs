@@ -11,7 +11,7 @@ use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::proto::message::ContentDigest;
 use crate::proto::{
-    Basis, Class, FileId, Greeting, IdName, Lane, Message, Roots, Seen, Setup, Told, ToldSub, decode_greeting,
+    Basis, Class, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen, Setup, Told, ToldSub, decode_greeting,
     encode_greeting,
 };
 use crate::report::Tally;
@@ -303,6 +303,15 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             "14 05 | 1e 02 02|6f68".into(),
         ),
         ("Bye", Message::Bye(tally()), format!("15 1c | {TALLY}")),
+        (
+            "Meet",
+            Message::Meet(Meeting {
+                pin: [0xa9; 32],
+                port: 28792,
+                addresses: vec![[192, 0, 2, 7].into(), std::net::Ipv6Addr::LOCALHOST.into()],
+            }),
+            format!("16 3a | {} | f8e001 | 02 04|c0000207 10|00000000000000000000000000000001", "a9".repeat(32)),
+        ),
     ];
     let events: [(&'static str, Event, &str); 9] = [
         (
@@ -342,7 +351,7 @@ fn messages_are_these_bytes_and_these_bytes_are_messages() {
 #[test]
 fn every_kind_has_golden_bytes() {
     let kinds: std::collections::BTreeSet<u8> = table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
-    assert_eq!(kinds, (1..=21).collect());
+    assert_eq!(kinds, (1..=22).collect());
 }
 
 #[test]

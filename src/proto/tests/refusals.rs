@@ -232,6 +232,7 @@ fn numbers_of_a_file_or_a_place() {
     refused("a tally of bytes", &frame(21, &sum), "count of bytes is 288230376151711745");
     refused("progress", &frame(17, "08 00 80808080808080808001"), "length is 9223372036854775808");
     refused("a umask", &frame(1, "00 00 00 00 00 00 8004"), "umask is 512, and 511 is the most");
+    refused("a port", &frame(22, &format!("{} 808004 00", "00".repeat(32))), "port is 65536, and 65535 is the most");
     refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, and 1099511627776 is the most");
 }
 
@@ -239,8 +240,8 @@ fn numbers_of_a_file_or_a_place() {
 fn frames() {
     refused(
         "unknown kind",
-        &frame(22, ""),
-        "unknown message of kind 22: only a version of the protocol after 1 can have it",
+        &frame(23, ""),
+        "unknown message of kind 23: only a version of the protocol after 1 can have it",
     );
     refused("kind 0", &frame(0, ""), "unknown message of kind 0");
     refused("unknown kind, not complete", &[0xee], "unknown message of kind 238");
@@ -250,6 +251,10 @@ fn frames() {
         "bad message Ping: its length is a number that is longer than it need be",
     );
     refused("length beyond 64 bits", &[&[4][..], &[0xff; 10]].concat(), "its length is a number of more than 64 bits");
+    let meet = |addresses: &str| frame(22, &format!("{} 00 {addresses}", "00".repeat(32)));
+    refused("an address of no family", &meet("01 05|0000000000"), "bad message Meet: address has 5 bytes, not 4 or 16");
+    refused("an address that is too long", &meet("01 11|00000000"), "bad message Meet: address is 17 bytes long");
+    refused("many addresses", &meet("11"), "bad message Meet: addresses has the count 17, and 16 is the most");
     refused(
         "something behind a ping",
         &frame(19, "00"),

@@ -93,6 +93,7 @@ fn limits_are_in_it() {
         ("PROGRAM_MAX_BYTES", PROGRAM_MAX_BYTES),
         ("UMASK_MAX", UMASK_MAX as usize),
         ("NOISE_MAX_BYTES", NOISE_MAX_BYTES),
+        ("ADDRESSES_MAX", ADDRESSES_MAX),
     ] {
         row(&[name, &value.to_string()]);
     }
