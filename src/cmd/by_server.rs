@@ -68,7 +68,10 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
     let dial = dial(&identity, server.peer, side.patience(env), met.clone());
     let server_lost = dial.patience.beaten.clone();
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
-    std::thread::spawn(move || told.send(Came::OfServer(dial_all(&peer, &kinds, &dial))));
+    std::thread::spawn(move || {
+        // If nobody hears it, the shell was faster.
+        let _ = told.send(Came::OfServer(dial_all(&peer, &kinds, &dial)));
+    });
 
     let shell_lost = Arc::new(AtomicBool::new(false));
     let by_shell = ByShell::new(side, env, Some(server.peer)).unless(shell_lost.clone());
@@ -212,11 +215,13 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
     }
 }
 
-fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceLock<Pin>>) -> Dial {
+/// How the server of a peer is dialled; `met` is set to the pin that it shows.
+pub fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceLock<Pin>>) -> Dial {
     Dial::new(tls::client_config_that_notes(identity, peer.pin, met), DIAL_LIMIT, patience)
 }
 
-fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<Linked, Trouble> {
+/// Dials all addresses of a peer by each of these ways; the first that comes through is taken.
+pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<Linked, Trouble> {
     let kinds: Vec<Kind> = kinds
         .iter()
         .filter_map(|route| match route {

@@ -10,9 +10,10 @@ use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
-use crate::transport::net::Kind;
+use crate::transport::link::Patience;
 use crate::transport::net::limits::Limits;
-use crate::transport::net::server::{Guest, HangUp, Lasting, Listener, listen};
+use crate::transport::net::server::{Guest, Lasting, Listener, listen, listen_everywhere};
+use crate::transport::net::{HangUp, Kind};
 use crate::trust::files::{self, Kept};
 use crate::trust::grants::{Grant, Grants, Standing};
 use crate::trust::identity::Identity;
@@ -22,7 +23,7 @@ use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -169,17 +170,11 @@ fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<List
         .filter_map(|address| address.parse().ok())
         .map(|address: IpAddr| SocketAddr::new(address, port))
         .collect();
-    let listened = if said.is_empty() {
-        let all: SocketAddr = (Ipv6Addr::UNSPECIFIED, port).into();
-        match listen(&[all], config.clone(), lasting, &limits) {
-            // A machine without IPv6.
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                listen(&[(Ipv4Addr::UNSPECIFIED, port).into()], config.clone(), lasting, &limits)
-            }
-            other => other,
-        }
-    } else {
-        listen(&said, config.clone(), lasting, &limits)
+    // Sessions wait until they are told not to: see [`HangUp`].
+    let patience = Patience::default();
+    let listened = match said.as_slice() {
+        [] => listen_everywhere(port, config, lasting, &limits, &patience),
+        said => listen(said, config.clone(), lasting, &limits, &patience),
     };
     listened.map_err(|error| {
         let mut words = format!("sparsync: cannot listen at port {port}: {error}");

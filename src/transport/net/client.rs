@@ -1,7 +1,7 @@
 //! The near end of a network link: dials a server whose key is known.
 
 use super::bridge::{Engine, wait};
-use super::{Kind, Trouble, lanes, quic, roam, tls};
+use super::{HangUp, Kind, Trouble, lanes, quic, roam, tls};
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
@@ -30,12 +30,7 @@ impl Dial {
         Dial { tls, limit, patience, lanes: lanes::Terms::default() }
     }
 
-    fn link(
-        &self,
-        engine: Engine,
-        reached: Reached,
-        peer: SocketAddr,
-    ) -> Result<(Link, Option<Arc<lanes::Progress>>), Trouble> {
+    fn link(&self, engine: Engine, reached: Reached, peer: SocketAddr) -> Result<Linked, Trouble> {
         match reached {
             Reached::Quic(endpoint, conversation, nudge) => {
                 let watch = roam::watch(endpoint.clone(), conversation.connection.clone(), nudge);
@@ -43,8 +38,10 @@ impl Dial {
                 Ok(self.quic_link(engine, endpoint, conversation, peer))
             }
             Reached::Tls(tunnel) => {
-                let (reader, writer, _) = tls::halves(tunnel, self.patience.clone(), Box::new(())).map_err(broken)?;
-                Ok((self.link_of(Box::new(reader), Box::new(writer)), None))
+                let halves = tls::halves(tunnel, self.patience.clone(), Box::new(()));
+                let (reader, writer, hang_up) = halves.map_err(broken)?;
+                let link = self.link_of(Box::new(reader), Box::new(writer));
+                Ok(Linked { link, lanes: None, hang_up: HangUp::Tls(hang_up) })
             }
         }
     }
@@ -55,7 +52,8 @@ impl Dial {
         endpoint: quinn::Endpoint,
         conversation: quic::Conversation,
         peer: SocketAddr,
-    ) -> (Link, Option<Arc<lanes::Progress>>) {
+    ) -> Linked {
+        let connection = conversation.connection.clone();
         let token = lanes::token(&conversation.connection);
         let handle = engine.handle().clone();
         let at_end = move |parting| {
@@ -66,19 +64,27 @@ impl Dial {
         };
         let (reader, writer) = quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, at_end);
         let Some(token) = token else {
-            return (self.link_of(Box::new(reader), Box::new(writer)), None);
+            let link = self.link_of(Box::new(reader), Box::new(writer));
+            return Linked { link, lanes: None, hang_up: HangUp::Quic(connection) };
         };
         let inside = handle.enter();
         let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes);
         tokio::spawn(mover.ask(peer, client_config_for(&self.tls, &[ALPN_LANES]), token, self.lanes.clone()));
         drop(inside);
-        let progress = writer.progress().clone();
-        (self.link_of(Box::new(reader), Box::new(writer)), Some(progress))
+        let (lanes, hang_up) = (Some(writer.progress().clone()), HangUp::Lanes(writer.hang_up()));
+        Linked { link: self.link_of(Box::new(reader), Box::new(writer)), lanes, hang_up }
     }
 
     fn link_of(&self, reader: Box<dyn Read + Send>, writer: Box<dyn Write + Send>) -> Link {
         Link { reader, writer, parting: self.patience.parting.clone() }
     }
+}
+
+/// A link, and what is to be had of it besides; see [`Won`].
+struct Linked {
+    link: Link,
+    lanes: Option<Arc<lanes::Progress>>,
+    hang_up: HangUp,
 }
 
 async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
@@ -99,6 +105,8 @@ pub struct Won {
     pub lanes: Option<Arc<lanes::Progress>>,
     /// Where to.
     pub address: SocketAddr,
+    /// Ends it from any thread.
+    pub hang_up: HangUp,
     /// What became of each attempt, in words for people who want to know.
     pub story: Vec<String>,
 }
@@ -169,7 +177,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         };
         story.push(format!("{address} over {kind}: taken"));
         return match linked {
-            Ok((link, lanes)) => Ok(Won { link, kind, lanes, address, story }),
+            Ok(Linked { link, lanes, hang_up }) => Ok(Won { link, kind, lanes, address, hang_up, story }),
             Err(trouble) => Err(Lost { trouble, story }),
         };
     }

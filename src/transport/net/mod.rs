@@ -45,6 +45,56 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Ends a conversation at once, whoever reads or writes.
+#[derive(Clone)]
+pub enum HangUp {
+    /// Of a QUIC connection.
+    Quic(quinn::Connection),
+    /// Of one that may be moved, with all of its lanes.
+    Lanes(lanes::HangUp),
+    /// Of a TLS connection.
+    Tls(tls::HangUp),
+}
+
+impl HangUp {
+    /// Hangs up. Over QUIC the peer is told why.
+    pub fn now(&self, why: &str) {
+        match self {
+            HangUp::Quic(connection) => {
+                connection.close(quinn::VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes());
+            }
+            HangUp::Lanes(lanes) => lanes.now(why),
+            HangUp::Tls(connection) => connection.now(),
+        }
+    }
+
+    /// Where a conversation that began over QUIC goes on over TLS, how many bytes went before.
+    pub fn moved_after(&self) -> Option<u64> {
+        match self {
+            HangUp::Lanes(lanes) => lanes.progress().moved_after(),
+            HangUp::Quic(_) | HangUp::Tls(_) => None,
+        }
+    }
+
+    /// Whether the peer has left, also where nobody reads what it said before.
+    pub fn is_over(&self) -> bool {
+        match self {
+            HangUp::Quic(connection) => connection.close_reason().is_some(),
+            HangUp::Tls(connection) => connection.is_over(),
+            HangUp::Lanes(lanes) => lanes.is_over(),
+        }
+    }
+
+    /// How often the peer was heard: a client of QUIC lets hear of itself each [`limits::KEEP_ALIVE`], and a server answers.
+    /// `None`: over TCP, or where it may be, as there the system finds out who is gone.
+    pub fn heard(&self) -> Option<u64> {
+        match self {
+            HangUp::Quic(connection) => Some(connection.stats().udp_rx.datagrams),
+            HangUp::Lanes(_) | HangUp::Tls(_) => None,
+        }
+    }
+}
+
 /// Why there is no link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {

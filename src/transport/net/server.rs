@@ -4,13 +4,13 @@ use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
 use super::room::{Answer, Place, Room};
-use super::{Kind, lanes, quic, tls as over_tls};
+use super::{HangUp, Kind, lanes, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use quinn::VarInt;
 use std::future::Future;
 use std::io::{self, BufRead, Write};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,52 +33,13 @@ pub struct Guest {
     pub hang_up: HangUp,
 }
 
-/// Ends a conversation at once, whoever reads or writes.
-#[derive(Clone)]
-pub enum HangUp {
-    /// Of a QUIC connection.
-    Quic(quinn::Connection),
-    /// Of one that may be moved, with all of its lanes.
-    Lanes(lanes::HangUp),
-    /// Of a TLS connection.
-    Tls(over_tls::HangUp),
-}
-
-impl HangUp {
-    /// Hangs up. Over QUIC the client is told why.
-    pub fn now(&self, why: &str) {
-        match self {
-            HangUp::Quic(connection) => connection.close(VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes()),
-            HangUp::Lanes(lanes) => lanes.now(why),
-            HangUp::Tls(connection) => connection.now(),
-        }
-    }
-
-    /// Where a conversation that began over QUIC goes on over TLS, how many bytes went before.
-    pub fn moved_after(&self) -> Option<u64> {
-        match self {
-            HangUp::Lanes(lanes) => lanes.progress().moved_after(),
-            HangUp::Quic(_) | HangUp::Tls(_) => None,
-        }
-    }
-
-    /// Whether the client has left, also where nobody reads what it said before.
-    pub fn is_over(&self) -> bool {
-        match self {
-            HangUp::Quic(connection) => connection.close_reason().is_some(),
-            HangUp::Tls(connection) => connection.is_over(),
-            HangUp::Lanes(lanes) => lanes.is_over(),
-        }
-    }
-}
-
 /// A server that takes clients until it is dropped, which also ends the conversations over QUIC. Those over TLS have sockets
 /// of their own, and end with the process or by [`HangUp`].
 pub struct Listener {
     guests: Mutex<Receiver<Guest>>,
+    room: Arc<Room>,
     addresses: Vec<SocketAddr>,
     endpoints: Vec<quinn::Endpoint>,
-    room: Arc<Room>,
     /// Those who take TCP connections.
     takers: Vec<tokio::task::AbortHandle>,
     engine: Option<Engine>,
@@ -86,12 +47,13 @@ pub struct Listener {
 
 /// Takes clients at these addresses, over UDP and over TCP at the same port. Port 0 is replaced by one that is free. Who is
 /// let in is settled by `tls`. With the same `lasting` secret as a server before it, those who still speak to that one hear
-/// that it is gone.
+/// that it is gone. `patience` says how each conversation waits; each has a parting of its own.
 pub fn listen(
     addresses: &[SocketAddr],
     tls: Arc<rustls::ServerConfig>,
     lasting: Lasting,
     limits: &Limits,
+    patience: &Patience,
 ) -> io::Result<Listener> {
     let engine = Engine::start("network")?;
     let (sender, guests) = sync_channel(limits.sessions);
@@ -99,13 +61,21 @@ pub fn listen(
     // Those who knock are answered at once, so few wait, and little that they say has to be kept.
     config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
     let room = Room::new(limits);
-    let door = Door { config, tls, room: room.clone(), movable: Arc::default(), limits: limits.clone(), sender };
+    let door = Door {
+        config,
+        tls,
+        room: room.clone(),
+        movable: Arc::default(),
+        limits: limits.clone(),
+        patience: patience.clone(),
+        sender,
+    };
     let inside = engine.handle().enter();
     let mut listener = Listener {
         guests: Mutex::new(guests),
+        room,
         addresses: vec![],
         endpoints: vec![],
-        room,
         takers: vec![],
         engine: None,
     };
@@ -122,6 +92,23 @@ pub fn listen(
     drop(inside);
     listener.engine = Some(engine);
     Ok(listener)
+}
+
+/// As [`listen`], at all addresses of this machine.
+pub fn listen_everywhere(
+    port: u16,
+    tls: &Arc<rustls::ServerConfig>,
+    lasting: Lasting,
+    limits: &Limits,
+    patience: &Patience,
+) -> io::Result<Listener> {
+    match listen(&[(Ipv6Addr::UNSPECIFIED, port).into()], tls.clone(), lasting, limits, patience) {
+        // A machine without IPv6.
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            listen(&[(Ipv4Addr::UNSPECIFIED, port).into()], tls.clone(), lasting, limits, patience)
+        }
+        other => other,
+    }
 }
 
 /// What is kept of what somebody says before it is answered, and of what all of them say.
@@ -169,7 +156,20 @@ impl Listener {
         self.endpoints.iter().for_each(|endpoint| endpoint.set_server_config(None));
         self.takers.iter().for_each(tokio::task::AbortHandle::abort);
     }
+
+    /// Takes nobody any more, and waits until each conversation has ended: its client has heard everything, or is not heard
+    /// any more.
+    pub fn leave(self) {
+        self.drain();
+        while self.conversations() > 0 {
+            // Who comes this late is not let in.
+            drop(self.accept(LEAVING_LOOK));
+        }
+    }
 }
+
+/// How often a listener that leaves looks whether it may.
+const LEAVING_LOOK: Duration = Duration::from_millis(2);
 
 impl Drop for Listener {
     fn drop(&mut self) {
@@ -190,6 +190,7 @@ struct Door {
     room: Arc<Room>,
     movable: Arc<lanes::Movable>,
     limits: Limits,
+    patience: Patience,
     sender: SyncSender<Guest>,
 }
 
@@ -235,7 +236,7 @@ impl Door {
             Err(unwelcome) => return hang_up.now(&unwelcome.to_string()),
         };
         let token = lanes::token(&conversation.connection);
-        let patience = patience();
+        let patience = self.patience();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
         let at_end = move |parting: Boxed| {
@@ -274,13 +275,18 @@ impl Door {
         let Ok(place) = place.come_in(pin) else {
             return;
         };
-        let patience = patience();
+        let patience = self.patience();
         let parting = patience.parting.clone();
         let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Box::new(place)) else {
             return;
         };
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
         self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Tls, hang_up });
+    }
+
+    /// How one conversation waits.
+    fn patience(&self) -> Patience {
+        Patience { parting: Parting::default(), ..self.patience.clone() }
     }
 
     fn let_in(&self, guest: Guest) {
@@ -302,9 +308,4 @@ fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Place, welcome: imp
             handshake.abort();
         }
     });
-}
-
-/// A server's ends wait until they are told not to: see [`HangUp`].
-fn patience() -> Patience {
-    Patience::default()
 }

@@ -39,7 +39,9 @@ impl World {
 
     fn that(near: Identity, admit: tls::Admit, limits: &Limits) -> World {
         let far = Identity::passing().unwrap();
-        let listener = listen(&[HERE.into()], tls::server_config(&far, admit), lasting(&far), limits).unwrap();
+        let listener =
+            listen(&[HERE.into()], tls::server_config(&far, admit), lasting(&far), limits, &Patience::default())
+                .unwrap();
         World { near, far, listener }
     }
 
@@ -536,6 +538,7 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
         tls::server_config(&world.far, Arc::new(|_| true)),
         lasting(&world.far),
         &Limits::default(),
+        &Patience::default(),
     );
     let again = again.unwrap();
     // The first one goes on and hears nothing, which is what a server that was killed does.

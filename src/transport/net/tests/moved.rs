@@ -70,7 +70,7 @@ impl Met {
 }
 
 /// Until both ends may go on over TLS.
-fn await_move(near: &Progress, far: &crate::transport::net::server::HangUp) {
+fn await_move(near: &Progress, far: &crate::transport::net::HangUp) {
     assert!(until(LONG, || near.moved_after().is_some() && far.moved_after().is_some()), "it is not moved");
 }
 
@@ -337,13 +337,14 @@ fn a_server_that_drains_moves_nobody_and_keeps_them() {
 fn one_that_wants_quic_or_does_not_know_better_gets_it() {
     let world = open_world();
     let (near, guest) = world.meet(Kind::Quic, patient());
-    assert!(matches!(guest.hang_up, crate::transport::net::server::HangUp::Quic(_)), "it did not ask for more");
+    assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "it did not ask for more");
     drop((near, guest));
     // A server that knows one thing.
     let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
     config.alpn_protocols = vec![ALPN.to_vec()];
     let far = Identity::passing().unwrap();
-    let listener = listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default()).unwrap();
+    let listener =
+        listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default(), &Patience::default()).unwrap();
     let address = listener.addresses()[0];
     let old = World { listener, near: world.near, far: world.far };
     let won = race_with(&old, &[address], &Kind::BOTH, &Dial { lanes: after(1), ..old.dial(patient()) }).ok().unwrap();
