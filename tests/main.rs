@@ -24,6 +24,7 @@ mod itemize;
 mod links;
 mod machine;
 mod messages;
+mod oneoff;
 mod place;
 mod select;
 mod server;

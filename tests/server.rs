@@ -149,7 +149,7 @@ impl Scene {
     }
 }
 
-fn field_of(json: &str, field: &str) -> String {
+pub fn field_of(json: &str, field: &str) -> String {
     let at = json.find(&format!("\"{field}\":")).unwrap_or_else(|| panic!("{field} in {json}")) + field.len() + 3;
     let rest = json[at..].trim_start_matches('"');
     rest[..rest.find(['"', ',', '}', ']']).unwrap()].to_owned()

@@ -44,6 +44,11 @@ impl Said {
     }
 }
 
+/// What a sparsync is called there, if nobody knows better.
+const OURS: &[u8] = b"sparsync";
+/// What a program is called that may be either.
+const RSYNC: &[u8] = b"rsync";
+
 /// An attempt to reach the far end by a remote shell.
 pub struct ByShell<'a> {
     side: &'a Side,
@@ -60,6 +65,14 @@ impl<'a> ByShell<'a> {
         let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
         ByShell { side, programs: programs(side, env, known), charset, umask: env.umask, patience }
+    }
+
+    /// The same, looking for a sparsync by its own name first, whatever this program was called by.
+    pub fn for_sparsync(mut self) -> ByShell<'a> {
+        if self.side.options.connect.program.is_none() {
+            self.programs = vec![OURS.to_vec(), RSYNC.to_vec()];
+        }
+        self
     }
 
     /// The same, to be given up when `beaten` is set.
@@ -154,8 +167,6 @@ impl<'a> ByShell<'a> {
 /// What may be called at the far end: what `--rsync-path` says, else what is known to be there, else the name that this
 /// program was called by.
 fn programs(side: &Side, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
-    const OURS: &[u8] = b"sparsync";
-    const RSYNC: &[u8] = b"rsync";
     if let Some(program) = &side.options.connect.program {
         return vec![program.clone()];
     }

@@ -1,5 +1,6 @@
 //! From the command line to the program that serves it.
 
+mod by_one_off;
 mod by_server;
 mod by_shell;
 mod control;
@@ -8,7 +9,9 @@ mod daemon;
 mod enroll;
 mod handover;
 mod holder;
+mod lifeline;
 mod log;
+mod once;
 mod remote;
 mod route;
 mod rules;

@@ -3,6 +3,7 @@
 //! A remote shell starts the far end. If a sparsync answers there, the session is ours; a stock rsync is left to the
 //! installed rsync, which starts over.
 
+use super::by_one_off::{self, OneOff};
 use super::by_server::{self, Redial, Server};
 use super::by_shell::{ByShell, Found, Said};
 use super::route::{self, Plan};
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Parsed;
 use crate::fs::sys;
-use crate::options::{ArgStyle, Options};
+use crate::options::{ArgStyle, Options, Transport};
 use crate::proto::{Setup, Speech};
 use crate::report::Tally;
 use crate::role::codec;
@@ -80,6 +81,8 @@ pub struct Side {
 pub enum Carrier {
     /// A remote shell, to be seen off.
     Shell(Shell),
+    /// A server that a remote shell opened for this run alone.
+    OneOff(Box<OneOff>),
     /// A link over the network, which ends by itself; and how another is to be had.
     Net(Box<Redial>),
 }
@@ -147,7 +150,9 @@ impl Side {
             Ok(peers) => peers,
             // Without a home of his own, as under sudo, somebody has enrolled no host.
             Err(error) if error.exit == Exit::FileIo && !route::wants_key(&self.far, connect) => {
-                self.tell_way(env, &format!("a remote shell: {}", String::from_utf8_lossy(&error.message)));
+                if connect.transport != Transport::Quic {
+                    self.tell_way(env, &format!("a remote shell: {}", String::from_utf8_lossy(&error.message)));
+                }
                 Peers::default()
             }
             Err(error) => return Err(error),
@@ -172,12 +177,7 @@ impl Side {
             Plan::Server { peer, kinds, or_shell } => {
                 by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell })
             }
-            Plan::OneOff => {
-                let name = route::named(&self.far);
-                let words =
-                    format!("sparsync: --transport=quic needs an enrolled host: `sparsync enroll {name}` makes it one");
-                Err(Error::new(Exit::StartClient, words).by(self.role()))
-            }
+            Plan::OneOff => by_one_off::reach(self, env),
         }
     }
 
@@ -266,6 +266,15 @@ impl Side {
         let is_net = matches!(carrier, Carrier::Net(_));
         let left = match carrier {
             Carrier::Shell(mut shell) => shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed).exit(),
+            Carrier::OneOff(one_off) => {
+                if let Err(error) = &mut ended
+                    && error.exit == Exit::Stream
+                {
+                    error.message.extend_from_slice(one_off.is_gone().as_bytes());
+                }
+                one_off.leave(&env.stop);
+                Exit::Stream
+            }
             Carrier::Net(_) => Exit::Stream,
         };
         if let Err(error) = &mut ended

@@ -71,7 +71,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
 
 /// Whether nothing but a server that knows our key will do.
 pub fn wants_key(far: &Far, connect: &Connect) -> bool {
-    far.server.is_some() || matches!(connect.transport, Transport::Quic | Transport::Tls)
+    far.server.is_some() || connect.transport == Transport::Tls
 }
 
 /// The host as operands and enrolment name it.

@@ -1,5 +1,6 @@
 //! The far end of a copy: a client of ours speaks on standard input and hears standard output.
 
+use super::once::Once;
 use super::{copy, fail, rules};
 use crate::cli;
 use crate::cli::verb::Session;
@@ -8,8 +9,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{glob, ids, reach, sys};
 use crate::options::{FilesFrom, Options, RemoveSource};
+use crate::proto::message::MEETS;
 use crate::proto::{Setup, Speech};
 use crate::role::codec;
+use crate::role::opening::{self, Opening};
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
 use crate::transport::link::Patience;
@@ -54,16 +57,31 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
 
 fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     let patience = Patience { idle, stop: env.stop.clone(), ..Patience::default() };
-    let link = match env.hear_signals().and_then(|()| stdio::link(patience)) {
+    let link = match env.hear_signals().and_then(|()| stdio::link(patience.clone())) {
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),
     };
     sys::share_memory_pools();
     sys::lift_open_files();
-    let settle = |setup: &Setup| settle(setup, asked, env);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
+    let settle = |setup: &Setup| settle(setup, asked, env);
     let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()));
-    session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)
+    let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
+    if matches!(asked, Asked::Grant(_)) {
+        return serve(link);
+    }
+    let meeting = Speech { features: speech.features | MEETS, ..speech.clone() };
+    let played = opening::greet(link, &meeting).and_then(|opening| match opening {
+        Opening::Session(begun) => Ok(session::play(*begun, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)),
+        Opening::Meeting(client) => {
+            let (once, link) = Once::open(env, client, &patience)?;
+            let exit = serve(link);
+            once.leave();
+            Ok(exit)
+        }
+    });
+    // Where there is no common tongue there is nothing to say an error in.
+    played.unwrap_or_else(|error| error.exit)
 }
 
 fn cannot_serve(error: &io::Error) -> Error {

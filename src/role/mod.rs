@@ -24,6 +24,8 @@ pub mod request;
 
 pub mod codec;
 
+pub mod opening;
+
 pub mod sender;
 
 pub mod receiver;

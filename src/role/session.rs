@@ -1,7 +1,8 @@
 //! A copy between two machines: the near end and the far end of one conversation.
 
 use super::codec;
-use super::line::{Ear, Line, cannot_read};
+use super::line::{Ear, Line};
+use super::opening::{self, Begun, Opening, hear_greeting, lost};
 use super::receiver::{self, Receiver, ReceiverEar};
 use super::receiving::{Listener, needs_whole_list};
 use super::request::Request;
@@ -13,9 +14,8 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options};
-use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
-use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, decode_greeting, encode_greeting};
+use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
@@ -72,15 +72,14 @@ impl Near<'_> {
             outlives_loss: self.outlives_loss,
         };
         let (link, traffic) = counted(link);
-        let Link { mut reader, mut writer, parting } = link;
         let ours = self.greeting();
         // The server greets without being asked, and was heard already by whoever found out who answers there.
-        let (theirs, rest) = hear_greeting(&mut *reader)?;
+        let (theirs, mut link) = hear_greeting(link)?;
         let mut flight = Vec::new();
         encode_greeting(&ours, &mut flight);
         let version = agree(&ours, &theirs).inspect_err(|_| {
             // The far end shall know as well why this ends.
-            let _ = writer.write_all(&flight).and_then(|()| writer.flush());
+            let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
         })?;
         let compress = &self.options.delta.compress;
         let codec = codec::agree(compress, theirs.features).map_err(|error| {
@@ -99,12 +98,12 @@ impl Near<'_> {
             line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
         }
         (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), &mut flight)?;
-        writer.write_all(&flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))?;
+        link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
         let line = Arc::new(Line::new((self.speech.dialect)(version)));
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = codec::squeeze(codec, compress.level, theirs.features);
-        let link = dress(Link { reader, writer, parting }, rest, sends, when, &line);
+        let link = dress(link, sends, when, &line);
         let dialect = (self.speech.dialect)(version);
         let talk = Talk { line: &line, dialect, timeout_secs: self.options.connect.timeout_secs, link };
         let ended = self.take_role(talk, terms, (&ours, &theirs), reporter, tally);
@@ -226,27 +225,18 @@ pub fn serve(
     threads: usize,
     settle: &Settle<'_>,
 ) -> Exit {
-    let Link { mut reader, mut writer, parting } = link;
-    // What this end may do, it says before it knows what it is asked for.
-    let mut ours = speech.greeting(sys::random());
-    if sys::ids().0 == 0 {
-        ours.features |= ACTS_AS_SUPER;
+    match opening::greet(link, speech) {
+        Ok(Opening::Session(begun)) => play(*begun, cwd, umask, stop, threads, settle),
+        // There is one session, and it is here.
+        Ok(Opening::Meeting(_)) => Exit::Protocol,
+        // Where there is no common tongue there is nothing to say an error in.
+        Err(error) => error.exit,
     }
-    let mut flight = Vec::new();
-    encode_greeting(&ours, &mut flight);
-    if writer.write_all(&flight).and_then(|()| writer.flush()).is_err() {
-        return Exit::Stream;
-    }
-    let begun = hear_greeting(&mut *reader).and_then(|(theirs, rest)| {
-        let version = agree(&ours, &theirs)?;
-        let (setup, rest) = hear_setup(&mut *reader, rest, (speech.dialect)(version))?;
-        Ok((theirs, version, setup, rest))
-    });
-    // Where there is no common tongue there is nothing to say an error in.
-    let (theirs, version, setup, rest) = match begun {
-        Ok(begun) => begun,
-        Err(error) => return error.exit,
-    };
+}
+
+/// The far end of a session that has begun; see [`serve`].
+pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
+    let Begun { setup, theirs, version, speech, link } = begun;
     let line = Arc::new(Line::new((speech.dialect)(version)));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
@@ -254,7 +244,7 @@ pub fn serve(
         let compress = &settled.options.delta.compress;
         codec::squeeze(compress.choice, compress.level, theirs.features)
     });
-    let link = dress(Link { reader, writer, parting }, rest, setup.server_sends, when, &line);
+    let link = dress(link, setup.server_sends, when, &line);
     let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link };
     let Settled { options, rules, operands, listed, outlives_loss } = match settled {
         Ok(settled) => settled,
@@ -341,17 +331,16 @@ impl<R: Read> Read for Counted<R> {
 /// How much of the chunks is read at once.
 const BUFFERED_BYTES: usize = 128 << 10;
 
-/// Puts chunks around what the sender says; `rest` was read already.
-fn dress(link: Link, rest: Vec<u8>, sends: bool, when: Squeeze, line: &Line) -> Link {
-    let reader = io::Cursor::new(rest).chain(link.reader);
+/// Puts chunks around what the sender says.
+fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
     match sends {
         true => {
             let writer = Squeezer::new(link.writer, when, line.as_it_is());
-            Link { reader: Box::new(reader), writer: Box::new(writer), ..link }
+            Link { writer: Box::new(writer), ..link }
         }
         // Heads of chunks are short, and each read is a call.
         false => {
-            let reader = io::BufReader::with_capacity(BUFFERED_BYTES, reader);
+            let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
             Link { reader: Box::new(Expander::new(reader)), ..link }
         }
     }
@@ -371,51 +360,6 @@ fn receiver_ear<'a>(
 
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
     terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
-}
-
-fn lost(what: &str, error: &io::Error) -> Error {
-    Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
-}
-
-/// Makes something of the bytes that there are, and says how many it took; `None`: there are not enough.
-type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
-
-/// Reads on until there is enough for `take`; returns what it made, and what was read beyond.
-fn hear<T>(reader: &mut dyn Read, mut heard: Vec<u8>, take: &mut Take<'_, T>) -> Result<(T, Vec<u8>), Error> {
-    let mut piece = vec![0; 64 << 10];
-    loop {
-        if let Some((found, len)) = take(&heard)? {
-            return Ok((found, heard.split_off(len)));
-        }
-        if heard.len() > 2 * OPENING_MAX_BYTES {
-            return Err(Error::new(Exit::Protocol, "sparsync: the peer begins with too much"));
-        }
-        match reader.read(&mut piece) {
-            Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
-            Ok(got) => heard.extend_from_slice(&piece[..got]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(cannot_read(&error)),
-        }
-    }
-}
-
-fn hear_greeting(reader: &mut dyn Read) -> Result<(Greeting, Vec<u8>), Error> {
-    hear(reader, Vec::new(), &mut decode_greeting)
-}
-
-fn hear_setup(
-    reader: &mut dyn Read,
-    rest: Vec<u8>,
-    mut dialect: Box<dyn Dialect + Send>,
-) -> Result<(Setup, Vec<u8>), Error> {
-    hear(reader, rest, &mut |bytes| {
-        let mut input = bytes;
-        match dialect.decode(&mut input)? {
-            Some(Message::Setup(setup)) => Ok(Some((*setup, bytes.len() - input.len()))),
-            Some(_) => Err(Error::new(Exit::Protocol, "sparsync: the client does not say what it wants")),
-            None => Ok(None),
-        }
-    })
 }
 
 /// A conversation that has begun.

@@ -66,7 +66,6 @@ impl Identity {
     }
 
     /// One for a single session, kept nowhere.
-    #[allow(dead_code, reason = "tests use it; a server for one session will")]
     pub fn passing() -> Result<Identity> {
         Identity::of_key(&new_key()?)
     }

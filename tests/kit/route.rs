@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 ///
 /// Each case runs once per route. `SPARSYNC_TEST_ROUTES` chooses among them, separated by commas: `local`, `push`,
 /// `pull` by a script in the place of ssh, `quic-push`, `quic-pull`, `tls-push`, `tls-pull`, and `sshd` for the few cases
-/// that use a real one. `quic` is either of its two for each case, by the case's name: where nobody says otherwise, cases
+/// that use a real one; `once-push` and `once-pull` by a server that the script has opened for each run. `quic` is either of its two for each case, by the case's name: where nobody says otherwise, cases
 /// run on `local`, `push`, `pull`, `quic` and `sshd`. What ssh carries both ways, QUIC carries both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -34,6 +34,8 @@ pub enum Shell {
     Quic,
     /// The same over TLS and TCP.
     Tls,
+    /// The script: by it the program under test has a server opened for each run, and goes there over QUIC.
+    Once,
 }
 
 impl Route {
@@ -46,6 +48,8 @@ impl Route {
         Route::Pull(Shell::Quic),
         Route::Push(Shell::Tls),
         Route::Pull(Shell::Tls),
+        Route::Push(Shell::Once),
+        Route::Pull(Shell::Once),
     ];
     /// The routes of cases about a peer.
     pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
@@ -65,6 +69,8 @@ impl Route {
             Route::Pull(Shell::Quic) => "quic-pull",
             Route::Push(Shell::Tls) => "tls-push",
             Route::Pull(Shell::Tls) => "tls-pull",
+            Route::Push(Shell::Once) => "once-push",
+            Route::Pull(Shell::Once) => "once-pull",
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
         };
         let by_name = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 { "quic-push" } else { "quic-pull" };
@@ -97,23 +103,27 @@ impl Route {
         };
         far.into_iter().for_each(|path| *path = [b"far:", &path[..]].concat());
         let own = match shell {
-            Shell::Quic => Some("--transport=quic"),
+            Shell::Quic | Shell::Once => Some("--transport=quic"),
             Shell::Tls => Some("--transport=tls"),
             Shell::Fake | Shell::Real => None,
         };
-        if let Some(transport) = own.filter(|_| program == super::oracle::under_test()) {
-            let transport = transport.as_bytes().to_vec();
-            return std::iter::once(transport).chain(options.iter().cloned()).chain(operands).collect();
+        let own = own.filter(|_| program == super::oracle::under_test()).map(|own| own.as_bytes().to_vec());
+        if shell != Shell::Once && own.is_some() {
+            return own.into_iter().chain(options.iter().cloned()).chain(operands).collect();
         }
         let (command, before) = match shell {
-            Shell::Fake | Shell::Quic | Shell::Tls => (place.fake_shell(), String::new()),
+            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once => (place.fake_shell(), String::new()),
             Shell::Real => {
                 let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
                 (sshd().command(), before)
             }
         };
         let route = [format!("--rsh={command}"), format!("--rsync-path={before}{}", program.display())];
-        route.into_iter().map(String::into_bytes).chain(options.iter().cloned()).chain(operands).collect()
+        own.into_iter()
+            .chain(route.into_iter().map(String::into_bytes))
+            .chain(options.iter().cloned())
+            .chain(operands)
+            .collect()
     }
 }
 
@@ -143,7 +153,8 @@ impl Place<'_> {
     fn fake_shell(&self) -> String {
         const SCRIPT: &str = "#!/bin/sh\n\
             while :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\n\
-            shift\n[ -z \"$FAR_UMASK\" ] || umask \"$FAR_UMASK\"\nexec sh -c \"$*\"\n";
+            shift\n[ -z \"$FAR_UMASK\" ] || umask \"$FAR_UMASK\"\n\
+            export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexec sh -c \"$*\"\n";
         let path = self.scratch.join("fake-ssh");
         if !path.exists() {
             std::fs::write(&path, SCRIPT).expect("scratch can be written");

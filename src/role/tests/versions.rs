@@ -9,7 +9,7 @@ use crate::proto::message::ACTS_AS_SUPER;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The kind of a message that version 2 brought.
-const FINISHED: u8 = 22;
+const FINISHED: u8 = 23;
 /// What version 1 says in its place.
 const END: u8 = 15;
 
@@ -168,7 +168,7 @@ fn versions_that_do_not_meet_end_the_run_at_both_ends() {
 #[test]
 fn a_message_of_a_later_version_is_refused_by_name() {
     let words =
-        "unknown message of kind 22: only a version of the protocol after 1 can have it, and version 1 was agreed";
+        "unknown message of kind 23: only a version of the protocol after 1 can have it, and version 1 was agreed";
     let stage = Stage::new();
     let ended = serve(&stage, &["-r"], false, |peer| {
         peer.greet(Some(setup(false)));

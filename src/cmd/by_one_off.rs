@@ -1,0 +1,150 @@
+//! A server that the far end opens for this run alone, asked through a remote shell: QUIC to a host that was not enrolled.
+//!
+//! The remote shell is that of any copy, with the same command line, so whoever answers there was found as always, and the
+//! session is settled by the same words. Only where its bytes go is agreed with the first of them.
+
+use super::by_server;
+use super::by_shell::{ByShell, Found, Said};
+use super::lifeline::Lifeline;
+use super::remote::{Carrier, Reached, Side};
+use super::route;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::proto::{Meeting, Speech};
+use crate::role::{codec, opening};
+use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::net::Trouble;
+use crate::transport::shell::{Ended, Shell};
+use crate::trust::Pin;
+use crate::trust::identity::Identity;
+use crate::trust::moment::Moment;
+use crate::trust::peers::{Peer, Route};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a server for one run hangs on.
+pub struct OneOff {
+    host: String,
+    shell: Shell,
+    lifeline: Lifeline,
+}
+
+impl OneOff {
+    /// What is to be told where the connection is lost.
+    pub fn is_gone(&self) -> String {
+        format!("\nsparsync: the server at {} was for this run alone: start the copy again", self.host)
+    }
+
+    /// Lets the far end go. It has ended with the session, so it is not waited for long: the shell's connection may be
+    /// lost where QUIC's was not.
+    pub fn leave(self, stop: &AtomicBool) {
+        let OneOff { mut shell, lifeline, .. } = self;
+        drop(lifeline);
+        let _ = shell.wait(Some(FAREWELL), stop);
+    }
+}
+
+/// Has a server opened, and reaches it.
+pub fn reach(side: &Side, env: &mut Env) -> Result<Reached> {
+    let host = route::named(&side.far);
+    let facts = by_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
+    let identity = Identity::passing()?;
+    let mut said = Said::default();
+    let found = ByShell::new(side, env, None).for_sparsync().connect(&mut said);
+    said.tell(env);
+    let failed = |exit, words: String| Error::new(exit, format!("sparsync: --transport=quic: {words}")).by(side.role());
+    let lacking = |what: &str| {
+        format!(
+            "{what}: install it there (`sparsync enroll --install {host}` does), or say --rsync-path=PROGRAM if it is \
+             somewhere else"
+        )
+    };
+    let (mut shell, link) = match found {
+        Ok(Found::Native(shell, link)) => (shell, link),
+        Ok(Found::Rsync) => {
+            return Err(failed(Exit::StartClient, lacking(&format!("{host} has rsync but no sparsync"))));
+        }
+        Err(error) if error.exit == Exit::CmdNotFound => {
+            return Err(failed(error.exit, lacking(&format!("{host} has no sparsync"))));
+        }
+        Err(error) => return Err(error),
+    };
+    let own = Meeting { pin: identity.pin.0, port: 0, addresses: Vec::new() };
+    let (place, link) = match opening::ask_elsewhere(link, &Speech::ours(codec::features(None)), own) {
+        Ok(Some(met)) => met,
+        Ok(None) => {
+            let words = format!("the sparsync on {host} is older and cannot do that: upgrade it");
+            return Err(failed(Exit::StartClient, words));
+        }
+        Err(error) => return Err(broken_off(side, env, &mut shell, error)),
+    };
+    let lifeline = Lifeline::hold(link);
+    let peer = peer_of(&host, &facts.hostname, &place);
+    let beaten = lifeline.cut();
+    let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
+    let dial = by_server::dial(&identity, &peer, patience, Arc::default());
+    let won = by_server::dial_all(&peer, &[Route::Quic], &dial);
+    let trouble = match won {
+        Ok(won) if lifeline.guard(won.hang_up.clone()) => {
+            side.tell_way(env, &format!("{} to {}, which {host} opened for this run", won.kind, won.address));
+            let carrier = Carrier::OneOff(Box::new(OneOff { host, shell, lifeline }));
+            return Ok(Reached::Native(carrier, won.link));
+        }
+        Ok(_) => Trouble::Stopped,
+        Err(trouble) => trouble,
+    };
+    match trouble {
+        Trouble::Stopped => {
+            let words = format!("sparsync: --transport=quic: {host} left before the session began");
+            Err(broken_off(side, env, &mut shell, Error::new(Exit::Stream, words)))
+        }
+        Trouble::WrongKey(why) => Err(failed(Exit::StartClient, format!("somebody else answers for {host}: {why}"))),
+        why => {
+            let ways = if facts.is_proxied {
+                "ssh goes there through another machine; does UDP, too"
+            } else {
+                "does UDP get there"
+            };
+            let words = format!(
+                "the server that {host} opened for this run {why}\nTried QUIC to {}, UDP port {}: {ways}? Without \
+                 --transport=quic the copy goes by ssh",
+                peer.addresses.join(", "),
+                peer.port
+            );
+            Err(failed(Exit::SocketIo, words))
+        }
+    }
+}
+
+/// The remote shell, or what it started, ended too early: what the run ends with is told by how, as with any copy by a
+/// remote shell.
+fn broken_off(side: &Side, env: &Env, shell: &mut Shell, error: Error) -> Error {
+    if env.stop.load(Ordering::Relaxed) {
+        return Error::new(Exit::Signal, "").by(side.role());
+    }
+    let exit = match error.exit {
+        Exit::Stream => shell.wait(Some(FAREWELL), &env.stop).unwrap_or(Ended::Killed).exit(),
+        exit => exit,
+    };
+    Error { exit, ..error }.by(side.role())
+}
+
+/// The server as one that can be dialled: where ssh goes, and where it says that it listens.
+fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
+    let told = place.addresses.iter().map(IpAddr::to_string);
+    let mut addresses = vec![hostname.to_owned()];
+    addresses.extend(told.filter(|told| told != hostname));
+    Peer {
+        name: host.to_owned(),
+        ssh: host.to_owned(),
+        addresses,
+        port: place.port,
+        pin: Pin(place.pin),
+        program: None,
+        met: Moment(0),
+        last_route: None,
+        last_until: None,
+    }
+}

@@ -1,0 +1,140 @@
+//! A server for one session: the far end of a remote shell opens it for the client that it speaks with, and ends with it.
+//!
+//! It runs as the login of the remote shell and is its far end in all but the way the bytes go: nobody was granted
+//! anything, so it may what that login may, for a client that holds the key which it named through that shell.
+
+use super::lifeline::Lifeline;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::proto::Meeting;
+use crate::role::opening::Asked;
+use crate::transport::Link;
+use crate::transport::link::Patience;
+use crate::transport::net::limits::Limits;
+use crate::transport::net::server::{Guest, Lasting, Listener, listen, listen_everywhere};
+use crate::trust::identity::Identity;
+use crate::trust::{Pin, tls};
+use crate::work::clock::Since;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// So long a client may take to come: more than it tries.
+const COMES_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is seen whether it still can.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The server, once its client has come.
+pub struct Once {
+    listener: Listener,
+    _lifeline: Lifeline,
+}
+
+impl Once {
+    /// Opens it, tells the client where, and waits for it. The client was told of an error, or is gone.
+    pub fn open(env: &Env, mut asked: Asked, patience: &Patience) -> Result<(Once, Link)> {
+        let opened = Door::open(env, &asked.client, patience);
+        asked.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
+        let (door, listener) = opened?;
+        let lifeline = Lifeline::hold(asked.link);
+        let guest = door.wait(&listener, &lifeline, &env.stop)?;
+        if !lifeline.guard(guest.hang_up.clone()) {
+            return Err(nobody(Exit::Stream));
+        }
+        let link = Link { reader: Box::new(guest.reader), writer: guest.writer, parting: guest.parting };
+        Ok((Once { listener, _lifeline: lifeline }, link))
+    }
+
+    /// Ends it, when the client has heard everything.
+    pub fn leave(self) {
+        self.listener.leave();
+    }
+}
+
+/// Where the client shall come, and whether it came.
+struct Door {
+    place: Meeting,
+    has_come: Arc<AtomicBool>,
+}
+
+impl Door {
+    fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(Door, Listener)> {
+        if env.var("SSH_ORIGINAL_COMMAND").is_some() {
+            // Whoever fixed the command approved of what it says, and it says nothing of a port.
+            let words = "sparsync: the login there has a forced command, which opens no server for a single run: leave out \
+                         --transport=quic, or enroll this machine there";
+            return Err(Error::new(Exit::StartClient, words));
+        }
+        let identity = Identity::passing()?;
+        let (awaited, has_come) = (Pin(client.pin), Arc::new(AtomicBool::new(false)));
+        let came = has_come.clone();
+        let admit = move |shown: &Pin| *shown == awaited && !came.load(Ordering::Relaxed);
+        let config = tls::server_config(&identity, Arc::new(admit));
+        let limits = Limits { sessions: 1, ..Limits::default() };
+        let lasting = Lasting(sys::random());
+        let reached_at = env.var("SSH_CONNECTION").and_then(|told| own_address(&told.to_string_lossy()));
+        // Elsewhere than where the shell was reached nobody is expected.
+        let there = reached_at.map(|own| listen(&[(own, 0).into()], config.clone(), lasting, &limits, patience));
+        let (listener, addresses) = match (there, reached_at) {
+            (Some(Ok(listener)), Some(own)) => (listener, vec![own]),
+            _ => (listen_everywhere(0, &config, lasting, &limits, patience).map_err(cannot_listen)?, Vec::new()),
+        };
+        let port = listener.addresses().first().map_or(0, |address| address.port());
+        let place = Meeting { pin: identity.pin.0, port, addresses };
+        Ok((Door { place, has_come }, listener))
+    }
+
+    /// Waits for the client, and lets nobody in after it.
+    fn wait(&self, listener: &Listener, lifeline: &Lifeline, stop: &AtomicBool) -> Result<Guest> {
+        let (since, cut) = (Since::now(), lifeline.cut());
+        loop {
+            match listener.accept(TICK) {
+                Ok(Some(guest)) => {
+                    self.has_come.store(true, Ordering::Relaxed);
+                    listener.drain();
+                    return Ok(guest);
+                }
+                Ok(None) if stop.load(Ordering::Relaxed) => return Err(nobody(Exit::Signal)),
+                Ok(None) if cut.load(Ordering::Relaxed) || since.elapsed() >= COMES_WITHIN => {
+                    return Err(nobody(Exit::Stream));
+                }
+                Ok(None) => {}
+                Err(_) => return Err(nobody(Exit::SocketIo)),
+            }
+        }
+    }
+}
+
+/// There is nobody whom anything could be told.
+fn nobody(exit: Exit) -> Error {
+    Error::new(exit, "")
+}
+
+fn cannot_listen(error: io::Error) -> Error {
+    Error::new(Exit::SocketIo, format!("sparsync: the far end cannot listen for this run: {error}"))
+}
+
+/// The address by which a remote shell was reached, as sshd tells it: the client's address and port, then ours.
+fn own_address(told: &str) -> Option<IpAddr> {
+    let address: IpAddr = told.split(' ').nth(2)?.parse().ok()?;
+    Some(address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sshd_tells_where_it_was_reached() {
+        let own = |told| own_address(told).map(|address| address.to_string());
+        assert_eq!(own("192.0.2.1 50000 192.0.2.2 22"), Some("192.0.2.2".into()));
+        assert_eq!(own("2001:db8::1 50000 ::ffff:192.0.2.2 22"), Some("192.0.2.2".into()));
+        for none in ["", "UNKNOWN 65535 UNKNOWN 65535", "fe80::1 1 fe80::2%eth0 22", "192.0.2.1"] {
+            assert_eq!(own(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! QUIC to a host that was not enrolled: a server for one run, which the far end of a remote shell opens.
+
+use crate::kit::{self, World, oracle, synctest};
+use crate::server::{Scene, field_of};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// A remote shell to this very machine, as sshd would have it reached. Whatever `first` says is done before the command,
+/// and the number of its process is in the file `pid`.
+fn shell(scene: &Scene, first: &str) {
+    let top = scene.path("");
+    scene.script(
+        "far",
+        &format!(
+            "#!/bin/sh\n[ \"$1\" = -l ] && shift 2\nshift\nexport SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{first}\n\
+             echo $$ > {}pid\nexec $*\n",
+            top.display()
+        ),
+    );
+}
+
+fn met() -> Scene {
+    let scene = Scene::new();
+    shell(&scene, "");
+    scene
+}
+
+/// The command of a copy by QUIC through that shell.
+fn command(scene: &Scene, words: &str) -> Command {
+    let program = oracle::under_test().display();
+    scene.command("client", &format!("--transport=quic -e TOP/far --rsync-path={program} {words}"))
+}
+
+fn copy(scene: &Scene, words: &str) -> Output {
+    command(scene, words).output().expect("a program can be started")
+}
+
+#[track_caller]
+fn told(output: &Output, code: i32, words: &[&str]) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
+}
+
+synctest!(a_copy_goes_both_ways, over ssh, |_: World| {
+    let scene = Scene::new();
+    let program = oracle::under_test().display();
+    let copy = |words: &str, vars: &[(&str, &str)]| {
+        let mut command = scene.command("client", &format!("--rsync-path={program} {words}"));
+        command.env("RSYNC_RSH", kit::ssh()).env_remove("SSH_CONNECTION").envs(vars.iter().copied());
+        command.output().expect("a program can be started")
+    };
+    let quic = "--transport=quic";
+    let way = "by QUIC to ";
+    told(&copy(&format!("{quic} -ain src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new"]);
+    assert!(!scene.path("in/new").exists());
+    told(&copy(&format!("{quic} -aivv src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new", way, "opened for this run"]);
+    assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
+    told(&copy("-aivv localhost:TOP/in/ got/", &[("SPARSYNC_TRANSPORT", "quic")]), 0, &[">f+++++++++ f", way]);
+    assert_eq!(std::fs::read(scene.path("got/f")).unwrap(), b"what in/f holds\n");
+    std::fs::write(scene.path("in/kept"), "").unwrap();
+    told(&copy(&format!("{quic} -ai --delete --exclude=kept src/ localhost:TOP/in/"), &[]), 0, &["*deleting   f"]);
+    assert!(scene.path("in/kept").exists() && !scene.path("in/f").exists());
+    told(&copy(&format!("{quic} -a localhost:TOP/no-such-file got/"), &[]), 23, &["No such file or directory (2)"]);
+    told(&copy(&format!("{quic} -a --no-such-option src/ localhost:TOP/in/"), &[]), 1, &["unknown option"]);
+    assert!(!scene.path("client").exists(), "it needs no key of this user");
+});
+
+#[test]
+fn a_login_that_says_something_first_is_heard_out() {
+    let scene = met();
+    shell(&scene, "echo Welcome");
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 0, &["Welcome"]);
+    assert!(scene.path("in/new").exists());
+}
+
+#[test]
+fn a_far_end_that_cannot_is_told_in_one_line() {
+    let scene = met();
+    let line = |path: &str| scene.command("client", &format!("--transport=quic -e TOP/far {path} -a src/ far:TOP/in/"));
+    let rsync = format!("--rsync-path={}", oracle::rsync().display());
+    told(&line(&rsync).output().unwrap(), 5, &["far has rsync but no sparsync", "sparsync enroll --install far"]);
+    shell(&scene, "PATH=/none");
+    told(&line("").output().unwrap(), 127, &["far has no sparsync", "sparsync enroll --install far"]);
+    shell(&scene, "export SSH_ORIGINAL_COMMAND=fixed");
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["forced command"]);
+    shell(&scene, "echo no >&2; exit 255");
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 255, &["no\n", "connection unexpectedly closed"]);
+    assert!(!scene.path("in/new").exists());
+}
+
+/// What a server says first that is known to be able to do this.
+fn greeting(features: u8) -> Vec<u8> {
+    let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
+    [&magic[..], &[30, 0, 1, 0, 1, 0, features, 0, 0, 0, 0, 0, 0, 0], &[7; 16], &[0, 0]].concat()
+}
+
+const MEETS: u8 = 1 << 6;
+
+/// What says where the session shall take place.
+fn meet(pin: &[u8], port: u16) -> Vec<u8> {
+    // Seven bits in each byte, and as few as hold it.
+    let port = match [port & 0x7f, port >> 7 & 0x7f, port >> 14].map(|bits| bits as u8) {
+        [0, 0, 0] => vec![0],
+        [low, middle, high] if high > 0 => vec![low | 0x80, middle | 0x80, high],
+        _ => panic!("a port that the system chooses is higher"),
+    };
+    let body = [pin, &port, &[0]].concat();
+    [&[22, body.len() as u8][..], &body].concat()
+}
+
+#[test]
+fn a_far_end_that_leaves_before_the_session_is_no_riddle() {
+    let scene = met();
+    let says = |bytes: &[u8]| {
+        std::fs::write(scene.path("said"), bytes).unwrap();
+        shell(&scene, &format!("cat {}; head -c 1 >/dev/null; exit 0", scene.path("said").display()));
+    };
+    says(&greeting(MEETS));
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 12, &["connection unexpectedly closed"]);
+    let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    says(&[greeting(MEETS), meet(&[3; 32], mute.local_addr().unwrap().port())].concat());
+    told(&copy(&scene, "-a src/ 127.0.0.1:TOP/in/"), 12, &["127.0.0.1 left before the session began"]);
+    says(&greeting(0));
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["the sparsync on far is older"]);
+}
+
+#[test]
+fn a_port_that_cannot_be_reached_is_told() {
+    let scene = met();
+    // Nowhere, and what the far end tells is no address of its own.
+    shell(&scene, "SSH_CONNECTION='192.0.2.1 1 192.0.2.1 22'");
+    let words =
+        ["cannot be reached", "Tried QUIC to 192.0.2.1, UDP port", "Without --transport=quic the copy goes by ssh"];
+    told(&copy(&scene, "-a src/ 192.0.2.1:TOP/in/"), 10, &words);
+    assert!(!scene.path("in/new").exists());
+}
+
+/// A far end that was asked by hand to meet the client with this pin.
+struct Far {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    pin: String,
+    port: u16,
+}
+
+impl Far {
+    fn open(scene: &Scene, client: &str) -> Far {
+        let mut command = scene.command("far", "--server -logDtpre.iLsfxCIvuZ . TOP/in/");
+        command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22").env_remove("SSH_ORIGINAL_COMMAND");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a program can be started");
+        let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut head = [0; 10];
+        stdout.read_exact(&mut head).unwrap();
+        let mut rest = vec![0; u16::from_le_bytes([head[8], head[9]]).into()];
+        stdout.read_exact(&mut rest).unwrap();
+        assert!(rest[4] & MEETS != 0, "it says that it can");
+        let pin = STANDARD_NO_PAD.decode(client.strip_prefix("SHA256:").unwrap()).unwrap();
+        stdin.write_all(&[greeting(MEETS), meet(&pin, 0)].concat()).unwrap();
+        let mut head = [0; 2];
+        stdout.read_exact(&mut head).unwrap();
+        assert_eq!(head[0], 22);
+        let mut body = vec![0; head[1].into()];
+        stdout.read_exact(&mut body).unwrap();
+        let pin = format!("SHA256:{}", STANDARD_NO_PAD.encode(&body[..32]));
+        let port =
+            body[32..].iter().take(3).enumerate().map(|(at, byte)| u32::from(byte & 0x7f) << (7 * at)).sum::<u32>();
+        assert!(body.ends_with(&[1, 4, 127, 0, 0, 1]), "it listens where it was reached: {body:?}");
+        Far { child, stdin: Some(stdin), stdout, pin, port: port.try_into().unwrap() }
+    }
+
+    /// Somebody comes.
+    fn visit(&self, scene: &Scene, who: &str) -> Command {
+        scene.command(who, &format!("server pipe 127.0.0.1:{} {}", self.port, self.pin))
+    }
+
+    /// Its end, for which nobody has to do anything more.
+    fn ends(mut self) -> Option<i32> {
+        self.stdout.read_to_end(&mut Vec::new()).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+/// The key of one who has a configuration of this name.
+fn pin_of(scene: &Scene, who: &str) -> String {
+    let grant = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
+    field_of(&String::from_utf8(scene.command(who, grant).output().unwrap().stdout).unwrap(), "pin")
+}
+
+#[test]
+fn only_the_client_that_was_told_of_is_let_in_and_once() {
+    let scene = Scene::new();
+    let far = Far::open(&scene, &pin_of(&scene, "client"));
+    pin_of(&scene, "stranger");
+    let refused = far.visit(&scene, "stranger").output().unwrap();
+    told(&refused, 5, &["does not admit this machine's key"]);
+    let mut client = far.visit(&scene, "client").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut magic = [0; 8];
+    client.stdout.as_mut().unwrap().read_exact(&mut magic).unwrap();
+    assert_eq!(magic, greeting(0)[..8], "it is served");
+    let again = ["client", "stranger"].map(|who| {
+        let mut again = far.visit(&scene, who);
+        (who, again.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    });
+    for (who, again) in again {
+        let again = again.wait_with_output().unwrap();
+        assert!(!again.status.success() && again.stdout.is_empty(), "{who}: {again:?}");
+    }
+    drop(client.stdin.take());
+    client.wait().unwrap();
+    assert_eq!(far.ends(), Some(12), "no session came of it");
+}
+
+#[test]
+fn a_far_end_whose_shell_goes_before_the_client_came_goes_too() {
+    let scene = Scene::new();
+    let mut far = Far::open(&scene, &pin_of(&scene, "client"));
+    drop(far.stdin.take());
+    assert_eq!(far.ends(), Some(12));
+}
+
+#[test]
+fn a_session_does_not_ask_for_more_than_the_command_line() {
+    let scene = met();
+    shell(&scene, "set -- $(echo \"$*\" | sed 's/ -logDtpre/ -lgDtpre/')");
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 2, &["the session asks for -o"]);
+    assert!(!scene.path("in/new").exists());
+}
+
+/// A copy that has begun and takes long, and whose processes are a group of their own.
+fn slow(scene: &Scene) -> Child {
+    const BYTES: usize = 24 << 20;
+    let content: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(scene.path("src/big"), content).unwrap();
+    let program = oracle::under_test();
+    let mut command = Command::new(program);
+    let path = |name: &str| scene.path(name).display().to_string();
+    command.args(["-a", "--bwlimit=1m", "--transport=quic", "-e", &path("far"), "--rsync-path"]).arg(program);
+    command.args(["src/", &format!("far:{}", path("in/"))]).current_dir(scene.path("")).process_group(0);
+    command.env("LC_ALL", "C").env("HOME", scene.path("")).env("SPARSYNC_CONFIG_DIR", "client");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("a program can be started");
+    let begun = || {
+        let mut entries = std::fs::read_dir(scene.path("in")).unwrap().flatten();
+        entries.any(|entry| {
+            let is_it = entry.file_name().as_encoded_bytes().starts_with(b".big.");
+            is_it && entry.metadata().is_ok_and(|meta| meta.len() > 0)
+        })
+    };
+    while !begun() {
+        std::thread::yield_now();
+    }
+    child
+}
+
+/// What became of a copy, once all that it started has ended, too: its far end holds one of its streams. QUIC alone finds
+/// out after 100 s that a peer is gone.
+#[track_caller]
+fn outcome(child: Child) -> Output {
+    const BEFORE_QUIC: Duration = Duration::from_secs(60);
+    let (tell, ended) = channel();
+    let pid = Pid::from_child(&child);
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    let output = ended.recv_timeout(BEFORE_QUIC);
+    if output.is_err() {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    output.expect("nobody waits for the silence of QUIC").expect("a child can be waited for")
+}
+
+/// What is left beside what was there.
+fn left(scene: &Scene) -> Vec<String> {
+    let entries = std::fs::read_dir(scene.path("in")).unwrap().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names.retain(|name| name != "f" && name != "new");
+    names
+}
+
+#[test]
+fn who_is_interrupted_leaves_nobody_behind() {
+    for to_all in [true, false] {
+        let scene = met();
+        let child = slow(&scene);
+        let pid = Pid::from_child(&child);
+        if to_all { kill_process_group(pid, Signal::INT) } else { kill_process(pid, Signal::INT) }.unwrap();
+        told(&outcome(child), 20, &["received SIGINT"]);
+        assert_eq!(left(&scene), [""; 0]);
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_nobody_behind() {
+    let scene = met();
+    let child = slow(&scene);
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    assert_eq!(outcome(child).status.signal(), Some(9));
+    assert_eq!(left(&scene), [""; 0]);
+}
+
+#[test]
+fn a_far_end_that_is_killed_ends_the_run() {
+    let scene = met();
+    let child = slow(&scene);
+    let far = std::fs::read_to_string(scene.path("pid")).unwrap();
+    kill_process(Pid::from_raw(far.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    let words = ["connection unexpectedly closed", "the server at far was for this run alone: start the copy again"];
+    told(&outcome(child), 12, &words);
+    // As over a remote shell, what a far end leaves that was killed goes with the next run.
+    let program = oracle::under_test().display().to_string();
+    std::fs::write(scene.path("src/big"), "short").unwrap();
+    told(
+        &scene.command("client", &format!("-a -e TOP/far --rsync-path={program} src/ far:TOP/in/")).output().unwrap(),
+        0,
+        &[],
+    );
+    assert_eq!(left(&scene), ["big"]);
+}
