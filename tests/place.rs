@@ -441,3 +441,8 @@ synctest!(a_read_only_file_is_replaced_all_the_same, as user, |w: World| {
     w.source("a=new").dest("a=old!%400");
     w.agree(&["-ai"]).exits(0);
 });
+
+synctest!(a_backup_that_makes_way_for_a_directory_is_not_backed_up, |w: World| {
+    w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
+    w.agree(&["-aib", "--info=backup"]).exits(0).says("backed up g to g~").never_says("f~~");
+});

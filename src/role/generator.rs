@@ -685,11 +685,14 @@ impl<'a> Generator<'a> {
     fn clear_for_dir(&mut self, spot: &Spot, path: &RelPath) -> bool {
         let Some(dir) = &spot.dir else { return true };
         spot.last.touch();
+        let keeps = !self.remover.is_backup(path);
         if self.context.is_dry() {
-            remove::tell_backup(self.context, path, &mut self.head);
+            if keeps {
+                remove::tell_backup(self.context, path, &mut self.head);
+            }
             return true;
         }
-        if let Err(problem) = remove::back_up(self.context, Voice::Generator, dir, path, &mut self.head) {
+        if keeps && let Err(problem) = remove::back_up(self.context, Voice::Generator, dir, path, &mut self.head) {
             self.head.push(Event::Problem(problem));
             return false;
         }

@@ -160,8 +160,8 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Whether a file is itself a backup, which is deleted without being backed up again: it lies beside what it is of.
-    fn is_backup(&self, path: &RelPath) -> bool {
+    /// Whether a file is itself a backup, which goes without being backed up again: it lies beside what it is of.
+    pub fn is_backup(&self, path: &RelPath) -> bool {
         self.context.options.place.backup.as_ref().is_some_and(|backup| {
             backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
         })
