@@ -416,6 +416,7 @@ impl<'a> Sender<'a> {
             path: RelPath::parse(&path::join(place.path.as_bytes(), name)).unwrap_or_default(),
             kind: entry.kind(),
             was: (entry.len_bytes, entry.mtime),
+            followed: self.terms.options.select.copy_links,
             is_parked: true,
         };
         let mut events = Vec::new();

@@ -270,6 +270,8 @@ pub struct Original {
     pub kind: Kind,
     /// Its length and time.
     pub was: (u64, Time),
+    /// It is the file that a symlink of its name leads to (`-L`).
+    pub followed: bool,
     /// Its directory is to be opened anew.
     pub is_parked: bool,
 }
@@ -292,7 +294,7 @@ impl Original {
             },
             false => self.place.clone(),
         };
-        match sys::stat(place.dir.fd(), &self.name, false) {
+        match sys::stat(place.dir.fd(), &self.name, self.followed) {
             Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
                 return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
@@ -340,6 +342,7 @@ fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
         path: job.path.clone(),
         kind: source.kind(),
         was: (source.len_bytes, source.mtime),
+        followed: context.options.select.copy_links,
     }))
 }
 
