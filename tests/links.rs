@@ -273,3 +273,40 @@ synctest!(a_symlink_and_a_directory_of_one_name, |w: World| {
     w.source("d->. e->nowhere").tree("src2", "d/x e/y").dest("old");
     w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"]).exits(0).says("*deleting   old");
 });
+
+/// Declares a case in which symlinks lead nowhere, in a circle and out of the tree to nothing.
+macro_rules! loses {
+    ($name:ident, [$($option:expr),+ $(,)?], $code:expr) => {
+        synctest!($name, |w: World| {
+            w.source("f x.o->nope loop.o->loop.o u.o->../../nope").dest("old");
+            w.stderr_unordered().agree(&["-ai", "--delete", $($option),+]).exits($code);
+        });
+    };
+}
+
+loses!(excluded_symlinks_that_lead_nowhere_are_no_error, ["-L", "--exclude=*.o"], 0);
+loses!(excluded_as_directories_they_are_no_error, ["-L", "-f- */"], 0);
+loses!(included_as_directories_alone_they_are_no_error, ["-L", "-f+ */", "-f+ f", "-f- *"], 0);
+loses!(excluded_unsafe_symlinks_that_lead_nowhere, ["--copy-unsafe-links", "--exclude=*.o"], 0);
+loses!(symlinks_that_lead_nowhere_stop_deletion, ["-L"], 23);
+loses!(unsafe_symlinks_that_lead_nowhere_stop_deletion, ["--copy-unsafe-links"], 23);
+
+/// Declares a case in which sources are removed that symlinks lead to.
+macro_rules! follows_and_removes {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("l->../target in->r r=regular").tree(".", "target=elsewhere").dest("");
+            w.stderr_unordered().agree(&["-ai", $($option),+]);
+        });
+    };
+}
+
+follows_and_removes!(sources_behind_symlinks_are_removed, ["-L", "--remove-source-files"]);
+follows_and_removes!(what_was_sent_from_behind_symlinks_is_removed, ["-L", "--remove-sent-files"]);
+follows_and_removes!(sources_behind_unsafe_symlinks_stay, ["--copy-unsafe-links", "--remove-source-files"]);
+
+synctest!(a_symlink_to_the_destination_stays, |w: World| {
+    w.only_local("nobody knows that the two are one");
+    w.source("d->../dst/d").dest("d=there");
+    w.agree(&["-aiL", "--remove-source-files"]).exits(23).warns("of destination file: d");
+});

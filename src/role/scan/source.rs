@@ -162,6 +162,11 @@ impl SourceWalk<'_> {
             let looks = parallel::map(block, self.threads, |listed| self.look(place, name_of(listed), &dir, false));
             for (listed, looked) in block.iter().zip(looks) {
                 let name = name_of(listed);
+                // What a symlink that leads nowhere would be nobody knows: a rule against either leaves it out.
+                let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
+                if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
+                    continue;
+                }
                 let problems = found.problems.len();
                 let added = self.add(found, index, place, (name, name), looked, origin);
                 if found.problems.len() > problems
