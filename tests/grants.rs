@@ -1,6 +1,6 @@
 //! What a session of a server may touch, whatever its client says: one is talked to through a shell that starts it.
 
-use crate::kit::oracle;
+use crate::kit::{oracle, tell_skip};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -197,6 +197,22 @@ fn other_directories_that_options_name_are_not_reached_outside() {
         scene.run(line);
         scene.holds_nothing_of_outside(line, &before);
         std::fs::write(scene.path("src/new"), format!("what src/new holds after {line}\n")).unwrap();
+    }
+}
+
+#[test]
+fn links_of_others_are_not_followed_within_a_root_either() {
+    let scene = Scene::new("--root TOP/in");
+    let told = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");
+    assert!(told.contains("--insecure-links cannot be had"), "{told}");
+    symlink("tree", scene.path("in/link")).unwrap();
+    scene.succeeds("-a src/ host:TOP/in/link/");
+    if std::os::unix::fs::lchown(scene.path("in/link"), Some(12345), None).is_err() {
+        return tell_skip("grants::links_of_others", "only the super-user can give links away");
+    }
+    for line in ["-a src/ host:TOP/in/link/", "-a -M--files-from=TOP/in/link/f host:TOP/in/tree/ got/"] {
+        let told = scene.is_kept_out(line);
+        assert!(told.contains("refusing to follow a symlink owned by an untrusted user"), "{line}: {told}");
     }
 }
 

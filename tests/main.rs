@@ -32,3 +32,4 @@ mod shell;
 mod signals;
 mod tidy;
 mod traffic;
+mod trust_links;

@@ -192,7 +192,7 @@ mod tests {
     use super::super::{Call, Copy, Request, Serve, read, settle, settle_as_asked};
     use super::*;
     use crate::exit::Exit;
-    use crate::options::{ArgStyle, Compression, Recurse};
+    use crate::options::{ArgStyle, Compression, LinkOwners, Recurse};
     use std::ffi::{OsStr, OsString};
 
     fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
@@ -284,6 +284,25 @@ mod tests {
                 options.select.files_from = options.select.files_from.take().map(|_| FilesFrom::Stdin);
             }
             assert_eq!(format!("{options:?}"), format!("{:?}", copy.options), "{line}");
+        }
+    }
+
+    #[test]
+    fn whom_the_far_end_trusts_only_its_command_line_says() {
+        let settled = |line: &str| {
+            let far = copy(line).far.unwrap();
+            let words = [&far.server_words[..], &far.remote_words].concat();
+            let asked = Serve { sends: far.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
+            settle_as_asked(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap().preserve.link_owners
+        };
+        assert_eq!(settled("-a --insecure-links s h:d"), LinkOwners::Trusted);
+        assert_eq!(settled("-a -M--insecure-links s h:d"), LinkOwners::Anyone);
+        let far = copy("-a s h:d").far.unwrap();
+        let asked = Serve { sends: false, words: far.server_words, operands: Vec::new(), timeout_secs: 0 };
+        let word = [b"--insecure-links".to_vec()];
+        for (words, remote_words) in [(&word[..], &[][..]), (&[], &word)] {
+            let error = settle_as_asked(&asked, (words, remote_words), 0o022, 0).unwrap_err();
+            assert_eq!(error.exit, Exit::Protocol);
         }
     }
 

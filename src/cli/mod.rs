@@ -204,6 +204,10 @@ pub fn settle_as_asked(
 ) -> Result<Options> {
     let said: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
     let mut walked = parse::walk(&said, &[], Args { umask, now_unix_secs, ..Args::default() });
+    // Whom this end trusts is not the client's to say: only its user can, by --remote-option, or by the program's path.
+    if walked.args.insecure_links {
+        return Err(Error::new(Exit::Protocol, "sparsync: the session asks for --insecure-links at the wrong end"));
+    }
     // What is wrong with the words themselves is told below.
     let Ok(mut options) = resolve::resolve_for_server(&mut walked.args) else {
         return settle(words, remote_words, umask, now_unix_secs);

@@ -11,8 +11,8 @@ use crate::exit::Exit;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksum, Checksums, Compress, Compression, Connect, Delete,
-    Delta, FilesFrom, IdMap, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg, Select,
-    Transport, When,
+    Delta, FilesFrom, IdMap, LinkOwners, LogFile, Options, Output, Place, Preserve, Recurse, RemoveSource, RuleArg,
+    Select, Transport, When,
 };
 use std::ffi::OsString;
 
@@ -456,7 +456,7 @@ fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
         safe_links: args.safe_links,
         munge_links: args.munge_links,
         keep_dirlinks: args.keep_dirlinks,
-        insecure_links: args.insecure_links,
+        link_owners: if args.insecure_links { LinkOwners::Anyone } else { LinkOwners::Trusted },
     })
 }
 

@@ -5,9 +5,10 @@ use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{operator, sys};
 use crate::options::output::StopAt;
 use crate::options::{FilesFrom, Options, Recurse};
+use crate::report::event::{Event, Problem, Reporter, Weight};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
 use crate::role::source::listed_names;
@@ -40,41 +41,44 @@ pub struct Prepared {
     /// What `--files-from` lists; `None` also where the far end reads it.
     pub listed: Option<Vec<Vec<u8>>>,
     /// The log file.
-    pub log: Option<Box<dyn Write + Send>>,
+    pub log: Log,
 }
+
+/// The log file, if one is asked for; or what is to be told because it cannot be opened.
+pub type Log = Result<Option<Box<dyn Write + Send>>, Vec<Event>>;
 
 /// Reads and opens the files that options name. `far_sends`: the names of a list are for a peer.
 pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared, Error> {
     let listed = match &options.select.files_from {
         None | Some(FilesFrom::Far(_)) => None,
-        Some(from) => Some(listed_names(&rules::files_from(env, from)?, options.select.from0, !far_sends)),
+        Some(from) => Some(listed_names(
+            &rules::files_from(env, from, options.preserve.link_owners)?,
+            options.select.from0,
+            !far_sends,
+        )),
     };
     let rules = rules::rules(env, options)?;
-    let log: Option<Box<dyn Write + Send>> = match &options.output.log_file {
-        None => None,
-        Some(log) => match sys::open_append(&log.path, 0o666 & !env.umask) {
-            Ok(fd) => Some(Box::new(File::from(fd))),
-            Err(error) => {
-                let start = b"rsync: [client] failed to open log-file ".as_slice();
-                let words = crate::report::event::errno_words(&error);
-                let mut stderr = io::stderr();
-                let _ = stderr
-                    .write_all(&[start, &log.path, b": ", &words, b"\nIgnoring \"log file\" setting.\n"].concat());
-                None
-            }
-        },
-    };
-    Ok(Prepared { rules, listed, log })
+    Ok(Prepared { rules, listed, log: open_log(env, options) })
+}
+
+fn open_log(env: &Env, options: &Options) -> Log {
+    let Some(log) = &options.output.log_file else { return Ok(None) };
+    match operator::open_append(&log.path, 0o666 & !env.umask, options.preserve.link_owners) {
+        Ok(fd) => Ok(Some(Box::new(File::from(fd)))),
+        Err(error) => {
+            let words = crate::report::event::errno_words(&error);
+            let line = [&b"rsync: [client] failed to open log-file "[..], &log.path, b": ", &words].concat();
+            let line = operator::with_refusal(&error, line);
+            let lines = operator::lines(&line).map(|line| Event::Problem(Problem::said(line, Weight::Warning)));
+            let ignored = Event::Note(b"Ignoring \"log file\" setting.".to_vec());
+            Err(lines.chain((!options.output.quiet).then_some(ignored)).collect())
+        }
+    }
 }
 
 /// Makes the one who tells, of the process's streams. `sends`: this process is the sender, or both.
-pub fn reporter(
-    env: &mut Env,
-    options: &Options,
-    log: Option<Box<dyn Write + Send>>,
-    list_only: bool,
-    sends: bool,
-) -> TextReporter {
+pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sends: bool) -> TextReporter {
+    let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
     let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));
     let facts = RunFacts {
@@ -90,7 +94,9 @@ pub fn reporter(
         keeps_group: options.preserve.group,
         sum: options.check.shown_sum(),
     };
-    TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix))
+    let mut reporter = TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix));
+    trouble.iter().for_each(|event| reporter.tell(event));
+    reporter
 }
 
 /// How many threads may work at once.
@@ -125,7 +131,7 @@ pub fn close(
         Err(error) => {
             reporter.interrupted(tally);
             if !error.message.is_empty() {
-                reporter.error(&error.message);
+                operator::lines(&error.message).for_each(|line| reporter.error(line));
             }
             reporter.final_error(error.exit, error.role);
             error.exit

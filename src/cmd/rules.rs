@@ -4,9 +4,9 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, BadRule, ChainOptions, Merge, Parsed, Rules};
-use crate::fs::sys;
+use crate::fs::{operator, sys};
 use crate::options::select::FilesFrom;
-use crate::options::{Options, RuleArg};
+use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
 use std::os::unix::ffi::OsStringExt;
 
@@ -47,20 +47,20 @@ impl Read {
 
 /// The rules of the command line with the files they name.
 pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
-    let from0 = options.select.from0;
+    let reader = Reader { env, from0: options.select.from0, owners: options.preserve.link_owners };
     let mut parsed = Vec::new();
     for arg in &options.select.rules {
         match arg {
-            RuleArg::Filter(text) | RuleArg::Implied(text) => one(env, filter::parse_filter(text), from0, &mut parsed)?,
-            RuleArg::Exclude(text) => one(env, filter::parse_exclude(text), from0, &mut parsed)?,
-            RuleArg::Include(text) => one(env, filter::parse_include(text), from0, &mut parsed)?,
-            RuleArg::ExcludeFrom(file) => list(env, file, false, from0, &mut parsed)?,
-            RuleArg::IncludeFrom(file) => list(env, file, true, from0, &mut parsed)?,
+            RuleArg::Filter(text) | RuleArg::Implied(text) => reader.one(filter::parse_filter(text), &mut parsed)?,
+            RuleArg::Exclude(text) => reader.one(filter::parse_exclude(text), &mut parsed)?,
+            RuleArg::Include(text) => reader.one(filter::parse_include(text), &mut parsed)?,
+            RuleArg::ExcludeFrom(file) => reader.list(file, false, &mut parsed)?,
+            RuleArg::IncludeFrom(file) => reader.list(file, true, &mut parsed)?,
         }
     }
     let cvs_home = env.var("HOME").and_then(|home| {
         let path = crate::path::join(&home.into_vec(), b".cvsignore");
-        sys::read_path(&path, TEXT_MAX_BYTES).ok()
+        operator::read_path(&path, TEXT_MAX_BYTES, reader.owners).ok()
     });
     let cvs_env = env.var("CVSIGNORE").map(OsStringExt::into_vec);
     if options.select.cvs_exclude {
@@ -69,53 +69,63 @@ pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     Ok(Read { parsed, cvs_home, cvs_env })
 }
 
-fn one(env: &Env, parsed: Result<Parsed, BadRule>, from0: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
-    splice(env, vec![parsed.map_err(bad)?], from0, 0, rules)
+/// Reads what the rules of a command line name.
+struct Reader<'a> {
+    env: &'a Env,
+    from0: bool,
+    owners: LinkOwners,
 }
 
-/// Takes parsed rules over, merge files that are read once replaced by what is in them.
-fn splice(env: &Env, parsed: Vec<Parsed>, from0: bool, depth: usize, rules: &mut Vec<Parsed>) -> Result<(), Error> {
-    for parsed in parsed {
-        match parsed {
-            Parsed::Merge(merge) if !merge.per_dir => {
-                if depth >= MERGE_DEPTH_MAX {
-                    return Err(Error::usage(
-                        "sparsync: merge files name merge files too deep: is one its own merge file?",
-                    ));
-                }
-                let text = merge_text(env, &merge)?;
-                let inner = filter::parse_merge(&text, &merge, from0).map_err(bad)?;
-                splice(env, inner, from0, depth + 1, rules)?;
-            }
-            other => rules.push(other),
-        }
+impl Reader<'_> {
+    fn one(&self, parsed: Result<Parsed, BadRule>, rules: &mut Vec<Parsed>) -> Result<(), Error> {
+        self.splice(vec![parsed.map_err(bad)?], 0, rules)
     }
-    Ok(())
-}
 
-fn merge_text(env: &Env, merge: &Merge) -> Result<Vec<u8>, Error> {
-    read(env, &merge.name).map_err(|error| {
-        let (words, with_reason) = merge.open_failure();
-        if !with_reason {
-            return Error::new(Exit::FileIo, words);
+    /// Takes parsed rules over, merge files that are read once replaced by what is in them.
+    fn splice(&self, parsed: Vec<Parsed>, depth: usize, rules: &mut Vec<Parsed>) -> Result<(), Error> {
+        for parsed in parsed {
+            match parsed {
+                Parsed::Merge(merge) if !merge.per_dir => {
+                    if depth >= MERGE_DEPTH_MAX {
+                        return Err(Error::usage(
+                            "sparsync: merge files name merge files too deep: is one its own merge file?",
+                        ));
+                    }
+                    let text = self.merge_text(&merge)?;
+                    let inner = filter::parse_merge(&text, &merge, self.from0).map_err(bad)?;
+                    self.splice(inner, depth + 1, rules)?;
+                }
+                other => rules.push(other),
+            }
         }
-        Error::new(Exit::FileIo, [b"rsync: [client] ", words.as_slice(), b": ", &errno_words(&error)].concat())
-    })
-}
+        Ok(())
+    }
 
-fn list(env: &Env, file: &[u8], include: bool, from0: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
-    let text = read(env, file).map_err(|error| {
-        let kind = if include { "include" } else { "exclude" };
-        let start = format!("rsync: [client] failed to open {kind} file ").into_bytes();
-        Error::new(Exit::FileIo, [start.as_slice(), file, b": ", &errno_words(&error)].concat())
-    })?;
-    let parsed = filter::parse_from(&text, include, from0).map_err(|rule| bad(rule.in_file(file)))?;
-    splice(env, parsed, from0, 0, rules)
+    fn merge_text(&self, merge: &Merge) -> Result<Vec<u8>, Error> {
+        read(self.env, &merge.name, self.owners).map_err(|error| {
+            let (mut line, with_reason) = merge.open_failure();
+            if with_reason {
+                line = [b"rsync: [client] ", line.as_slice(), b": ", &errno_words(&error)].concat();
+            }
+            Error::new(Exit::FileIo, operator::with_refusal(&error, line))
+        })
+    }
+
+    fn list(&self, file: &[u8], include: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
+        let text = read(self.env, file, self.owners).map_err(|error| {
+            let kind = if include { "include" } else { "exclude" };
+            let start = format!("rsync: [client] failed to open {kind} file ").into_bytes();
+            let line = [start.as_slice(), file, b": ", &errno_words(&error)].concat();
+            Error::new(Exit::FileIo, operator::with_refusal(&error, line))
+        })?;
+        let parsed = filter::parse_from(&text, include, self.from0).map_err(|rule| bad(rule.in_file(file)))?;
+        self.splice(parsed, 0, rules)
+    }
 }
 
 /// A file, or standard input for `-`.
-fn read(env: &Env, file: &[u8]) -> std::io::Result<Vec<u8>> {
-    if file == b"-" { env.read_stdin() } else { sys::read_path(file, TEXT_MAX_BYTES) }
+fn read(env: &Env, file: &[u8], owners: LinkOwners) -> std::io::Result<Vec<u8>> {
+    if file == b"-" { env.read_stdin() } else { operator::read_path(file, TEXT_MAX_BYTES, owners) }
 }
 
 fn bad(rule: BadRule) -> Error {
@@ -123,16 +133,17 @@ fn bad(rule: BadRule) -> Error {
 }
 
 /// The text that `--files-from` names.
-pub fn files_from(env: &Env, from: &FilesFrom) -> Result<Vec<u8>, Error> {
+pub fn files_from(env: &Env, from: &FilesFrom, owners: LinkOwners) -> Result<Vec<u8>, Error> {
     let (text, name): (_, &[u8]) = match from {
         FilesFrom::Stdin => (env.read_stdin(), b"-"),
         // What is far is read by a far end, which is told it as a file of its own.
-        FilesFrom::File(file) | FilesFrom::Far(file) => (sys::read_path(file, TEXT_MAX_BYTES), file),
+        FilesFrom::File(file) | FilesFrom::Far(file) => (operator::read_path(file, TEXT_MAX_BYTES, owners), file),
     };
     text.map_err(|error| {
         // Without the number that other lines end in.
         let words = errno_words(&error);
         let words = words.iter().rposition(|&b| b == b'(').map_or(&words[..], |at| words[..at].trim_ascii_end());
-        Error::usage([b"rsync: failed to open files-from file ", name, b": ", words].concat())
+        let line = [b"rsync: failed to open files-from file ", name, b": ", words].concat();
+        Error::usage(operator::with_refusal(&error, line))
     })
 }

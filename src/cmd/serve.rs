@@ -8,7 +8,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{glob, ids, reach, sys};
-use crate::options::{FilesFrom, Options, RemoveSource};
+use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource};
 use crate::proto::message::MEETS;
 use crate::proto::{Setup, Speech};
 use crate::role::codec;
@@ -119,7 +119,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
     let listed = match (&setup.listed, &options.select.files_from) {
         (Some(listed), _) => Some(listed.clone()),
         (None, Some(from @ FilesFrom::File(_))) => {
-            Some(listed_names(&rules::files_from(env, from)?, options.select.from0, true))
+            Some(listed_names(&rules::files_from(env, from, options.preserve.link_owners)?, options.select.from0, true))
         }
         (None, _) => None,
     };
@@ -142,8 +142,13 @@ fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
     Ok(())
 }
 
-/// A grant to read is one to write nothing: that is told at once, and held by `fs::reach` besides.
+/// A grant to read is one to write nothing: that is told at once, and held by `fs::reach` besides. No grant says that the
+/// symlinks of others are followed.
 fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Error> {
+    if options.preserve.link_owners == LinkOwners::Anyone {
+        let words = "sparsync: a server follows no symlinks of untrusted users, so --insecure-links cannot be had";
+        return Err(Error::new(Exit::Unsupported, words));
+    }
     let writes = if !setup.server_sends {
         "this machine's key may only copy from here"
     } else if options.select.remove_source != RemoveSource::No {

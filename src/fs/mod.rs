@@ -3,6 +3,8 @@
 pub mod reach;
 pub mod sys;
 
+pub mod operator;
+
 pub mod acl;
 pub mod compare;
 pub mod copy;

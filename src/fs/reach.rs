@@ -132,16 +132,35 @@ impl Reach {
         self.open_path(&self.absolute(dir, name)?, flags, mode)
     }
 
+    /// Opens a name by calls of `how` with a root in reach and the path below it. What leads out of that root `how` shall
+    /// answer with EXDEV.
+    pub fn open_with(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        how: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
+    ) -> io::Result<OwnedFd> {
+        self.below_a_root(&self.absolute(dir, name)?, how)
+    }
+
     fn open_path(&self, path: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        self.below_a_root(path, &|root, rest| Ok(beneath(root, rest, flags, mode)?))
+    }
+
+    fn below_a_root(
+        &self,
+        path: &[u8],
+        how: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
+    ) -> io::Result<OwnedFd> {
         let mut trouble = denied("it is outside of the directories that were granted");
         for root in self.roots.iter().flatten() {
             let Some(rest) = root.paths.iter().find_map(|root| below(root, path)) else {
                 continue;
             };
             let rest = if rest.is_empty() { b".".to_vec() } else { rest };
-            match beneath(root.fd.as_fd(), &rest, flags, mode) {
-                Err(Errno::XDEV) => {}
-                Err(error) => trouble = error.into(),
+            match how(root.fd.as_fd(), &rest) {
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::XDEV) => {}
+                Err(error) => trouble = error,
                 Ok(fd) => return Ok(fd),
             }
         }

@@ -1,12 +1,15 @@
 //! Lists directories and completes what stat tells of an entry by what a run asks for.
 
+use super::operator;
 use super::root::Dir;
 use super::sys::{self, Listed};
 use super::xattr::{self, At, XattrPolicy};
 use super::{acl, fake};
 use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
+use crate::options::LinkOwners;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The most bytes that a merge file may have; it is read whole.
@@ -188,10 +191,19 @@ pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::
     Ok(count <= enough)
 }
 
-/// The whole text of a file in a directory (`name` may lead elsewhere); `None` if there is none.
-pub fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+/// The whole text of a file in a directory; `None` if there is none.
+fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    text_of(sys::open_read(dir.fd(), name, true, false))
+}
+
+/// The whole text of a file of rules in a directory (`name` may lead elsewhere); `None` if there is none.
+pub fn rules_file(dir: &Dir, name: &[u8], owners: LinkOwners) -> io::Result<Option<Vec<u8>>> {
+    text_of(operator::open_read(dir.fd(), name, owners))
+}
+
+fn text_of(opened: io::Result<OwnedFd>) -> io::Result<Option<Vec<u8>>> {
     use rustix::fd::AsFd;
-    let fd = match sys::open_read(dir.fd(), name, true, false) {
+    let fd = match opened {
         Ok(fd) => fd,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);

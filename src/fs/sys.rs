@@ -138,7 +138,7 @@ pub fn counts() -> Vec<(String, u64)> {
 }
 
 #[inline(always)]
-fn enter(call: Call) {
+pub(super) fn enter(call: Call) {
     #[cfg(debug_assertions)]
     counted::enter(call);
     #[cfg(not(debug_assertions))]
@@ -154,7 +154,7 @@ fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
 }
 
 /// Opens a name, following symlinks as far as this process may reach.
-fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     match reach::of_process() {
         Some(reach) => reach.open(dir, name, flags, mode),
         None => Ok(fs::openat(dir, name, flags, mode)?),
@@ -162,7 +162,7 @@ fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> 
 }
 
 /// Errs where this process may change nothing.
-fn may_write() -> io::Result<()> {
+pub(super) fn may_write() -> io::Result<()> {
     reach::of_process().map_or(Ok(()), reach::Reach::may_write)
 }
 
@@ -227,7 +227,7 @@ pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Res
     here.ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Opens any path as a directory, following symlinks: for operands, which the user vouches for.
+/// Opens any path as a directory, following symlinks. What the command line names is opened by [`super::operator`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     enter(Call::OpenDir);
     open_through(fs::CWD, path, DIR_FLAGS, Mode::empty())

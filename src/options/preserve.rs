@@ -26,6 +26,17 @@ pub struct ModeChange {
     pub copy_removes: bool,
 }
 
+/// Whose symlinks may lie on a path that the command line names: the destination, and the directories and files of
+/// options. What source operands lead to is copied whoever made the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkOwners {
+    /// Root's, and those of the user who runs this.
+    #[default]
+    Trusted,
+    /// Anybody's: `--insecure-links`.
+    Anyone,
+}
+
 /// The left side of one `--usermap` / `--groupmap` pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdFrom {
@@ -106,6 +117,6 @@ pub struct Preserve {
     pub munge_links: bool,
     /// `-K`
     pub keep_dirlinks: bool,
-    /// `--insecure-links`
-    pub insecure_links: bool,
+    /// Which symlinks may lie on the paths that the command line names: `--insecure-links`.
+    pub link_owners: LinkOwners,
 }

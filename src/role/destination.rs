@@ -5,8 +5,10 @@ use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
+use crate::fs::operator;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::options::LinkOwners;
 use crate::path;
 use crate::report::event::{Problem, Voice};
 use std::io;
@@ -58,22 +60,24 @@ impl Destination {
             Error::new(Exit::FileIo, problem.line).by("Receiver")
         };
         let follow = if terms.options.preserve.keep_dirlinks { Follow::Inside } else { Follow::Never };
-        let open = |path: &[u8], full: Vec<u8>| -> Result<Root, Error> {
-            let fd = sys::open_dir_path(path).map_err(|error| {
-                let problem = Problem::failed(Voice::MainReceiver, "change_dir#1", &full, &error);
-                Error::new(Exit::FileSelect, problem.line).by("Receiver")
-            })?;
+        let owners = terms.options.preserve.link_owners;
+        // rsync numbers the places where it enters a directory.
+        let cannot_enter = |place: &str, full: &[u8], error: &io::Error| {
+            let problem = Problem::failed(Voice::MainReceiver, place, full, error);
+            Error::new(Exit::FileSelect, operator::with_refusal(error, problem.line)).by("Receiver")
+        };
+        let open = |path: &[u8], full: Vec<u8>, place: &str| -> Result<Root, Error> {
+            let fd = operator::open_dir(path, owners).map_err(|error| cannot_enter(place, &full, &error))?;
             Ok(Root::new(Dir::new(fd), full, follow))
         };
         let lone_dir_is_bare = facts.lone_dir_is_bare == Some(true);
         match sys::stat_path(arg, true) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
                 let opens_up = facts.has_top && !terms.options.dry_run;
-                let (dir, mode_before) = enter(arg, stat.mode, opens_up).map_err(|error| {
+                let (dir, mode_before) = enter(arg, stat.mode, opens_up, owners).map_err(|error| {
                     // Told as it was given, with its slash.
                     let given = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full.clone() };
-                    let problem = Problem::failed(Voice::MainReceiver, "change_dir#1", &given, &error);
-                    Error::new(Exit::FileSelect, problem.line).by("Receiver")
+                    cannot_enter("change_dir#1", &given, &error)
                 })?;
                 return Ok(Destination {
                     root: Some(Root::new(dir, full.clone(), follow)),
@@ -125,12 +129,9 @@ impl Destination {
             let parent_full = source::absolute(terms.cwd, parent);
             let there = sys::stat_path(parent, true);
             let root = match there {
-                Ok(_) => Some(open(parent, parent_full.clone())?),
+                Ok(_) => Some(open(parent, parent_full.clone(), "change_dir#3")?),
                 Err(_) if terms.options.dry_run && terms.options.place.mkpath => None,
-                Err(error) => {
-                    let problem = Problem::failed(Voice::MainReceiver, "change_dir#3", &parent_full, &error);
-                    return Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"));
-                }
+                Err(error) => return Err(cannot_enter("change_dir#3", &parent_full, &error)),
             };
             if !facts.has_top {
                 let renamed = Some(path::file_name(arg).to_vec());
@@ -147,21 +148,22 @@ impl Destination {
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
         }
-        let root = if terms.options.dry_run { None } else { Some(open(arg, full.clone())?) };
+        let root = if terms.options.dry_run { None } else { Some(open(arg, full.clone(), "change_dir#2")?) };
         Ok(Destination { root, path: full, renamed: None, mode_before: None, is_new: !exists, made })
     }
 }
 
 /// Enters the directory that is the destination. One that its owner may enter and not list is opened up where that is
 /// wanted, and its mode before returned; else it is opened for what can be done in it by name.
-fn enter(path: &[u8], mode: u32, opens_up: bool) -> io::Result<(Dir, Option<u32>)> {
+fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Result<(Dir, Option<u32>)> {
     let mode = mode & 0o7777;
-    let dir = source::enter(path)?;
+    let open = |path: &[u8]| operator::open_dir(path, owners);
+    let dir = source::enter_by(path, &open, &|path| operator::open_dir_to_search(path, owners))?;
     if opens_up
         && mode & 0o400 == 0
-        && sys::open_dir_path(path).is_err()
+        && open(path).is_err()
         && sys::chmod(dir.fd(), b".", mode | 0o700).is_ok()
-        && let Ok(fd) = sys::open_dir_path(path)
+        && let Ok(fd) = open(path)
     {
         return Ok((Dir::new(fd), Some(mode)));
     }

@@ -8,7 +8,7 @@ use super::apply::entry::{self, Job, Leader};
 use super::apply::late::{self, LastTouch};
 use super::apply::remove::{self, Removed, Remover};
 use super::apply::similar::Lookout;
-use super::apply::{Context, Outcome, Spot, content, file};
+use super::apply::{Context, Outcome, Spot, content, file, refusal};
 use super::scan::dest::DestWalk;
 use super::scan::{DirPlan, Listed, NONE, Step, SubDir, There, Ticket, enter_dir};
 use crate::error::Error;
@@ -600,7 +600,8 @@ impl<'a> Generator<'a> {
     /// The root's own attributes: told as `./`.
     fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
         let place = plan.places.first().and_then(Option::as_ref);
-        let decision = self.plans.walk().decide_root(source, there, place);
+        let (decision, refusals) = self.plans.walk().decide_root(source, there, place);
+        self.head.extend(std::iter::repeat_with(refusal).take(refusals));
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.tally.created.add(Kind::Dir);
@@ -959,7 +960,10 @@ impl<'a> Generator<'a> {
             if !chains.is_empty() {
                 chain = chain.for_further_source();
             }
-            chain = enter_dir(&chain, &dir, &after.path, "generator")?;
+            let owners = self.context.options.preserve.link_owners;
+            let (entered, refusals) = enter_dir(&chain, &dir, &after.path, ("generator", owners))?;
+            self.head.extend(refusals.into_iter().map(Event::Problem));
+            chain = entered;
             chains.insert(after.path.clone(), chain.clone());
         }
         if !after.may_delete || !self.may_delete() || !self.stays_in(&after.path, &dir) {

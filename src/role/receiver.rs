@@ -315,7 +315,8 @@ impl<'w> ToldPlans<'w> {
         }
         for dir in missing.into_iter().rev() {
             if let Some(Ok(open)) = self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
-                chain = enter_dir(&chain, &open, &dir, "generator")?;
+                let owners = self.walk.policy.preserve.link_owners;
+                chain = enter_dir(&chain, &open, &dir, ("generator", owners))?.0;
             }
             course.chains.push((dir, chain.clone()));
         }

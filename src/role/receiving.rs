@@ -1,7 +1,7 @@
 //! The receiving half of a run: decides and applies, wherever the source is.
 
 use super::apply::remove::BackupDir;
-use super::apply::{self, Context, Outcome, Wire, file};
+use super::apply::{self, Context, Outcome, TempDir, Wire, file};
 use super::destination::Destination;
 use super::generator::{Batch, Generator, Plans};
 use super::scan::Compare;
@@ -15,7 +15,9 @@ use crate::filter::Side;
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
 use crate::fs::copy::Abilities;
+use crate::fs::errno;
 use crate::fs::ids;
+use crate::fs::operator;
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
@@ -346,8 +348,12 @@ impl<'a> Receiving<'a> {
         let mut found = Vec::new();
         for dir in &alt.dirs {
             let path = source::absolute(&self.to.path, dir);
-            match sys::open_dir_path(&path) {
-                Ok(fd) => found.push(Alternate { root: Root::new(Dir::new(fd), path, Follow::Never) }),
+            let opened = operator::open_dir(&path, self.terms.options.preserve.link_owners);
+            let is_refused = opened.as_ref().is_err_and(operator::is_refused);
+            // Whether it is there is told all the same.
+            let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
+            let root = match there {
+                Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
                 Err(error) => {
                     let option = match alt.kind {
                         crate::options::AltKind::Compare => "--compare-dest",
@@ -359,7 +365,11 @@ impl<'a> Receiving<'a> {
                     let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
                     let line = [format!("{option} arg {what}: ").as_bytes(), &given].concat();
                     listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
+                    None
                 }
+            };
+            if root.is_some() || is_refused {
+                found.push(Alternate { root });
             }
         }
         found
@@ -375,19 +385,32 @@ impl<'a> Receiving<'a> {
                 let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
                 Err(Error::new(Exit::Usage, line).by("Receiver"))
             }
-            _ => Ok(Some(BackupDir::new(path, 0o777 & !self.terms.umask))),
+            _ => Ok(Some(BackupDir::new(path, 0o777 & !self.terms.umask, self.terms.options.preserve.link_owners))),
         }
     }
 
-    fn temp_dir(&self) -> Result<Option<Dir>, Error> {
+    fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
         let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
-        match sys::open_dir_path(&source::absolute(&self.to.path, dir)) {
-            Ok(fd) if !dir.is_empty() => Ok(Some(Dir::new(fd))),
+        let path = source::absolute(&self.to.path, dir);
+        let opened = match operator::open_dir(&path, self.terms.options.preserve.link_owners) {
+            Err(error) if operator::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
+            opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
+        };
+        match opened {
+            Ok(temp_dir) if !dir.is_empty() => Ok(Some(temp_dir)),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 Err(Error::usage([b"The temp-dir is not a directory: ", dir.as_slice()].concat()).by("Receiver"))
             }
             _ => Err(Error::usage([b"The temp-dir does not exist: ", dir.as_slice()].concat()).by("Receiver")),
         }
+    }
+}
+
+/// Errs unless a path leads to a directory, through whatever symlinks.
+fn is_dir(path: &[u8]) -> io::Result<()> {
+    match Kind::of_mode(sys::stat_path(path, true)?.mode) {
+        Some(Kind::Dir) => Ok(()),
+        _ => Err(errno::not_a_directory()),
     }
 }
 

@@ -15,8 +15,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
+use crate::fs::operator;
 use crate::fs::read::{self, Incomplete};
 use crate::fs::root::{Dir, Root};
+use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::{Decision, InTheWay};
 use crate::proto::{DirId, ToldSub};
@@ -376,7 +378,8 @@ impl DirPlan {
         }
         let mut alternates = AltDirs::default();
         for (at, mode, tree) in parked.hits {
-            if let Some(dir) = alternates.open(tree, &walk.alternates[tree].root, &self.path) {
+            let root = walk.alternates[tree].root.as_ref();
+            if let Some(dir) = root.and_then(|root| alternates.open(tree, root, &self.path)) {
                 self.hits.insert(at, Hit { dir, mode, tree });
             }
         }
@@ -505,15 +508,18 @@ fn told_incomplete(
 }
 
 /// Reads a directory's own merge files, on behalf of a role. What cannot be read as a file is none. The directory is
-/// given by its path, with where to note that the run ends and that nothing of it may be deleted.
+/// given by its path, with where to note what is told, that the run ends, and that nothing of it may be deleted.
 fn enter(
     chain: &Chain,
     dir: &Dir,
-    role: &'static str,
-    (path, fatal, may_delete): (&RelPath, &mut Option<Error>, &mut bool),
+    (role, owners): (&'static str, LinkOwners),
+    (path, problems, fatal, may_delete): (&RelPath, &mut Vec<Problem>, &mut Option<Error>, &mut bool),
 ) -> Chain {
-    match enter_dir(chain, dir, path, role) {
-        Ok(chain) => chain,
+    match enter_dir(chain, dir, path, (role, owners)) {
+        Ok((chain, refusals)) => {
+            problems.extend(refusals);
+            chain
+        }
         Err(error) => {
             fatal.get_or_insert(error);
             *may_delete = false;
@@ -522,11 +528,26 @@ fn enter(
     }
 }
 
-/// The rules in force in a directory, given those of its parent.
-pub fn enter_dir(chain: &Chain, dir: &Dir, path: &RelPath, role: &'static str) -> Result<Chain, Error> {
-    chain
-        .enter(path.as_bytes(), &mut |name| Ok(read::text_file(dir, name).unwrap_or(None)))
-        .map_err(|error| Error::new(error.exit(), error.message()).by(role))
+/// The rules in force in a directory, given those of its parent; and a line for each file of rules that is not read
+/// because a symlink of an untrusted user leads to it.
+pub fn enter_dir(
+    chain: &Chain,
+    dir: &Dir,
+    path: &RelPath,
+    (role, owners): (&'static str, LinkOwners),
+) -> Result<(Chain, Vec<Problem>), Error> {
+    let mut refusals = Vec::new();
+    let mut text_of = |name: &[u8]| {
+        let text = read::rules_file(dir, name, owners);
+        if text.as_ref().is_err_and(operator::is_refused) {
+            refusals.push(Problem::said(operator::REFUSAL, Weight::Warning));
+        }
+        Ok(text.unwrap_or(None))
+    };
+    match chain.enter(path.as_bytes(), &mut text_of) {
+        Ok(chain) => Ok((chain, refusals)),
+        Err(error) => Err(Error::new(error.exit(), error.message()).by(role)),
+    }
 }
 
 /// How many directories may be planned and not yet taken; each may hold two descriptors.

@@ -19,6 +19,7 @@ use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// What the arguments came to.
@@ -593,8 +594,17 @@ impl Gatherer<'_> {
 
 /// Opens a directory, if only to reach names in it where it may not be listed; an error if it may not be entered.
 pub fn enter(path: &[u8]) -> io::Result<Dir> {
-    let dir = match sys::open_dir_path(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sys::open_dir_path_to_search(path),
+    enter_by(path, &sys::open_dir_path, &sys::open_dir_path_to_search)
+}
+
+/// As [`enter`], by other ways to open a directory, and to open one that may not be listed.
+pub fn enter_by(
+    path: &[u8],
+    open: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
+    open_to_search: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
+) -> io::Result<Dir> {
+    let dir = match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open_to_search(path),
         other => other,
     };
     let dir = Dir::new(dir?);

@@ -81,6 +81,7 @@ impl Terms<'_> {
             unmunge_links: self.options.preserve.munge_links,
             copy_dirlinks: select.copy_dirlinks,
             open_noatime: select.open_noatime,
+            link_owners: self.options.preserve.link_owners,
             one_file_system: select.one_file_system,
             digests: false,
             threads: self.threads,

@@ -32,6 +32,8 @@ pub const FLAGS: &[Flag] = &[
         long: "insecure-links",
         negations: &["no-insecure-links"],
         help: "follow symlinks of other owners in paths given by options",
+        man: "So in the path of the destination. Without it a symlink there is followed only if it belongs to root or to \
+              the user who runs this. It holds at this end, wherever it stands on the command line.",
         set: |args, _| {
             args.insecure_links = true;
             Ok(())

@@ -5,13 +5,14 @@ use super::content::{Content, Poured, Spilt, Vessel, basis_file, pour};
 use super::entry::{Job, link_over};
 use super::late::{self, DelayedFile};
 use super::similar::Similar;
-use super::{Context, Outcome, remove};
+use super::{Context, Outcome, TempDir, refusal, remove};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{Kind, Time};
 use crate::fs::compare::same_bytes;
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::errno;
+use crate::fs::operator;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
@@ -416,8 +417,19 @@ fn place_content(
         let error = errno::invalid();
         return Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error).into());
     }
+    let temp_dir = match context.temp_dir {
+        None => None,
+        Some(TempDir::Open(temp_dir)) => Some(temp_dir),
+        Some(TempDir::Refused) => {
+            let name = [job.name(), b".XXXXXX"].concat();
+            let temp = crate::path::join(place.temp_dir.as_deref().unwrap_or_default(), &name);
+            let shown = if temp.starts_with(b"/") { temp } else { context.full(&temp) };
+            out.events.push(refusal());
+            return Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &operator::refused()).into());
+        }
+    };
     let staging = staging_dir(context, job, dir)?;
-    let staged = staging.as_ref().or(context.temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
+    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
     // Before what a crash left makes way for its successor.
     let basis = match content {
         Content::Stream { .. } => basis_file(context, job, dir, similar),
@@ -516,8 +528,8 @@ fn delay(context: &Context<'_>, job: &Job<'_>) {
 
 /// Stages one more name of a file that waits for its own.
 pub fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
-    let from = open_or_make(leader.0, context.staging_name())?;
-    let to = open_or_make(dir, context.staging_name())?;
+    let from = open_or_make(context, leader.0, context.staging_name())?;
+    let to = open_or_make(context, dir, context.staging_name())?;
     link_over(&from, leader.1, &to, job.name(), true)?;
     delay(context, job);
     Ok(())
@@ -540,29 +552,36 @@ fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option
     if !place.delay_updates {
         return Ok(None);
     }
-    open_or_make(dir, context.staging_name()).map(Some).map_err(|error| {
+    open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| {
         let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
         Failure::from(Problem::failed(Voice::Receiver, "mkdir", &full, &error))
     })
 }
 
 /// Opens a directory for unfinished files; what has its name and is no directory gives way.
-pub(super) fn open_or_make(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+    if name.starts_with(b"/") {
+        return Ok(Dir::new(operator::make_dir(name, 0o700, context.options.preserve.link_owners)?));
+    }
     match sys::mkdir(dir.fd(), name, 0o700) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if Kind::of_mode(sys::stat(dir.fd(), name, false)?.mode) != Some(Kind::Dir) && !name.starts_with(b"/") {
+            if Kind::of_mode(sys::stat(dir.fd(), name, false)?.mode) != Some(Kind::Dir) {
                 sys::unlink(dir.fd(), name)?;
                 sys::mkdir(dir.fd(), name, 0o700)?;
             }
         }
         made => made?,
     }
-    open_partial(dir, name)
+    open_partial(context, dir, name)
 }
 
-pub(super) fn open_partial(dir: &Dir, name: &[u8]) -> io::Result<Dir> {
-    let follow = if name.starts_with(b"/") { Follow::Anywhere } else { Follow::Never };
-    Ok(Dir::new(sys::open_dir(dir.fd(), name, follow)?))
+/// Opens a directory for unfinished files. One that a symlink of an untrusted user hides is as if it were not there;
+/// rsync ends with "got a block match with no basis file".
+pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+    Ok(Dir::new(match name.starts_with(b"/") {
+        true => operator::open_dir(name, context.options.preserve.link_owners)?,
+        false => sys::open_dir(dir.fd(), name, Follow::Never)?,
+    }))
 }
 
 /// Keeps what there is of an interrupted file, if the options ask for it.
@@ -584,7 +603,7 @@ fn keep_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pendin
             let _ = pending.place(dir, job.name());
         }
         Some(name) => {
-            if let Ok(partial_dir) = open_or_make(dir, name) {
+            if let Ok(partial_dir) = open_or_make(context, dir, name) {
                 let _ = pending.place(&partial_dir, job.name());
             }
         }
@@ -594,7 +613,7 @@ fn keep_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pendin
 /// Removes what an earlier run had kept of a file that is complete now.
 fn forget_partial(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
     let Some(name) = &context.options.place.partial_dir else { return };
-    if let Ok(partial_dir) = open_partial(dir, name)
+    if let Ok(partial_dir) = open_partial(context, dir, name)
         && sys::unlink(partial_dir.fd(), job.name()).is_ok()
         && !name.starts_with(b"/")
     {

@@ -159,7 +159,7 @@ pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_nam
         let parent = file.path.parent().unwrap_or_default();
         if open.as_ref().is_none_or(|(path, _)| *path != parent) {
             let dirs = root.open_dir(&parent).and_then(|dir| {
-                let staging = super::file::open_or_make(&dir, staging_name)?;
+                let staging = super::file::open_or_make(context, &dir, staging_name)?;
                 Ok((staging, dir))
             });
             open = Some((parent, dirs));

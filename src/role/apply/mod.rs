@@ -16,12 +16,12 @@ use crate::exit::Exit;
 use crate::fs::copy::Abilities;
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
-use crate::fs::{acl, sys};
+use crate::fs::{acl, operator, sys};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
 use crate::proto::{Basis, ContentDigest, FileId};
-use crate::report::event::{Event, Problem};
+use crate::report::event::{Event, Problem, Weight};
 use crate::report::tally::Tally;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
@@ -42,7 +42,7 @@ pub struct Context<'a> {
     /// Where `--backup-dir` leads.
     pub backup: Option<&'a remove::BackupDir>,
     /// Where `--temp-dir` leads.
-    pub temp_dir: Option<&'a Dir>,
+    pub temp_dir: Option<&'a TempDir>,
     /// How many threads may work on one file.
     pub threads: usize,
     /// The umask the process had when it started.
@@ -75,6 +75,19 @@ pub struct Context<'a> {
     pub chosen: &'a similar::Chosen,
     /// Files whose names wait for the end (`--delay-updates`).
     pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
+}
+
+/// What is told each time that a path of the options would lead through a symlink of an untrusted user.
+pub fn refusal() -> Event {
+    Event::Problem(Problem::said(operator::REFUSAL, Weight::Warning))
+}
+
+/// Where `--temp-dir` leads.
+pub enum TempDir {
+    /// To this directory.
+    Open(Dir),
+    /// Nowhere: a symlink of an untrusted user is on the way, which each file is told that would be made there.
+    Refused,
 }
 
 impl Context<'_> {

@@ -7,10 +7,12 @@ use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::operator;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
 use crate::fs::{read, root::Root};
+use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::scan::enter_dir;
@@ -35,20 +37,20 @@ pub struct Remover<'a> {
 pub struct BackupDir {
     path: Vec<u8>,
     mode: u32,
+    owners: LinkOwners,
     root: Mutex<Option<Root>>,
 }
 
 impl BackupDir {
     /// At an absolute path; `mode`: of the directories that are made.
-    pub fn new(path: Vec<u8>, mode: u32) -> BackupDir {
-        BackupDir { path, mode, root: Mutex::new(None) }
+    pub fn new(path: Vec<u8>, mode: u32, owners: LinkOwners) -> BackupDir {
+        BackupDir { path, mode, owners, root: Mutex::new(None) }
     }
 
     fn root(&self) -> io::Result<Root> {
         let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
         if root.is_none() {
-            make_path(&self.path, self.mode)?;
-            let dir = Dir::new(sys::open_dir_path(&self.path)?);
+            let dir = Dir::new(operator::make_dirs(&self.path, self.mode, self.owners)?);
             *root = Some(Root::new(dir, self.path.clone(), Follow::Never));
         }
         Ok(root.clone().expect("opened above"))
@@ -274,13 +276,18 @@ impl<'a> Remover<'a> {
         list.sort();
         let entered = match chain.filter(|chain| chain.has_per_dir()) {
             None => None,
-            Some(chain) => match enter_dir(chain, dir, path, "generator") {
-                Ok(entered) => Some(entered),
-                Err(error) => {
-                    self.fatal.get_or_insert(error);
-                    return Removed::Stays;
+            Some(chain) => {
+                match enter_dir(chain, dir, path, ("generator", self.context.options.preserve.link_owners)) {
+                    Ok((entered, refusals)) => {
+                        events.extend(refusals.into_iter().map(Event::Problem));
+                        Some(entered)
+                    }
+                    Err(error) => {
+                        self.fatal.get_or_insert(error);
+                        return Removed::Stays;
+                    }
                 }
-            },
+            }
         };
         let chain = entered.as_ref().or(chain);
         let mut outcome = Removed::Gone;
@@ -438,6 +445,12 @@ fn backup_name(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
     [place.as_slice(), &backup.suffix].concat()
 }
 
+/// The absolute path of a backup.
+fn backup_full(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
+    let name = backup_name(context, path);
+    if name.starts_with(b"/") { name } else { context.full(&name) }
+}
+
 fn no_backup(
     context: &Context<'_>,
     voice: Voice,
@@ -447,9 +460,16 @@ fn no_backup(
 ) -> Problem {
     let name = backup_name(context, path);
     let words = crate::report::event::errno_words(error);
-    let call: &[u8] = if error.kind() == io::ErrorKind::InvalidFilename { b"unlink" } else { b"open" };
+    let is_refused = operator::is_refused(error);
+    if is_refused {
+        // rsync tells each of its attempts.
+        let attempts = if voice == Voice::Receiver { 3 } else { 2 };
+        events.extend(std::iter::repeat_with(super::refusal).take(attempts));
+    }
+    let is_unlink = is_refused || error.kind() == io::ErrorKind::InvalidFilename;
+    let call: &[u8] = if is_unlink { b"unlink" } else { b"open" };
     let head = format!("rsync: [{}] ", voice.word()).into_bytes();
-    let first = [&head, call, b" \"", &context.full(&name), b"\": ", &words].concat();
+    let first = [&head, call, b" \"", &backup_full(context, path), b"\": ", &words].concat();
     events.push(Event::Problem(Problem::said(first, Weight::Failed)));
     let second =
         [&head, &b"keep_backup failed: \""[..], &context.full(path.as_bytes()), b"\" -> \"", &name, b"\": ", &words];
@@ -479,7 +499,7 @@ fn copy_across(
         return Ok(false);
     }
     let mut problems = Vec::new();
-    let full = || context.full(&backup_name(context, path));
+    let full = || backup_full(context, path);
     let mut finish = |fd, name: &[u8]| {
         let subject = Subject { fd, name, full: &full, path: path.as_bytes(), voice };
         attrs::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut problems)
@@ -524,7 +544,7 @@ fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entr
 fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to, name): (&Dir, &[u8]), path: &RelPath) {
     let Some(dir) = live_parent else { return };
     let entry = looked_at(context, dir, name, live);
-    let full = || context.full(&backup_name(context, path));
+    let full = || backup_full(context, path);
     let subject = Subject { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
     // What it cannot have is no trouble: it holds what was to be kept.
     attrs::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
@@ -581,20 +601,4 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
         here = Dir::new(sys::open_dir(here.fd(), part, Follow::Never)?);
     }
     Ok(here)
-}
-
-/// Opens the directory that a `--backup-dir` names, making it with its parents.
-pub fn make_path(path: &[u8], mode: u32) -> io::Result<()> {
-    match sys::mkdir_path(path, mode) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let (parent, _) = path::split_parent(path);
-            if parent.is_empty() {
-                return Err(error);
-            }
-            make_path(parent, mode)?;
-            sys::mkdir_path(path, mode)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    }
 }

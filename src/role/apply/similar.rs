@@ -115,7 +115,7 @@ fn is_told(context: &Context<'_>) -> bool {
 /// Whether an earlier run has left a part of the very file.
 fn has_partial(context: &Context<'_>, job: &Job<'_>) -> bool {
     let (Some(name), Some(dir)) = (&context.options.place.partial_dir, &job.spot.dir) else { return false };
-    open_partial(dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
+    open_partial(context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
 }
 
 impl Around {
@@ -123,8 +123,9 @@ impl Around {
         let mut holders = vec![(dir.clone(), path.as_bytes().to_vec())];
         if context.options.delta.fuzzy > 1 {
             holders.extend(context.alternates.iter().filter_map(|alternate| {
-                let dir = alternate.root.open_dir(path).ok()?;
-                Some((dir, alternate.root.full(path.as_bytes())))
+                let root = alternate.root.as_ref()?;
+                let dir = root.open_dir(path).ok()?;
+                Some((dir, root.full(path.as_bytes())))
             }));
         }
         let mut files = Vec::new();

@@ -13,8 +13,8 @@ use crate::plan::{self, Action, Decision};
 /// One alternate tree.
 #[derive(Debug, Clone)]
 pub struct Alternate {
-    /// Its top.
-    pub root: Root,
+    /// Its top; `None`: a symlink of an untrusted user is on the way, which is told whenever it is looked into.
+    pub root: Option<Root>,
 }
 
 /// What an alternate tree has for a file or another entry that is no directory: to be linked or copied, or
@@ -60,7 +60,11 @@ impl DestWalk<'_> {
         let Original { entry, name, .. } = original;
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
-            let Some(dir) = dirs.open(tree, &alternate.root, path) else { continue };
+            let Some(root) = &alternate.root else {
+                dirs.refusals += 1;
+                continue;
+            };
+            let Some(dir) = dirs.open(tree, root, path) else { continue };
             let Ok(stat) = sys::stat(dir.fd(), name, false) else { continue };
             let mut list = DirList::default();
             let there = list.push(name, &stat);
@@ -90,13 +94,17 @@ fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
 
 /// The namesakes of one directory in the alternate trees, opened when first asked for.
 #[derive(Debug, Default)]
-pub struct AltDirs(Vec<Option<Option<Dir>>>);
+pub struct AltDirs {
+    opened: Vec<Option<Option<Dir>>>,
+    /// How often one was asked for that lies behind a symlink of an untrusted user.
+    pub refusals: usize,
+}
 
 impl AltDirs {
     pub fn open(&mut self, tree: usize, root: &Root, path: &RelPath) -> Option<Dir> {
-        if self.0.len() <= tree {
-            self.0.resize(tree + 1, None);
+        if self.opened.len() <= tree {
+            self.opened.resize(tree + 1, None);
         }
-        self.0[tree].get_or_insert_with(|| root.open_dir(path).ok()).clone()
+        self.opened[tree].get_or_insert_with(|| root.open_dir(path).ok()).clone()
     }
 }

@@ -10,6 +10,7 @@ use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::errno;
+use crate::fs::operator;
 use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
@@ -107,8 +108,9 @@ impl DestWalk<'_> {
         };
         let mut chain = chain.clone();
         if chain.has_per_dir() {
-            match enter_dir(&chain, &dir, path, "generator") {
-                Ok(entered) => chain = entered,
+            // What is to be told of it is told when it is decided about.
+            match enter_dir(&chain, &dir, path, ("generator", self.policy.preserve.link_owners)) {
+                Ok((entered, _)) => chain = entered,
                 Err(_) => return Some((None, chain)),
             }
         }
@@ -162,7 +164,8 @@ impl DestWalk<'_> {
     /// Reads the rules of a directory of the destination, where they can matter.
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
-            *chain = enter(chain, dir, "generator", (&plan.path, &mut plan.fatal, &mut plan.may_delete));
+            let noted = (&plan.path, &mut plan.problems, &mut plan.fatal, &mut plan.may_delete);
+            *chain = enter(chain, dir, ("generator", self.policy.preserve.link_owners), noted);
         }
     }
 
@@ -460,17 +463,22 @@ impl DestWalk<'_> {
         let (decision, hit) =
             self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
         step.decision = decision;
+        for _ in 0..std::mem::take(&mut dirs.refusals) {
+            plan.problems.push(Problem::said(operator::REFUSAL, Weight::Warning));
+        }
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
     }
 
-    /// What shall be done about the transfer's root itself.
-    pub fn decide_root(&self, source: &Entry, there: Option<&Entry>, place: Option<&Place>) -> Decision {
+    /// What shall be done about the transfer's root itself; and how many alternate trees lie behind a symlink of an
+    /// untrusted user.
+    pub fn decide_root(&self, source: &Entry, there: Option<&Entry>, place: Option<&Place>) -> (Decision, usize) {
         let decision = plan::decide(source, there, None, false, &self.policy);
-        let (root, dirs) = (RelPath::root(), &mut AltDirs::default());
-        self.decide_with_alternates(dirs, &root, Original { entry: source, place, name: b"." }, (None, there), decision)
-            .0
+        let (root, mut dirs) = (RelPath::root(), AltDirs::default());
+        let original = Original { entry: source, place, name: b"." };
+        let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
+        (decision, dirs.refusals)
     }
 
     /// What only the destination has now, in order: names, and whether they are directories.

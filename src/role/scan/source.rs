@@ -8,6 +8,7 @@ use crate::fs::compare::digest_of_beginning;
 use crate::fs::errno;
 use crate::fs::read::Wanted;
 use crate::fs::sys;
+use crate::options::LinkOwners;
 use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::ToldSub;
@@ -40,6 +41,8 @@ pub struct SourceWalk<'a> {
     pub copy_dirlinks: bool,
     /// `--open-noatime`
     pub open_noatime: bool,
+    /// Whose symlinks may lead to files of rules.
+    pub link_owners: LinkOwners,
     /// `-x`, counted.
     pub one_file_system: u8,
     /// The digest of each file's content is told: `-c`, for a peer.
@@ -101,8 +104,8 @@ impl SourceWalk<'_> {
         let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
         let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
         if is_entered && origin.chain.has_per_dir() {
-            origin.chain =
-                enter(&origin.chain, &place.dir, "sender", (&found.path, &mut found.fatal, &mut found.may_delete));
+            let noted = (&found.path, &mut found.problems, &mut found.fatal, &mut found.may_delete);
+            origin.chain = enter(&origin.chain, &place.dir, ("sender", self.link_owners), noted);
         }
         match &origin.listing {
             Listing::All { .. } => self.list_all(found, index, &place, origin),

@@ -1,0 +1,450 @@
+//! Paths that the command line names: no symlink of another user leads them astray.
+//!
+//! Whoever can write in one of the directories on the way could plant a symlink there, and a privileged run would
+//! follow it. So a symlink is followed only if it belongs to root or to the user who runs this. Source operands are not
+//! opened here: what they lead to is copied, whoever made the link.
+//!
+//! A path without symlinks costs one call. Where one is met, the walk is done here, element by element, because the
+//! kernel knows no rule about owners; each element is looked at through the directory that was opened before it, so what
+//! is swapped in meanwhile is looked at as well.
+
+use super::reach::{self, Reach};
+use super::sys::{self, Call};
+use crate::options::LinkOwners;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::io;
+
+/// How many symlinks one path may lead through, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// What is told of a symlink that was not followed; rsync's line.
+pub const REFUSAL: &[u8] = b"refusing to follow a symlink owned by an untrusted user; use --insecure-links locally or \
+    \"insecure links = yes\" in a daemon module ONLY if every path component is trusted";
+
+/// Why a path was not opened: a symlink on it belongs to somebody who is not trusted. Reads as the kernel's ELOOP.
+#[derive(Debug)]
+struct Refused;
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Too many levels of symbolic links (40)")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// "Too many levels of symbolic links", because a symlink of an untrusted user was met.
+pub fn refused() -> io::Error {
+    io::Error::other(Refused)
+}
+
+/// Whether a symlink of an untrusted user was met: [`REFUSAL`] is to be told.
+pub fn is_refused(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Refused>())
+}
+
+/// A line about an error, with [`REFUSAL`] on a line of its own before it where that is due.
+pub fn with_refusal(error: &io::Error, line: Vec<u8>) -> Vec<u8> {
+    if is_refused(error) { [REFUSAL, b"\n", &line].concat() } else { line }
+}
+
+/// What [`with_refusal`] made, as the lines that it is; other newlines are part of a name.
+pub fn lines(told: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let rest = told.strip_prefix(REFUSAL).and_then(|rest| rest.strip_prefix(b"\n"));
+    rest.map(|_| REFUSAL).into_iter().chain([rest.unwrap_or(told)])
+}
+
+/// Opens a directory, as [`sys::open_dir_path`] does.
+pub fn open_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_from_here(path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
+}
+
+/// As [`open_dir`], for a directory that may not be listed.
+pub fn open_dir_to_search(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_from_here(path, (Call::OpenDir, TO_SEARCH, Mode::empty()), owners)
+}
+
+/// Opens a file to append to it, making it if it is missing.
+pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+    sys::may_write()?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    open_from_here(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
+}
+
+/// Reads a whole file, up to `max_bytes`.
+pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = open_from_here(path, (Call::Open, flags, Mode::empty()), owners)?;
+    sys::read_to_end(fd.as_fd(), max_bytes)
+}
+
+/// Opens a file for reading whose name begins in `dir` and may lead elsewhere; never waits on a fifo.
+pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    open_trusted(dir, name, (Call::Open, flags, Mode::empty()), owners)
+}
+
+/// Opens a directory, making it with those above it where they are missing.
+pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+    match open_dir(path, owners) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    make_dirs(parent_and_name(path)?.0, mode, owners)?;
+    make_dir(path, mode, owners)
+}
+
+/// Opens a directory, making it where it is missing.
+pub fn make_dir(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+    let (parent, name) = parent_and_name(path)?;
+    match sys::mkdir(open_dir_to_search(parent, owners)?.as_fd(), name, mode) {
+        // Somebody else was quicker, or it is a symlink.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => open_dir(path, owners),
+    }
+}
+
+/// Where a directory is made, and its name there; "No such file or directory" for what cannot be made.
+fn parent_and_name(path: &[u8]) -> io::Result<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    match crate::path::split_parent(&path[..end]) {
+        (_, b"" | b"." | b"..") => Err(Errno::NOENT.into()),
+        (b"", name) => Ok((if path.starts_with(b"/") { b"/" } else { b"." }, name)),
+        found => Ok(found),
+    }
+}
+
+const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Under what a call is counted, and how the last element of a path is opened.
+type How = (Call, OFlags, Mode);
+
+fn open_from_here(path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_trusted(fs::CWD, path, how, owners)
+}
+
+fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
+    let (call, flags, mode) = how;
+    if owners == LinkOwners::Anyone {
+        sys::enter(call);
+        return sys::open_through(dir, path, flags, mode);
+    }
+    let user = sys::ids().0;
+    match reach::of_process().filter(|reach| !reach.is_everything()) {
+        None => open_below(Start { dir, is_floor: false }, path, how, user),
+        Some(reach) => open_in_reach(reach, dir, path, how, user),
+    }
+}
+
+fn open_in_reach(reach: &Reach, dir: BorrowedFd<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
+    reach.open_with(dir, path, &|root, rest| open_below(Start { dir: root, is_floor: true }, rest, how, user))
+}
+
+/// Whether symlinks of this owner are followed for a user.
+fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == 0 || owner == user
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    dir: BorrowedFd<'a>,
+    /// Nothing above it may be reached: what leads there is EXDEV.
+    is_floor: bool,
+}
+
+fn open_below(start: Start<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
+    let (call, flags, mode) = how;
+    let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    if start.is_floor {
+        resolve |= ResolveFlags::BENEATH;
+    }
+    sys::enter(call);
+    loop {
+        match fs::openat2(start.dir, path, flags, mode, resolve) {
+            Ok(fd) => return Ok(fd),
+            // The kernel asks to try again when something was renamed during the walk.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // A symlink was met, or there is no such call here.
+            Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => return walk(start, path, how, user),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Walks a path of one element or more without the kernel's help.
+fn walk(start: Start<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> io::Result<OwnedFd> {
+    if path.is_empty() {
+        return Err(Errno::NOENT.into());
+    }
+    let mut place = Place { start, entered: Vec::new() };
+    let mut ahead = path.to_vec();
+    let mut links = 0;
+    if ahead.first() == Some(&b'/') {
+        place.go_to_the_top()?;
+    }
+    loop {
+        let (name, rest) = split_first(&ahead);
+        let is_last = rest.iter().all(|&b| b == b'/');
+        // A slash at the end asks for a directory.
+        let flags = if rest.is_empty() { flags } else { flags | OFlags::DIRECTORY };
+        sys::enter(call);
+        match name {
+            b"" | b"." => {}
+            b".." => place.climb()?,
+            name => match place.look(name, is_last && flags.contains(OFlags::CREATE), user)? {
+                Element::Link(target) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(Errno::LOOP.into());
+                    }
+                    if target.first() == Some(&b'/') {
+                        place.go_to_the_top()?;
+                    }
+                    ahead = [&target, rest].concat();
+                    continue;
+                }
+                Element::Magic if is_last => return Ok(fs::openat(place.dir(), name, flags, mode)?),
+                Element::Magic => place.enter(name, OFlags::empty())?,
+                Element::Other if is_last => {
+                    return Ok(fs::openat(place.dir(), name, flags | OFlags::NOFOLLOW, mode)?);
+                }
+                Element::Other => place.enter(name, OFlags::NOFOLLOW)?,
+            },
+        }
+        if is_last {
+            return Ok(fs::openat(place.dir(), c".", flags, mode)?);
+        }
+        ahead = rest.to_vec();
+    }
+}
+
+/// What an element of a path turned out to be.
+enum Element {
+    /// A symlink that may be followed, and its value.
+    Link(Vec<u8>),
+    /// A symlink of /proc that may be followed: where it leads has perhaps no path, and only the kernel knows.
+    Magic,
+    /// No symlink, or nothing.
+    Other,
+}
+
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The first element of a path and what is left behind it, slashes and all.
+fn split_first(path: &[u8]) -> (&[u8], &[u8]) {
+    let begin = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
+    let path = &path[begin..];
+    path.split_at(path.iter().position(|&b| b == b'/').unwrap_or(path.len()))
+}
+
+/// Whether an open symlink is one of /proc.
+fn is_magic(link: &OwnedFd) -> bool {
+    #[allow(clippy::unnecessary_cast, reason = "the widths differ between architectures")]
+    fs::fstatfs(link).is_ok_and(|found| found.f_type as u64 == libc::PROC_SUPER_MAGIC as u64)
+}
+
+/// How far a walk has come.
+struct Place<'a> {
+    start: Start<'a>,
+    /// The directories that were entered since the start; where there is no floor, only the last of them matters.
+    entered: Vec<OwnedFd>,
+}
+
+impl Place<'_> {
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.entered.last().map_or(self.start.dir, |fd| fd.as_fd())
+    }
+
+    /// Looks at one element; an error if it is a symlink of an untrusted user.
+    fn look(&self, name: &[u8], may_be_missing: bool, user: u32) -> io::Result<Element> {
+        let fd = match fs::openat(self.dir(), name, LOOK, Mode::empty()) {
+            Err(Errno::NOENT) if may_be_missing => return Ok(Element::Other),
+            other => other?,
+        };
+        let stat = fs::fstat(&fd)?;
+        if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::Symlink {
+            return Ok(Element::Other);
+        }
+        if !is_trusted(stat.st_uid, user) {
+            return Err(refused());
+        }
+        if !self.start.is_floor && is_magic(&fd) {
+            return Ok(Element::Magic);
+        }
+        Ok(Element::Link(fs::readlinkat(&fd, c"", Vec::new())?.into_bytes()))
+    }
+
+    fn go_to_the_top(&mut self) -> io::Result<()> {
+        if self.start.is_floor {
+            return Err(Errno::XDEV.into());
+        }
+        self.entered = vec![fs::open(c"/", TO_SEARCH, Mode::empty())?];
+        Ok(())
+    }
+
+    fn climb(&mut self) -> io::Result<()> {
+        if self.start.is_floor {
+            // Back on the way that led here, not to where it has been moved meanwhile.
+            return self.entered.pop().map(drop).ok_or_else(|| Errno::XDEV.into());
+        }
+        self.enter(b"..", OFlags::empty())
+    }
+
+    fn enter(&mut self, name: &[u8], more: OFlags) -> io::Result<()> {
+        let next = fs::openat(self.dir(), name, TO_SEARCH | more, Mode::empty())?;
+        if !self.start.is_floor {
+            self.entered.clear();
+        }
+        self.entered.push(next);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    const READ: How = (Call::Open, OFlags::RDONLY, Mode::empty());
+    /// A user who has no links.
+    const STRANGER: u32 = 4242;
+
+    fn me() -> u32 {
+        sys::ids().0
+    }
+
+    fn scene() -> tempfile::TempDir {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        std::fs::create_dir_all(at("a/deep")).unwrap();
+        std::fs::write(at("a/f"), "f").unwrap();
+        std::fs::write(at("a/deep/g"), "g").unwrap();
+        symlink("a", at("to_a")).unwrap();
+        symlink("to_a", at("to_to_a")).unwrap();
+        symlink("../a/deep/", at("a/slashed")).unwrap();
+        symlink(at("a"), at("absolute")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        symlink("a/new", at("dangling")).unwrap();
+        symlink("f", at("a/to_f")).unwrap();
+        top
+    }
+
+    /// Gives the links of a scene to somebody else, where they are root's.
+    fn give_links_away(top: &Path) {
+        if me() == 0 {
+            for link in ["to_a", "to_to_a", "a/slashed", "absolute", "loop", "dangling", "a/to_f"] {
+                std::os::unix::fs::lchown(top.join(link), Some(12345), None).unwrap();
+            }
+        }
+    }
+
+    fn text(fd: io::Result<OwnedFd>) -> Result<String, String> {
+        let fd = fd.map_err(|error| error.to_string())?;
+        let read = sys::read_to_end(fd.as_fd(), 100).map_err(|error| error.kind().to_string())?;
+        Ok(String::from_utf8(read).unwrap())
+    }
+
+    fn open_as(user: u32, top: &Path, path: &str, is_floor: bool) -> io::Result<OwnedFd> {
+        let dir = sys::open_dir_path(top.as_os_str().as_bytes()).unwrap();
+        open_below(Start { dir: dir.as_fd(), is_floor }, path.as_bytes(), READ, user)
+    }
+
+    #[test]
+    fn trusted_are_root_and_the_user() {
+        assert!(is_trusted(0, 0) && is_trusted(0, 7) && is_trusted(7, 7));
+        assert!(!is_trusted(7, 0) && !is_trusted(7, 8));
+    }
+
+    #[test]
+    fn own_links_lead_where_the_kernel_would_go() {
+        let top = scene();
+        for path in [
+            "a/f",
+            "to_a/f",
+            "to_to_a/f",
+            "to_a//./f",
+            "absolute/f",
+            "to_a/to_f",
+            "to_a/slashed/g",
+            "to_a/slashed/../f",
+            "a/deep/../to_f",
+            "to_a/nothing",
+            "nothing/f",
+            "loop",
+            "loop/f",
+            "to_a/f/",
+            "to_a/to_f/",
+            "a/f/..",
+            "to_a/f/..",
+            "to_a/",
+            "to_a/.",
+            "to_a/deep/..",
+            "dangling",
+            "",
+        ] {
+            let kernel = std::fs::File::open(top.path().join(path)).map(OwnedFd::from);
+            let kernel = if path.is_empty() { Err(io::Error::from_raw_os_error(libc::ENOENT)) } else { kernel };
+            assert_eq!(text(open_as(me(), top.path(), path, false)), text(kernel), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_of_others_are_refused_wherever_they_are() {
+        let top = scene();
+        give_links_away(top.path());
+        for path in ["to_a", "to_a/", "to_a/f", "a/to_f", "absolute/f", "dangling", "loop", "a/../to_a/nothing"] {
+            let error = open_as(STRANGER, top.path(), path, false).unwrap_err();
+            assert!(is_refused(&error), "{path}: {error}");
+            let told = with_refusal(&error, b"x\ny".to_vec());
+            assert_eq!(lines(&told).collect::<Vec<_>>(), [REFUSAL, b"x\ny"]);
+        }
+        assert!(open_as(STRANGER, top.path(), "a/deep/../f", false).is_ok());
+        let error = open_as(STRANGER, top.path(), "nothing", false).unwrap_err();
+        assert!(!is_refused(&error));
+        assert_eq!(lines(&with_refusal(&error, b"x\ny".to_vec())).collect::<Vec<_>>(), [b"x\ny"]);
+    }
+
+    #[test]
+    fn from_a_floor_no_link_leads_out() {
+        let top = scene();
+        let floor = top.path().join("a");
+        symlink("../a/f", floor.join("up")).unwrap();
+        symlink("deep/../f", floor.join("round")).unwrap();
+        symlink(floor.join("f"), floor.join("abs")).unwrap();
+        symlink("/proc/self/root/etc", floor.join("proc")).unwrap();
+        assert_eq!(text(open_as(me(), &floor, "round", true)).unwrap(), "f");
+        assert_eq!(text(open_as(me(), &floor, "round", false)).unwrap(), "f");
+        for path in ["up", "abs", "proc", "proc/passwd", "../a/f", "deep/../../a/f", "slashed/g"] {
+            let error = open_as(me(), &floor, path, true).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EXDEV), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_made_at_the_end_of_own_links() {
+        let top = scene();
+        let at = |name: &str| top.path().join(name).into_os_string().into_encoded_bytes();
+        drop(open_append(&at("dangling"), 0o600, LinkOwners::Trusted).unwrap());
+        assert!(top.path().join("a/new").is_file());
+        drop(make_dirs(&at("to_a/x/y/"), 0o700, LinkOwners::Trusted).unwrap());
+        assert!(top.path().join("a/x/y").is_dir());
+        let missing = make_dir(&at("to_a/p/q"), 0o700, LinkOwners::Trusted).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert!(make_dirs(&at("a/f/x"), 0o700, LinkOwners::Trusted).is_err());
+    }
+
+    #[test]
+    fn links_of_proc_are_followed_though_they_name_no_path() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, b"piped").unwrap();
+        drop(writer);
+        let path = [&b"/proc/self"[..], &sys::proc_fd(reader.as_fd())[b"/proc/self".len()..]].concat();
+        let text = read_path(&path, 100, LinkOwners::Trusted).unwrap();
+        assert_eq!(text, b"piped");
+    }
+}

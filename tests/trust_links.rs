@@ -1,0 +1,188 @@
+//! Symlinks of other users on the paths that the command line names: they are not followed.
+//!
+//! A link that root made is root's own, so these cases give links away and run as root. What rsync's walk misses it
+//! misses here too: directories are made, and looked at, through any link.
+
+use crate::kit::{World, synctest};
+
+/// Somebody who is neither root nor whoever runs the tests.
+const STRANGER: u32 = 12345;
+const LINE: &str = "refusing to follow a symlink owned by an untrusted user";
+
+/// A symlink of a stranger's.
+fn planted(w: &World, path: &str, target: &str) {
+    w.needs_rsync("3.5.0");
+    let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
+    w.build(dir, |t| drop(t.symlink(name, target).owner(STRANGER, STRANGER)));
+}
+
+/// A source, an earlier copy of it, and somewhere for links to lead.
+fn scene(w: &World) {
+    w.source("a d/b").tree("alt", "a d/b").tree("t", "");
+}
+
+// ── the destination ─────────────────────────────────────────────────────────────────────────────
+macro_rules! destination {
+    ($name:ident, [$($option:expr),+], $source:expr, $dest:expr, $exit:expr) => {
+        synctest!($name, as root, |w: World| {
+            scene(&w);
+            planted(&w, "link", "t");
+            planted(&w, "t/deep", "../alt");
+            w.tree(".", "good->t");
+            w.build("alt", |t| drop(t.symlink("good", "../link")));
+            w.agree_paths(&[$($option),+], &[$source, $dest]).exits($exit).warns(LINE);
+        });
+    };
+}
+
+destination!(destination_that_is_a_link, ["-ai"], "src/", "link", 3);
+destination!(destination_that_is_a_link_with_a_slash, ["-ai"], "src/", "link/", 3);
+destination!(destination_that_is_a_link_absolute, ["-ai"], "src/", "{W}/link/", 3);
+destination!(destination_that_is_a_link_for_a_directory, ["-ai"], "src", "link/", 3);
+destination!(destination_that_is_a_link_for_a_file, ["-ai"], "src/a", "link/", 3);
+destination!(destination_below_a_link, ["-ai"], "src/", "link/deep/", 3);
+destination!(destination_whose_last_link_is_a_strangers, ["-ai"], "src/", "good/deep/", 3);
+destination!(destination_by_a_trusted_link_to_a_strangers, ["-ai"], "src/", "alt/good/", 3);
+destination!(destination_name_below_a_link, ["-ai"], "src/a", "link/x", 3);
+destination!(destination_that_is_a_link_with_keep_dirlinks, ["-aiK"], "src/", "link/", 3);
+
+synctest!(destination_made_through_a_link, as root, |w: World| {
+    scene(&w);
+    planted(&w, "link", "t");
+    // A dry run makes nothing, and so enters nothing. With -i rsync would tell what it made.
+    w.no_dry_run().agree_paths(&["-a"], &["src/", "link/new/"]).exits(3).warns(LINE);
+});
+
+synctest!(destination_by_trusted_links, as root, |w: World| {
+    scene(&w);
+    planted(&w, "unused", "t");
+    w.tree(".", "good->t better->good");
+    w.agree_paths(&["-ai"], &["src/", "better/"]).exits(0);
+});
+
+synctest!(destination_that_is_a_dangling_link_is_replaced, as root, |w: World| {
+    scene(&w);
+    planted(&w, "link", "nowhere");
+    w.agree_paths(&["-ai"], &["src/a", "link"]).exits(0);
+});
+
+synctest!(source_operands_are_followed, as root, |w: World| {
+    scene(&w);
+    planted(&w, "link", "alt");
+    planted(&w, "file", "alt/a");
+    w.agree_paths(&["-ai"], &["link/", "dst/"]).exits(0).never_says(LINE);
+    w.agree_paths(&["-aiL"], &["file", "dst/"]).exits(0).never_says(LINE);
+});
+
+synctest!(insecure_links_is_for_the_end_that_is_told, as root, |w: World| {
+    scene(&w);
+    planted(&w, "link", "t");
+    // A far end that receives was not told, so it refuses.
+    w.agree_paths(&["-ai", "--insecure-links"], &["src/", "link/"]);
+});
+
+// ── alternate trees ─────────────────────────────────────────────────────────────────────────────
+macro_rules! alternate {
+    ($name:ident, [$($option:expr),+]) => {
+        synctest!($name, as root, |w: World| {
+            scene(&w);
+            planted(&w, "link", "alt");
+            planted(&w, "gone", "nowhere");
+            planted(&w, "file", "alt/a");
+            w.dest("");
+            w.agree(&["-ai", $($option),+]).exits(0).warns(LINE);
+        });
+    };
+}
+
+alternate!(link_dest_behind_a_link, ["--link-dest=../link"]);
+alternate!(link_dest_behind_a_link_absolute, ["--link-dest={W}/link"]);
+alternate!(link_dest_through_a_link, ["--link-dest=../link/d/.."]);
+alternate!(copy_dest_behind_a_link, ["--copy-dest=../link"]);
+alternate!(compare_dest_behind_a_link, ["--compare-dest=../link"]);
+alternate!(link_dest_behind_a_link_after_another, ["--link-dest=../t", "--link-dest=../link"]);
+alternate!(link_dest_behind_a_link_that_dangles, ["--link-dest=../gone"]);
+alternate!(link_dest_behind_a_link_to_a_file, ["--link-dest=../file"]);
+
+synctest!(link_dest_behind_a_link_for_a_new_destination, as root, |w: World| {
+    scene(&w);
+    planted(&w, "link", "alt");
+    // In a dry run there is no destination from which the path could begin.
+    w.no_dry_run().agree(&["-ai", "--link-dest=../link"]).exits(0).warns(LINE);
+});
+
+// ── where bytes land ────────────────────────────────────────────────────────────────────────────
+macro_rules! placed {
+    ($name:ident, [$($option:expr),+], $exit:expr) => {
+        synctest!($name, as root, |w: World| {
+            w.source("a").tree("t", "").dest("a=older");
+            planted(&w, "link", "t");
+            planted(&w, "dst/in", "../t");
+            let agreed = w.no_dry_run().agree(&["-ai", $($option),+]).exits($exit);
+            if $exit != 0 {
+                agreed.warns("symbolic links");
+            }
+        });
+    };
+}
+
+placed!(temp_dir_behind_a_link, ["--temp-dir={W}/link"], 23);
+placed!(temp_dir_behind_a_link_in_the_destination, ["--temp-dir=in"], 23);
+placed!(temp_dir_behind_a_link_and_updates_in_place, ["--temp-dir={W}/link", "--inplace"], 0);
+placed!(backup_dir_behind_a_link, ["-b", "--backup-dir={W}/link"], 11);
+placed!(backup_dir_behind_a_link_by_a_relative_path, ["-b", "--backup-dir=../link"], 11);
+placed!(partial_dir_behind_a_link, ["--partial-dir={W}/link"], 0);
+
+synctest!(backup_dir_behind_a_link_for_what_is_deleted, as root, |w: World| {
+    w.not_pulled("rsync's line ends in \"Success (0)\" then");
+    w.source("a").tree("t", "").dest("a gone");
+    planted(&w, "link", "t");
+    w.no_dry_run().agree(&["-ai", "--delete", "-b", "--backup-dir={W}/link"]).exits(23).warns(LINE);
+});
+
+synctest!(partial_dir_behind_a_link_is_left_alone, as root, |w: World| {
+    w.source("a").tree("t", "a=a_part").dest("");
+    planted(&w, "link", "t");
+    // rsync looks at the file there, does not open it, and gives up ("got a block match with no basis file", exit 2).
+    w.copies_all(&["-a", "--no-whole-file", "--partial-dir={W}/link"]);
+    assert!(w.tested().join("t/a").exists(), "what lies behind the link is no part of ours, and was taken for one");
+});
+
+// ── files that options name ─────────────────────────────────────────────────────────────────────
+macro_rules! named {
+    ($name:ident, [$($option:expr),+], $exit:expr) => {
+        synctest!($name, as root, |w: World| {
+            scene(&w);
+            w.file("list", "a\n").file("rules", "- b\n").file("outer", ". lrules\n");
+            planted(&w, "llist", "list");
+            planted(&w, "lrules", "rules");
+            planted(&w, "gone", "nowhere");
+            planted(&w, "ldir", ".");
+            w.dest("").agree(&["-ai", $($option),+]).exits($exit).warns(LINE);
+        });
+    };
+}
+
+named!(files_from_behind_a_link, ["--files-from=llist"], 1);
+named!(files_from_through_a_link, ["--files-from={W}/ldir/list"], 1);
+named!(files_from_behind_a_link_that_dangles, ["--files-from=gone"], 1);
+named!(exclude_from_behind_a_link, ["--exclude-from=lrules"], 11);
+named!(include_from_through_a_link, ["--include-from=ldir/rules"], 11);
+named!(merge_file_behind_a_link, ["--filter=. lrules"], 11);
+named!(merge_file_in_a_merge_file_behind_a_link, ["--filter=. outer"], 11);
+named!(log_file_behind_a_link, ["--log-file=llist"], 0);
+named!(log_file_behind_a_link_that_dangles, ["--log-file=gone"], 0);
+
+synctest!(files_that_options_name_by_trusted_links, as root, |w: World| {
+    scene(&w);
+    w.needs_rsync("3.5.0").file("list", "a\nd/b\n").file("rules", "- b\n").tree(".", "ll->list lr->rules");
+    w.dest("").agree(&["-ai", "--files-from=ll", "--exclude-from=lr"]).exits(0);
+});
+
+synctest!(merge_files_of_directories_behind_a_link, as root, |w: World| {
+    scene(&w);
+    w.file("rules", "- b\n").source("d/rules=-_b");
+    planted(&w, "src/.rules", "../rules");
+    planted(&w, "src/d/.rules", "rules");
+    w.dest("").agree(&["-ai", "--filter=: .rules"]).exits(0).warns(LINE);
+});
