@@ -25,7 +25,11 @@ impl Scene {
         std::fs::write(scene.path("in/f"), "what in/f holds\n").unwrap();
         std::fs::write(scene.path("out/f"), "what out/f holds\n").unwrap();
         std::fs::write(scene.path("src/new"), "what src/new holds\n").unwrap();
-        scene.script("ssh", "#!/bin/sh\n[ \"$1\" = -l ] && shift 2\nshift\nexec sh -c \"$*\"\n");
+        scene.script(
+            "ssh",
+            "#!/bin/sh\necho \"$*\" >>sshed\nwhile case $1 in -l) shift;; -*) ;; *) false;; esac; do shift; done\n\
+             shift\nexec sh -c \"$*\"\n",
+        );
         scene
     }
 
@@ -619,6 +623,34 @@ fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
         }
     });
     (UdpSocket::bind(at).unwrap(), at.port().to_string())
+}
+
+#[test]
+fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() {
+    use std::net::{Ipv6Addr, TcpListener, UdpSocket};
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    let tcp = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let _udp = UdpSocket::bind(tcp.local_addr().unwrap()).unwrap();
+    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    let (real, mute) = (scene.status("port"), tcp.local_addr().unwrap().port());
+    std::fs::write(scene.path("client/hosts.toml"), hosts.replace(&real, &mute.to_string())).unwrap();
+    let program = oracle::under_test().display().to_string();
+    for (to, words) in [("got", "is slow to answer"), ("got2", "nothing else answered lately")] {
+        let mut copy = scene.command("client", &format!("-avv --rsync-path={program} host:TOP/in/f {to}"));
+        let path = std::env::var("PATH").unwrap();
+        let output = copy.env("PATH", format!("{}:{path}", scene.path("").display())).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains(words) && !told.contains("by QUIC"), "{output:?}");
+        assert_eq!(std::fs::read(scene.path(to)).unwrap(), b"what in/f holds\n");
+    }
+    let sshed = std::fs::read_to_string(scene.path("sshed")).unwrap();
+    let copies: Vec<_> = sshed
+        .lines()
+        .filter(|line| line.contains("--server"))
+        .map(|line| line.starts_with("-q -oBatchMode=yes "))
+        .collect();
+    assert_eq!(copies, [true, false], "{sshed}");
 }
 
 #[test]

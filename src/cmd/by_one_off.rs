@@ -52,7 +52,7 @@ pub fn reach(side: &Side, env: &mut Env) -> Result<Reached> {
     let facts = by_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
     let mut said = Said::default();
-    let found = ByShell::new(side, env, None).for_sparsync().connect(&mut said);
+    let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut said);
     said.tell(env);
     let failed = |exit, words: String| Error::new(exit, format!("sparsync: --transport=quic: {words}")).by(side.role());
     let lacking = |what: &str| {

@@ -76,25 +76,27 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
     let shell_lost = Arc::new(AtomicBool::new(false));
     let by_shell = ByShell::new(side, env, Some(server.peer)).unless(shell_lost.clone());
     let stop = env.stop.clone();
-    let attempt = |tell: Sender<Came>| {
+    let attempt = |tell: Sender<Came>, is_quiet| {
         let mut said = Said::default();
-        let found = by_shell.connect(&mut said);
+        let found = by_shell.connect(is_quiet, &mut said);
         // If nobody hears it, the server was faster.
         let _ = tell.send(Came::OfShell(found, said));
     };
     std::thread::scope(|scope| {
         let since = Since::now();
-        let mut shell_runs = false;
-        // What went wrong by the one way while there is hope of the other.
-        let (mut no_server, mut no_shell) = (None, None);
+        // While there is hope of the server, nobody is asked for a password: the shell goes on without one, or begins
+        // again when it is the only way.
+        let mut shells = Shells::default();
+        let mut no_server = None;
         let won = loop {
             if stop.load(Ordering::Relaxed) {
                 break Err(Error::new(Exit::Signal, "").by(side.role()));
             }
-            if server.or_shell && !shell_runs && (no_server.is_some() || since.elapsed() >= ALONE) {
-                shell_runs = true;
-                let tell = tell.clone();
-                scope.spawn(|| attempt(tell));
+            let may_begin = server.or_shell && (no_server.is_some() || since.elapsed() >= ALONE);
+            if let Some(is_quiet) = shells.next(no_server.is_some()).filter(|_| may_begin) {
+                shells.begin(is_quiet);
+                let (tell, attempt) = (tell.clone(), &attempt);
+                scope.spawn(move || attempt(tell, is_quiet));
             }
             match came.recv_timeout(LOOK) {
                 Ok(Came::OfServer(Ok(linked))) => break Ok(Won::Server(Box::new(linked))),
@@ -102,15 +104,13 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
                 Ok(Came::OfServer(Err(why))) if !server.or_shell => break Err(unreachable(side, server.peer, &why)),
                 Ok(Came::OfServer(Err(why))) => no_server = Some(why),
                 Ok(Came::OfShell(Ok(found), said)) => break Ok(Won::Shell(found, said)),
-                Ok(Came::OfShell(Err(error), said)) => no_shell = Some((error, said)),
+                Ok(Came::OfShell(Err(_), _)) if shells.end() => {}
+                Ok(Came::OfShell(Err(error), said)) => {
+                    said.tell(env);
+                    break Err(error);
+                }
                 // This end holds a sender too, so the other cannot be gone.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
-            }
-            if no_server.is_some()
-                && let Some((error, said)) = no_shell.take()
-            {
-                said.tell(env);
-                break Err(error);
             }
         };
         server_lost.store(!matches!(won, Ok(Won::Server(..))), Ordering::Relaxed);
@@ -138,6 +138,31 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
             }
         }
     })
+}
+
+/// The remote shells of a race, one after the other.
+#[derive(Default)]
+struct Shells {
+    was_quiet: bool,
+    runs: Option<bool>,
+}
+
+impl Shells {
+    /// Whether the shell that may begin now is a quiet one; `None`: none may.
+    fn next(&self, is_alone: bool) -> Option<bool> {
+        let is_due = self.runs.is_none() && (is_alone || !self.was_quiet);
+        is_due.then_some(!is_alone)
+    }
+
+    fn begin(&mut self, is_quiet: bool) {
+        self.was_quiet |= is_quiet;
+        self.runs = Some(is_quiet);
+    }
+
+    /// One has failed: whether another may do better.
+    fn end(&mut self) -> bool {
+        self.runs.take() == Some(true)
+    }
 }
 
 /// The way that is taken.
@@ -349,6 +374,19 @@ impl SshFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_asks_the_user_only_where_there_is_no_other_way() {
+        let mut shells = Shells::default();
+        assert_eq!(shells.next(false), Some(true));
+        shells.begin(true);
+        assert_eq!((shells.next(false), shells.next(true)), (None, None), "one at a time");
+        assert!(shells.end());
+        assert_eq!((shells.next(false), shells.next(true)), (None, Some(false)));
+        shells.begin(false);
+        assert!(!shells.end(), "there is nothing else to try");
+        assert_eq!(Shells::default().next(true), Some(false));
+    }
 
     #[test]
     fn what_ssh_says_is_read() {

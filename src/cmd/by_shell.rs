@@ -81,12 +81,13 @@ impl<'a> ByShell<'a> {
         self
     }
 
-    /// Starts the far end and hears who it is.
-    pub fn connect(&self, said: &mut Said) -> Result<Found, Error> {
+    /// Starts the far end and hears who it is. `is_quiet`: without a word to the user, or a question.
+    pub fn connect(&self, is_quiet: bool, said: &mut Said) -> Result<Found, Error> {
         let side = self.side;
         let mut programs = self.programs.iter().peekable();
         while let Some(program) = programs.next() {
             let argv = Call {
+                is_quiet,
                 connect: &side.options.connect,
                 user: side.far.user.as_deref(),
                 host: &side.far.host,

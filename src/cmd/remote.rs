@@ -167,7 +167,7 @@ impl Side {
                     self.tell_way(env, &format!("a remote shell: {why}"));
                 }
                 let mut said = Said::default();
-                let found = ByShell::new(self, env, peers.find(&host)).connect(&mut said);
+                let found = ByShell::new(self, env, peers.find(&host)).connect(false, &mut said);
                 said.tell(env);
                 Ok(match found? {
                     Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link),

@@ -25,6 +25,8 @@ const DEFAULT_SHELL: &[u8] = b"ssh";
 /// What is run on which machine.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
+    /// ssh asks the user nothing and tells him nothing: another way may be the faster one.
+    pub is_quiet: bool,
     /// How that machine is reached.
     pub connect: &'a Connect,
     /// Whom to log in as.
@@ -52,6 +54,9 @@ impl Call<'_> {
             argv.push(DEFAULT_SHELL.to_vec());
         }
         let is_ssh = argv[0].rsplit(|&b| b == b'/').next() == Some(DEFAULT_SHELL);
+        if self.is_quiet && is_ssh {
+            argv.extend([b"-q".to_vec(), b"-oBatchMode=yes".to_vec()]);
+        }
         if let Some(user) = self.user {
             argv.extend([b"-l".to_vec(), user.to_vec()]);
         }
