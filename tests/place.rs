@@ -314,6 +314,14 @@ synctest!(temporary_files_on_another_file_system, as root, |w: World| {
     w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
 });
 
+synctest!(what_is_written_in_place_needs_no_temporary_directory, |w: World| {
+    for (option, new) in [("--inplace", "one"), ("--append", "two")] {
+        older(&w);
+        w.tree(".", &format!("tmp/@-100 src/{new}"));
+        w.agree(&["-ai", option, "--temp-dir={W}/tmp"]).exits(0).says(new);
+    }
+});
+
 synctest!(a_relative_temporary_directory_may_not_climb, |w: World| {
     older(&w);
     w.needs_rsync("3.5.0").tree("tmp", "");

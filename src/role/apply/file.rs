@@ -429,7 +429,8 @@ fn place_content(
         }
     };
     let staging = staging_dir(context, job, dir)?;
-    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
+    let stays = place.inplace || place.append.is_some();
+    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| !stays && is_near(temp_dir, dir)));
     // Before what a crash left makes way for its successor.
     let basis = match content {
         Content::Stream { .. } => basis_file(context, job, dir, similar),
