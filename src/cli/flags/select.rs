@@ -104,6 +104,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('x'),
         negations: &["no-one-file-system", "no-x"],
         help: "stay on the file system of the source; -xx omits mount points",
+        man: "Each argument has its own, and so has deletion at the destination; of an argument within another it is the outer one's.",
         set: |args, _| {
             args.one_file_system = args.one_file_system.saturating_add(1);
             Ok(())
