@@ -105,6 +105,11 @@ tells!(format_with_widths, ["-a", "--out-format=[%10l][%-10l][%'l][%20n][%-20n]"
 tells!(format_with_digit_groups, ["-a", "--out-format=%'l %''l %'''l"]);
 tells!(format_times_of_files, ["-a", "--out-format=%M %n"]);
 tells!(format_owner, ["-a", "--out-format=%U:%G %n"]);
+synctest!(format_owner_that_may_not_be_given_away, as user, |w: World| {
+    w.source("a d/b l->a").dest("a=old");
+    w.agree(&["-a", "--out-format=%U:%G %n"]).never_says("4294967295");
+    w.agree(&["-ai", "--usermap=*:7", "--out-format=%i %U:%G %n", "--ignore-times"]).exits(0);
+});
 tells!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
 tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);

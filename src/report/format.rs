@@ -12,6 +12,7 @@ use super::times::LocalTimes;
 use crate::digest::shown_len_bytes;
 use crate::flist::Kind;
 use crate::options::Checksum;
+use crate::plan::NO_ID;
 use std::io::Write;
 
 /// A width above this is taken for this: rsync's lines end there.
@@ -289,8 +290,9 @@ fn put_field(
             _ = write!(out, "{uid}");
         }
         Field::Group => {
-            if constants.keeps_group {
-                _ = write!(out, "{}", item.map_or(0, |i| i.gid));
+            let gid = item.map_or(0, |i| i.gid);
+            if constants.keeps_group && gid != NO_ID {
+                _ = write!(out, "{gid}");
             } else {
                 out.extend_from_slice(b"DEFAULT");
             }

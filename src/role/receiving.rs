@@ -108,6 +108,8 @@ impl<'a> Receiving<'a> {
         for name in unknown {
             listener.tell(&Event::Problem(Problem::said(name.line(), Weight::Warning)));
         }
+        // What may not be given away is not compared; it is told as the source has it.
+        preserve.owner &= is_super || preserve.fake_super;
         let policy = Policy {
             append: options.place.append.is_some(),
             check: options.check,
@@ -138,7 +140,7 @@ impl<'a> Receiving<'a> {
             }
             let powers = Powers { is_super: is_super || policy.preserve.fake_super, groups: &own_groups };
             let (uid, gid) = mapper.wanted(entry.uid, entry.gid, powers, self.names);
-            (entry.uid, entry.gid) = (uid.unwrap_or(NO_ID), gid.unwrap_or(NO_ID));
+            (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(NO_ID));
         };
         self.terms.with_wanted(&policy.preserve, &map, |wanted| {
             self.run_with(start, policy, is_super, (wanted(), &wanted()), origin, listener, tally)
