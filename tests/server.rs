@@ -501,6 +501,33 @@ fn a_server_takes_as_many_files_as_it_may() {
 }
 
 #[test]
+fn a_server_that_may_open_no_more_files_waits() {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    let pid = scene.status("pid");
+    let may_open = |files: &str| {
+        let set = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status().unwrap();
+        assert!(set.success());
+    };
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    };
+    // Those that it has are more.
+    may_open("4");
+    // What waits in a call already has its file.
+    drop(std::os::unix::net::UnixStream::connect(scene.path("server/state/control")).unwrap());
+    let before = ticks();
+    // What it takes of the processor meanwhile is counted: turning in circles is most of it.
+    std::thread::sleep(Duration::from_secs(1));
+    let took = ticks() - before;
+    assert!(took < 25, "{took} hundredths of a second of the processor's time");
+    may_open("256");
+    assert_eq!(scene.status("pid"), pid);
+}
+
+#[test]
 fn a_log_that_has_grown_long_is_put_aside_while_the_server_runs() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
