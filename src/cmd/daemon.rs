@@ -44,8 +44,9 @@ const TICK: Duration = Duration::from_millis(200);
 const LEAVING_MAX: Duration = Duration::from_secs(10);
 /// How long a server that is told to end by a signal waits for sessions.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything.
-const LAST_WORDS_MAX: Duration = Duration::from_secs(30);
+/// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything: what is
+/// lost on the way is said again several times within it, and one that has vanished holds nobody up for longer.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 /// What a probe hears: a server that has this machine's own key and took it for its own.
 pub const HELLO: &[u8] = b"sparsync server\n";
 /// What whoever started the server in the background hears when it listens.
