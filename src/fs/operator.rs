@@ -73,11 +73,10 @@ pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Own
     open_from_here(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
 }
 
-/// Reads a whole file, up to `max_bytes`.
+/// Reads a whole file, as [`sys::read_path`] does.
 pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = open_from_here(path, (Call::Open, flags, Mode::empty()), owners)?;
-    sys::read_to_end(fd.as_fd(), max_bytes)
+    let fd = open_from_here(path, (Call::Open, sys::whole_flags(), Mode::empty()), owners)?;
+    sys::read_whole(fd.as_fd(), max_bytes)
 }
 
 /// Opens a file for reading whose name begins in `dir` and may lead elsewhere; never waits on a fifo.

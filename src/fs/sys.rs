@@ -939,18 +939,26 @@ pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
     open_through(fs::CWD, path, flags, Mode::from_raw_mode(mode))
 }
 
-/// Reads a whole file of any path, up to `max_bytes`. In a session of a server it has to be a regular one: nobody there
-/// waits for whoever might write to a pipe.
+/// Reads a whole file of any path, up to `max_bytes`. In a session of a server it has to be a regular one.
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
     enter(Call::Open);
-    let is_session = reach::of_process().is_some();
+    read_whole(open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(), max_bytes)
+}
+
+/// How a file is opened for [`read_whole`]: nobody in a session of a server waits for whoever might write to a pipe.
+pub(super) fn whole_flags() -> OFlags {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    flags.set(OFlags::NONBLOCK, is_session);
-    let fd = open_through(fs::CWD, path, flags, Mode::empty())?;
-    if is_session && fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != fs::FileType::RegularFile {
+    flags.set(OFlags::NONBLOCK, reach::of_process().is_some());
+    flags
+}
+
+/// Reads a file that was opened just now, up to `max_bytes`. In a session of a server it has to be a regular one.
+pub(super) fn read_whole(fd: BorrowedFd<'_>, max_bytes: usize) -> io::Result<Vec<u8>> {
+    let is_session = reach::of_process().is_some();
+    if is_session && fs::FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != fs::FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
-    read_to_end(fd.as_fd(), max_bytes)
+    read_to_end(fd, max_bytes)
 }
 
 /// Reads the rest of an open file, up to `max_bytes`.
