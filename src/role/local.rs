@@ -8,6 +8,7 @@ use super::scan::{DirPlan, Original, Scanner, Task, There, Ticket, Walk};
 use super::source::{Gathered, Gatherer, is_bare};
 use super::terms::Terms;
 use crate::error::Error;
+use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
 use crate::fs::ids::Ids;
 use crate::fs::read::Wanted;
@@ -38,8 +39,8 @@ impl Listener for TextReporter {
         Reporter::tell(self, event);
     }
 
-    fn is_deaf(&self) -> bool {
-        self.lines_are_lost()
+    fn deaf(&self) -> Option<Exit> {
+        self.lines_are_lost().then_some(Exit::Message)
     }
 }
 

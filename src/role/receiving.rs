@@ -31,7 +31,7 @@ use crate::work::order::InOrder;
 use crate::work::queue::{CloseOnDrop, Queue};
 use crate::work::throttle::Throttle;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches that wait for an applier; each holds at most 64 steps or one large file.
@@ -43,8 +43,8 @@ const BATCHES_EARLY: u64 = 256;
 pub trait Listener: Send {
     /// Takes one event.
     fn tell(&mut self, event: &Event);
-    /// Nobody can be told any more, so the run shall end.
-    fn is_deaf(&self) -> bool;
+    /// Nobody can be told any more, so the run shall end, with this.
+    fn deaf(&self) -> Option<Exit>;
 }
 
 /// Where the source's lists come from.
@@ -238,14 +238,14 @@ impl<'a> Receiving<'a> {
         let queue: Queue<Batch> = Queue::new(BATCHES_WAITING);
         let total = Mutex::new(std::mem::take(tally));
         let fatal: Mutex<Option<Error>> = Mutex::new(None);
-        let is_deaf = AtomicBool::new(false);
+        let deaf = Mutex::new(None);
         let order = InOrder::new(|events: Vec<Event>| {
             for event in &events {
                 total.lock().unwrap_or_else(PoisonError::into_inner).event(event);
                 listener.tell(event);
             }
-            if listener.is_deaf() {
-                is_deaf.store(true, Ordering::Relaxed);
+            if let Some(exit) = listener.deaf() {
+                deaf.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(exit);
                 stop.store(true, Ordering::Relaxed);
             }
         });
@@ -316,8 +316,8 @@ impl<'a> Receiving<'a> {
         if let Some(error) = fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
-        if is_deaf.into_inner() {
-            return Err(Error::new(Exit::Message, "").by("sender"));
+        if let Some(exit) = deaf.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Error::new(exit, "").by("sender"));
         }
         let ended = ended?;
         context.go_on()?;

@@ -289,7 +289,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             is_client: false,
             profile: setup.profile,
         };
-        let mut listener = Afar { line: &line, is_lost: false };
+        let mut listener = Afar { line: &line, lost: None };
         talk.hold(&ear, || receiver.run(&mut listener, &mut tally))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit())
@@ -414,24 +414,27 @@ impl Listener for Shared<'_, '_> {
         Reporter::tell(&mut **lock(self.0), event);
     }
 
-    fn is_deaf(&self) -> bool {
-        lock(self.0).lines_are_lost()
+    fn deaf(&self) -> Option<Exit> {
+        lock(self.0).lines_are_lost().then_some(Exit::Message)
     }
 }
 
 /// What happens at the server is told to the client.
 struct Afar<'a> {
     line: &'a Line,
-    is_lost: bool,
+    /// Why nothing more can be told.
+    lost: Option<Exit>,
 }
 
 impl Listener for Afar<'_> {
     fn tell(&mut self, event: &Event) {
-        self.is_lost |= self.line.say(&Message::Event(event.clone())).is_err();
+        if let Err(error) = self.line.say(&Message::Event(event.clone())) {
+            self.lost.get_or_insert(error.exit);
+        }
     }
 
-    fn is_deaf(&self) -> bool {
-        self.is_lost
+    fn deaf(&self) -> Option<Exit> {
+        self.lost
     }
 }
 
@@ -500,5 +503,21 @@ impl Ear for SenderEar<'_> {
 
     fn silence(&self, error: Error) {
         self.heard.silence(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_lost_its_client_ends_with_that() {
+        let line = Line::new((Speech::ours(0).dialect)(1));
+        let mut afar = Afar { line: &line, lost: None };
+        afar.tell(&Event::Note(b"heard".to_vec()));
+        assert_eq!(afar.deaf(), None);
+        line.shut(Exit::Stream, b"gone".to_vec());
+        afar.tell(&Event::Note(b"unheard".to_vec()));
+        assert_eq!(afar.deaf(), Some(Exit::Stream));
     }
 }
