@@ -306,7 +306,8 @@ impl<'a> Receiving<'a> {
                 ended
             }
         });
-        drop(order);
+        // A run that fails leaves gaps; what was done behind them was done.
+        order.finish();
         let mut sum = total.into_inner().unwrap_or_else(PoisonError::into_inner);
         for problem in std::mem::take(&mut *late.problems.lock().unwrap_or_else(PoisonError::into_inner)) {
             sum.problem(problem.weight);

@@ -52,6 +52,12 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
         None
     }
 
+    /// Consumes what waits for a number that will not come any more.
+    pub fn finish(self) {
+        let State { early, mut consumer, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        early.into_values().for_each(&mut consumer);
+    }
+
     /// Waits until at most `behind` numbers before `number` are missing; bounds what is kept early.
     pub fn wait_for(&self, number: u64, behind: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,6 +70,15 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_for_a_number_that_never_came_is_not_lost() {
+        let mut seen = Vec::new();
+        let order = InOrder::new(|n| seen.push(n));
+        [0, 5, 3].into_iter().for_each(|n| order.put(n, n));
+        order.finish();
+        assert_eq!(seen, [0, 3, 5]);
+    }
 
     proptest::proptest! {
         #[test]
