@@ -6,7 +6,8 @@
 #   DATASETS=mission scripts/bench_quic.sh              one of them
 #
 # It is bench_remote_rsync_vs_sparsync.sh with TRANSPORTS="auto quic tls", once for each way of rsync; see there. The server
-# is enrolled through an sshd of the benchmark's own.
+# is enrolled through an sshd of the benchmark's own. Behind `large` comes what bare rustls takes for as many bytes over TCP
+# on loopback, without files (examples/bare_tls.rs).
 #
 #   RUNS        runs of each (5)
 #   DATASETS    mission (1,008 files), many (100,000 files of 1 KiB), large (one file of 1 GiB)
@@ -26,6 +27,11 @@ for set in ${DATASETS:-mission many large}; do
         large)
             RSYNC_TRANSPORT=$way SMALL_DIRS=1 SMALL_FILES_PER_DIR=1 LARGE_FILES=1 LARGE_FILE_SIZE=1073741824 CHANGED_FILES=1 \
                 "$here/bench_remote_rsync_vs_sparsync.sh"
+            printf '\nBare rustls, ms for 1 GiB:'
+            for ((run = 0; run < RUNS; run++)); do
+                printf ' %s' "$(cd "$here/.." && cargo run --quiet --release --locked --example bare_tls -- 1024)"
+            done
+            echo
             ;;
         *) echo "bench_quic.sh: no data set is called $set; there are mission, many, large" >&2 && exit 1 ;;
         esac
