@@ -4,6 +4,7 @@
 //! it is the same far end as over ssh. Here bytes go to and fro, grants are watched, and questions are answered.
 
 use super::control::{self, Errors, Question, SessionStatus, Status};
+use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, lock, thread};
 use super::{holder, log};
 use crate::cli::verb::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
@@ -22,8 +23,8 @@ use crate::trust::place::Places;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use std::ffi::OsString;
-use std::io::{self, BufRead, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -31,8 +32,7 @@ use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Builder;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing::{error, info, warn};
 
@@ -40,8 +40,6 @@ use tracing::{error, info, warn};
 const PID_FILE: &str = "server.pid";
 /// How often grants are looked at while sessions run, and whether the server shall end.
 const TICK: Duration = Duration::from_millis(200);
-/// How long a session may take to end behind its client.
-const LEAVING_MAX: Duration = Duration::from_secs(10);
 /// How long a server that is told to end by a signal waits for sessions.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 /// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything: what is
@@ -116,11 +114,6 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     server.serve(&listener, &env.stop);
     info!("ends");
     Ok(Exit::Ok)
-}
-
-/// A thread that may not come about: there are as many as the system allows, and others take of them.
-fn thread(name: &str) -> Builder {
-    Builder::new().name(name.into())
 }
 
 fn no_thread(error: &io::Error) -> Error {
@@ -259,9 +252,6 @@ impl Strangers {
     }
 }
 
-/// What a client hears where this machine has no process or thread left for it.
-const NO_SESSION: &str = "the server cannot start a session";
-
 /// An IPv4 address is told as such, though the socket is one of IPv6.
 fn shown(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
@@ -269,13 +259,6 @@ fn shown(address: SocketAddr) -> SocketAddr {
 
 fn now() -> Moment {
     Moment(clock::now_unix().0)
-}
-
-/// Bytes from clients and to them.
-#[derive(Debug, Default)]
-struct Bytes {
-    from_client: AtomicU64,
-    to_client: AtomicU64,
 }
 
 /// A session that runs.
@@ -313,10 +296,6 @@ struct Server {
     home: OsString,
     /// Those who wait for the end.
     held: Mutex<Vec<UnixStream>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {
@@ -430,12 +409,12 @@ impl Server {
         });
         let hang_up = guest.hang_up.clone();
         // A mistake of ours with one client is not one with all of them.
-        let ended = catch_unwind(AssertUnwindSafe(|| pump(guest, &ours, &bytes))).unwrap_or(Ended::Never);
+        let ended = catch_unwind(AssertUnwindSafe(|| pump::carry(guest, &ours, &bytes))).unwrap_or(Ended::Never);
         let grace = match ended {
             Ended::ByItself => LEAVING_MAX,
             Ended::Never => Duration::ZERO,
         };
-        let ended = leave(&child, grace);
+        let ended = pump::leave(&child, grace);
         lock(&self.sessions).retain(|session| session.number != number);
         let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
@@ -526,107 +505,6 @@ impl Server {
             // Whoever asked reads to the end, which comes with ours.
             lock(&self.held).push(stream);
         }
-    }
-}
-
-/// How many bytes are handed on at once.
-const PIECE_BYTES: usize = 64 << 10;
-
-/// How a session came to say nothing more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    /// It said all, or nobody hears it.
-    ByItself,
-    /// It does not, although its client left a while ago, or there is nobody to hear it.
-    Never,
-}
-
-/// Carries bytes between a client and its session until one of them says nothing more.
-fn pump(guest: Guest, session: &UnixStream, bytes: &Bytes) -> Ended {
-    let Guest { mut reader, writer, parting, hang_up, .. } = guest;
-    let has_said_all = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let started = thread(env::GUEST).spawn_scoped(scope, || {
-            let mut to_session = session;
-            loop {
-                let count = match reader.fill_buf() {
-                    Ok(piece) if !piece.is_empty() && to_session.write_all(piece).is_ok() => piece.len(),
-                    // The client has said all, or is gone: the session ends by itself when it reads the end.
-                    _ => break,
-                };
-                bytes.from_client.fetch_add(count as u64, Ordering::Relaxed);
-                reader.consume(count);
-            }
-            let _ = session.shutdown(Shutdown::Write);
-            has_said_all.store(true, Ordering::Relaxed);
-        });
-        let ended = match started {
-            Ok(_) => {
-                let has_left = || has_said_all.load(Ordering::Relaxed) || hang_up.is_over();
-                carry_back(session, writer, bytes, has_left)
-            }
-            Err(error) => {
-                error!("a session ends as it begins: {error}");
-                hang_up.now(NO_SESSION);
-                Ended::ByItself
-            }
-        };
-        parting.begin();
-        let _ = session.shutdown(Shutdown::Both);
-        ended
-    })
-}
-
-/// What a session says goes to its client. Once the client `has_left` nobody waits longer than [`LEAVING_MAX`] for a word.
-fn carry_back(
-    mut session: &UnixStream,
-    mut to_client: Box<dyn Write + Send>,
-    bytes: &Bytes,
-    has_left: impl Fn() -> bool,
-) -> Ended {
-    let _ = session.set_read_timeout(Some(TICK));
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut alone: Option<Since> = None;
-    let ended = loop {
-        match session.read(&mut piece) {
-            Ok(0) => break Ended::ByItself,
-            Ok(count) => {
-                if to_client.write_all(&piece[..count]).is_err() {
-                    break Ended::ByItself;
-                }
-                bytes.to_client.fetch_add(count as u64, Ordering::Relaxed);
-                alone = None;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if has_left() && alone.get_or_insert_with(Since::now).elapsed() >= LEAVING_MAX {
-                    break Ended::Never;
-                }
-            }
-            Err(_) => break Ended::ByItself,
-        }
-    };
-    let _ = to_client.flush();
-    ended
-}
-
-/// Waits for the end of a session that has nobody to speak with any more, and kills it when it has had its `grace`.
-fn leave(child: &Mutex<Child>, grace: Duration) -> String {
-    let waits = Since::now();
-    let mut is_killed = false;
-    loop {
-        // Nobody waits with it held: whoever ends a session takes it, too.
-        let ended = lock(child).try_wait();
-        match ended {
-            Ok(Some(status)) => return status.to_string(),
-            Ok(None) => {}
-            Err(error) => return error.to_string(),
-        }
-        if !is_killed && waits.elapsed() >= grace {
-            is_killed = true;
-            let _ = lock(child).kill();
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -12,6 +12,7 @@ mod holder;
 mod lifeline;
 mod log;
 mod once;
+mod pump;
 mod remote;
 mod route;
 mod rules;
