@@ -564,6 +564,39 @@ fn in_the_foreground_a_signal_ends_it() {
 }
 
 #[test]
+fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
+    let scene = Scene::new();
+    let ear = std::os::unix::net::UnixDatagram::bind(scene.path("notify")).unwrap();
+    ear.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let hears = || {
+        let mut word = [0; 64];
+        let len = ear.recv(&mut word).unwrap();
+        String::from_utf8_lossy(&word[..len]).into_owned()
+    };
+    let mut command = Command::new(oracle::under_test());
+    command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+    command.env("NOTIFY_SOCKET", scene.path("notify"));
+    let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(hears(), "READY=1");
+    // Whoever waited for that finds it at once.
+    assert_eq!(scene.status("pid"), server.id().to_string());
+    // A server beside the supervisor's would be one that it does not know of.
+    let told = scene.fails("restart", 4);
+    assert!(told.contains("systemctl") && told.contains(&server.id().to_string()), "{told}");
+    assert_eq!(scene.status("pid"), server.id().to_string());
+    scene.well("stop");
+    assert_eq!(hears(), "STOPPING=1");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    // One in the background is not what the supervisor of whoever starts it means.
+    let mut command = scene.command("server", "server start --port 0");
+    assert!(command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap().status.success());
+    assert_eq!(scene.status("supervised"), "false");
+    scene.well("restart");
+    ear.set_nonblocking(true).unwrap();
+    assert_eq!(ear.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
 fn a_unit_is_written_and_says_how_it_is_enabled() {
     let scene = Scene::new();
     let told = scene.well("install --port 4711");
@@ -572,9 +605,13 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
         "{told}"
     );
     let unit = std::fs::read_to_string(scene.path(".config/systemd/user/sparsync.service")).unwrap();
-    for words in
-        [" server start --foreground --port=4711\n", "KillMode=mixed\n", "SystemCallFilter=", "SPARSYNC_CONFIG_DIR="]
-    {
+    for words in [
+        "Type=notify\n",
+        " server start --foreground --port=4711\n",
+        "KillMode=mixed\n",
+        "SystemCallFilter=",
+        "SPARSYNC_CONFIG_DIR=",
+    ] {
         assert!(unit.contains(words), "{words} in {unit}");
     }
     let system = scene.well("install --system --dry-run");

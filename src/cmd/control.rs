@@ -69,6 +69,9 @@ pub struct Status {
     /// It takes nobody any more.
     #[serde(default)]
     pub draining: bool,
+    /// Who started it waits to hear how it is, and starts it again: systemd.
+    #[serde(default)]
+    pub supervised: bool,
     /// What runs.
     #[serde(default)]
     pub sessions: Vec<SessionStatus>,
@@ -98,6 +101,7 @@ impl Status {
             addresses: Vec::new(),
             uptime_secs: 0,
             draining: false,
+            supervised: false,
             sessions: Vec::new(),
             sessions_total: 0,
             bytes_in: 0,

@@ -5,7 +5,7 @@
 
 use super::control::{self, Errors, Question, SessionStatus, Status};
 use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, lock, thread};
-use super::{holder, log};
+use super::{holder, log, supervisor::Supervisor};
 use crate::cli::verb::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -105,12 +105,14 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         stop: AtomicBool::new(false),
         home: env.var("HOME").unwrap_or_else(|| "/".into()),
         held: Mutex::default(),
+        supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::nobody() },
     });
     let asked = server.clone();
     thread("control").spawn(move || asked.answer(&control)).map_err(|error| no_thread(&error))?;
     if start.detached {
         tell_ready(env);
     }
+    server.supervisor.ready();
     server.serve(&listener, &env.stop);
     info!("ends");
     Ok(Exit::Ok)
@@ -296,6 +298,8 @@ struct Server {
     home: OsString,
     /// Those who wait for the end.
     held: Mutex<Vec<UnixStream>>,
+    /// Who started it and wants to hear how it is.
+    supervisor: Supervisor,
 }
 
 impl Server {
@@ -318,6 +322,7 @@ impl Server {
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
                 info!("takes nobody any more; {} sessions run", lock(&self.sessions).len());
                 self.drain.store(true, Ordering::Relaxed);
+                self.supervisor.ending();
                 listener.drain();
                 draining = Some(Since::now());
             }
@@ -473,6 +478,7 @@ impl Server {
             addresses: self.addresses.iter().map(ToString::to_string).collect(),
             uptime_secs: self.since.elapsed().as_secs(),
             draining: self.drain.load(Ordering::Relaxed),
+            supervised: self.supervisor.is_there(),
             sessions: told.collect(),
             sessions_total: self.next.load(Ordering::Relaxed),
             bytes_in: count(&|bytes| &bytes.from_client),

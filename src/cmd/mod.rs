@@ -18,6 +18,7 @@ mod route;
 mod rules;
 mod serve;
 mod server;
+mod supervisor;
 mod unit;
 
 use crate::cli::verb::{self, Verb};

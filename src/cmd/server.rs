@@ -356,6 +356,15 @@ fn told_addresses(status: &Status) -> Vec<IpAddr> {
 
 fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Result<Exit> {
     match control::status(places) {
+        Ok(Some(status)) if status.supervised => {
+            let systemctl = if sys::ids().0 == 0 { "systemctl" } else { "systemctl --user" };
+            let words = format!(
+                "sparsync: systemd runs this server ({}) and would know nothing of another one: `{systemctl} restart sparsync` \
+                 if its unit is the one that `install` writes",
+                shown_at(&status)
+            );
+            return Err(Error::new(Exit::Unsupported, words));
+        }
         Ok(Some(status)) => {
             // As it was, unless said otherwise.
             wanted.port = wanted.port.or(Some(status.port));

@@ -87,7 +87,7 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
     if system {
         text.push_str("After=network-online.target\nWants=network-online.target\n");
     }
-    text.push_str(&format!("\n[Service]\nExecStart={words}\nRestart=on-failure\nRestartSec=2\n"));
+    text.push_str(&format!("\n[Service]\nType=notify\nExecStart={words}\nRestart=on-failure\nRestartSec=2\n"));
     if let Some(place) = other_place {
         text.push_str(&format!("Environment=\"SPARSYNC_CONFIG_DIR={place}\"\n"));
     }
