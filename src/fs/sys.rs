@@ -798,14 +798,25 @@ pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
 }
 
+/// Up to this length memory comes from a pool. Pieces of files have a quarter of it: each would come from the kernel and go
+/// back there, a page at a time.
+#[cfg(target_env = "gnu")]
+const POOLED_MAX_BYTES: libc::c_int = 1 << 20;
+/// A pool keeps so much that nobody has: with less, the pieces that are under way make it shrink and grow all the time.
+#[cfg(target_env = "gnu")]
+const POOL_KEEPS_BYTES: libc::c_int = 8 << 20;
+
 /// Keeps memory from growing with the number of threads: what one thread takes another gives back here,
-/// and each pool of the C library keeps what it once had.
+/// and each pool of the C library keeps what it once had. There are two, and neither goes to and fro between the
+/// kernel and here.
 #[allow(unsafe_code)]
 pub fn share_memory_pools() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt only sets a number in the allocator; it is called before any thread is started.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, POOLED_MAX_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, POOL_KEEPS_BYTES);
     }
 }
 
