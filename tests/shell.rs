@@ -394,6 +394,72 @@ fn a_stock_rsync_is_left_to_the_installed_one() {
     assert!(!output.status.success() && !scene.path("noisy").exists(), "rsync bears no noise");
 }
 
+impl Scene {
+    /// A source that is larger than what may be open at once, and a remote shell that goes on with `script` as soon as
+    /// the client has a hundred of its directories open, and never before.
+    fn shell_that_waits_for_a_look(&self, script: &str, line: &str) -> Output {
+        for n in 0..300 {
+            std::fs::create_dir(self.path(&format!("src/d{n}"))).unwrap();
+            std::fs::write(self.path(&format!("src/d{n}/f")), format!("{n}")).unwrap();
+        }
+        // The installed rsync, if it goes on, has no such number.
+        let looked = "until [ -e looked ] || [ $(ls /proc/$PPID/fd | wc -l) -gt 100 ]; do :; done; : >looked";
+        self.shell(&format!("{looked}\n{script}"), line, &[])
+    }
+}
+
+#[test]
+fn the_source_is_looked_at_before_the_far_end_answers() {
+    let scene = Scene::new();
+    let line = format!("{} -a src/ far:dst", scene.ours());
+    let output = scene.shell_that_waits_for_a_look("exec sh -c \"$*\"", &line);
+    assert_eq!(ended(&output), (Some(0), String::new()));
+    for n in 0..300 {
+        assert_eq!(std::fs::read_to_string(scene.path(&format!("dst/d{n}/f"))).unwrap(), format!("{n}"));
+    }
+}
+
+#[test]
+fn what_was_seen_of_the_source_is_told_by_the_one_who_copies() {
+    let scene = Scene::new();
+    std::os::unix::fs::symlink("nowhere", scene.path("src/d")).unwrap();
+    let line = "--rsync-path=rsync -aL missing src/ far:";
+    let got = scene.shell_that_waits_for_a_look("exec sh -c \"$*\"", &format!("{line}dst"));
+    scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}other")), &[]);
+    // What the far end says that was left for another one comes first, if it comes.
+    assert!(ended(&got).1.ends_with(&ended(&wanted).1), "{}", ended(&got).1);
+    for words in ["link_stat", "symlink has no referent"] {
+        assert_ended(&got, 23, &[words]);
+        assert_eq!(ended(&got).1.matches(words).count(), 1, "{}", ended(&got).1);
+    }
+    assert!(scene.path("dst/d299/f").exists());
+}
+
+#[test]
+fn a_look_at_the_source_ends_with_the_shell() {
+    let scene = Scene::new();
+    let output = scene.shell_that_waits_for_a_look("exit 255", "-aL missing src/ far:dst");
+    let (exit, text) = ended(&output);
+    assert_eq!(exit, Some(255), "{text}");
+    assert!(text.starts_with("rsync: connection unexpectedly closed") && text.lines().count() == 2, "{text}");
+}
+
+#[test]
+fn standard_input_is_left_to_the_installed_rsync() {
+    let scene = Scene::new();
+    scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    for (option, lets_through) in [("--files-from=-", true), ("--exclude-from=-", false), ("--filter=._-", false)] {
+        let list = if option.starts_with("--filter") { "-_a" } else { "a" };
+        let _ = std::fs::remove_dir_all(scene.path("dst"));
+        let program = oracle::under_test().display();
+        let line = format!("echo {list} | {program} -e ./shell --rsync-path=rsync -a {option} src/ far:dst/");
+        let output = scene.run(Path::new("sh"), &words_of(&["-c", &line]), &[]);
+        assert_ended(&output, 0, &[]);
+        assert_eq!(scene.path("dst/a").exists(), lets_through, "{option}");
+    }
+}
+
 #[test]
 fn without_an_installed_rsync_somebody_must_install_one() {
     let scene = Scene::new();

@@ -16,7 +16,7 @@ const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
 
 /// A remote shell that runs the command here.
-const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+const SHELL: &str = "#!/bin/sh\n[ \"$1\" != -l ] || shift 2\nshift\nexec sh -c \"$*\"\n";
 
 /// What the near end said, heard and read, by the words of its profile.
 #[derive(Debug, Default)]
@@ -156,6 +156,32 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
     cost.pinned(&[("turns", 2), ("heard-Roots", 1), ("said-Digests", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
     cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+}
+
+#[test]
+fn a_wrong_guess_at_who_receives_costs_no_message() {
+    let trees = Trees::wide();
+    trees.push();
+    // Before the far end says so, its login is all that tells whether it may give files away.
+    let login = if rustix::process::geteuid().is_root() { "somebody@far:dst" } else { "root@far:dst" };
+    let cost = trees.run(&["-a", "--delete"], ["src/", login]);
+    cost.pinned(&[("turns", 2), ("said-Roots", 1), ("said-Dir", 0)]);
+}
+
+#[test]
+fn a_push_looks_at_each_entry_once() {
+    let trees = Trees::wide();
+    for phase in ["first", "idle"] {
+        let calls = trees.calls(&["-a", "--delete"], ["src/", "far:dst"]);
+        let count = |call: &str| calls.get(call).copied().unwrap_or(0);
+        if count("stat") == 0 {
+            return tell_skip("traffic::a_push", "the program under test is a release build, which does not count");
+        }
+        // Whatever of it was done before the far end answered is not done again: each entry, and the source argument.
+        assert_eq!(count("stat"), FILES + DIRS + 1, "{phase}: {calls:?}");
+        // The names of a directory and the end of them; whether the source has any at all; and to work in.
+        assert!(count("getdents") <= 2 * (DIRS + 1) + 2 && count("opendir") <= DIRS + 3, "{phase}: {calls:?}");
+    }
 }
 
 #[test]

@@ -12,13 +12,15 @@ use crate::cli::{self, Far};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::Parsed;
+use crate::filter::{Parsed, Rules};
 use crate::fs::sys;
-use crate::options::{ArgStyle, Options, Transport};
+use crate::options::{ArgStyle, CheckMode, Options, Transport};
 use crate::proto::{Setup, Speech};
 use crate::report::Tally;
+use crate::role::ahead::{Aim, Looking};
 use crate::role::codec;
 use crate::role::session::Near;
+use crate::role::terms::Terms;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Kind;
@@ -53,15 +55,20 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         return fail(env, &Error::new(Exit::Crashed, "sparsync: a copy without a peer is a local one"));
     };
     let near = Side { options, sources, dest, far };
-    match near.reach(env) {
-        Ok(Reached::Native(carrier, link)) => near.converse(env, carrier, link, since),
-        Ok(Reached::Rsync) => {
-            // The installed rsync can talk to that one. Nothing was touched yet, and nothing read.
-            let _ = handover::run(env);
-            fail(env, &near.no_rsync())
-        }
-        Err(error) => fail(env, &error),
-    }
+    let Some(rules) = near.rules_of_early_look(env) else { return near.copy(env, None, since) };
+    let (cwd, stop) = (env.cwd.clone(), env.stop.clone());
+    let terms = Terms {
+        options: &near.options,
+        rules: &rules,
+        cwd: &cwd,
+        umask: env.umask,
+        stop: &stop,
+        threads: copy::threads(),
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    };
+    let aim = Aim::early(terms, &near.sources, sys::random(), near.is_likely_super());
+    aim.look(|looking| near.copy(env, Some(looking), since)).unwrap_or_else(|error| fail(env, &error))
 }
 
 /// What a shell may take to end behind a far end that is done.
@@ -138,6 +145,39 @@ impl Side {
         Patience { idle, stop: env.stop.clone(), ..Patience::default() }
     }
 
+    /// The rules for a look at the source while the far end is not known yet; `None`: there shall be no such look.
+    ///
+    /// If a stock rsync answers, the run is the installed rsync's from the beginning, so nothing may be taken that it will
+    /// want: standard input, or what a fifo brings. With `-c` contents would be read, of which there is no end.
+    fn rules_of_early_look(&self, env: &Env) -> Option<Rules> {
+        let select = &self.options.select;
+        let may_look = !self.far.server_sends
+            && select.files_from.is_none()
+            && !rules::name_files(&self.options)
+            && self.options.check.mode != CheckMode::Digest;
+        // What is wrong with them is told when they are read for the session.
+        let read = may_look.then(|| rules::rules(env, &self.options)).and_then(Result::ok)?;
+        Some(read.rules(&self.options))
+    }
+
+    /// Whether the far end is likely to be the super-user's: nobody knows before it says so.
+    fn is_likely_super(&self) -> bool {
+        self.far.user.as_deref().map_or(sys::ids().0 == 0, |user| user == b"root")
+    }
+
+    /// Copies. `looking`: the source, if it is looked at already.
+    fn copy(&self, env: &mut Env, looking: Option<Looking<'_>>, since: Since) -> Exit {
+        match self.reach(env) {
+            Ok(Reached::Native(carrier, link)) => self.converse(env, (carrier, link), looking, since),
+            Ok(Reached::Rsync) => {
+                // The installed rsync can talk to that one. Nothing was touched yet, and nothing taken that it may want.
+                let _ = handover::run(env);
+                fail(env, &self.no_rsync())
+            }
+            Err(error) => fail(env, &error),
+        }
+    }
+
     /// Finds the way to the far end, and who is there.
     fn reach(&self, env: &mut Env) -> Result<Reached, Error> {
         let cannot_hear = |error: io::Error| {
@@ -203,7 +243,13 @@ impl Side {
     }
 
     /// Runs the session, and sees the far end off.
-    fn converse(self, env: &mut Env, mut carrier: Carrier, link: Link, since: Since) -> Exit {
+    fn converse(
+        &self,
+        env: &mut Env,
+        (mut carrier, link): (Carrier, Link),
+        looking: Option<Looking<'_>>,
+        since: Since,
+    ) -> Exit {
         let link = match sys::narrow_link_bytes() {
             Some(room_bytes) => pipe::narrowed(link, room_bytes),
             None => link,
@@ -236,7 +282,7 @@ impl Side {
         };
         let mut tally = Tally::default();
         let mut made = Since::now();
-        let mut ended = near.run(link, &mut reporter, &mut tally);
+        let mut ended = near.run(link, looking, &mut reporter, &mut tally);
         // How much was deleted until a loss nobody knows, so a limit could not be held.
         let may_redial = self.options.delete.max.is_none();
         if let Carrier::Net(redial) = &mut carrier {
@@ -246,11 +292,11 @@ impl Side {
                 reporter.flush();
                 env.go_on();
                 // What is there by now is not sent again: the run is planned anew.
-                match redial.link(&self, env) {
+                match redial.link(self, env) {
                     Ok(Some(link)) => {
                         tally = Tally::default();
                         made = Since::now();
-                        ended = near.run(link, &mut reporter, &mut tally);
+                        ended = near.run(link, None, &mut reporter, &mut tally);
                     }
                     Ok(None) => break,
                     Err(error) => ended = Err(error),

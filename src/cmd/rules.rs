@@ -69,6 +69,18 @@ pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     Ok(Read { parsed, cvs_home, cvs_env })
 }
 
+/// Whether the rules of the command line name files that are read once: what is read of standard input or a fifo is gone
+/// for whoever the run may be handed over to.
+pub fn name_files(options: &Options) -> bool {
+    let is_read = |parsed: &Parsed| matches!(parsed, Parsed::Merge(merge) if !merge.per_dir);
+    options.select.rules.iter().any(|arg| match arg {
+        RuleArg::Filter(text) | RuleArg::Implied(text) => filter::parse_filter(text).is_ok_and(|rule| is_read(&rule)),
+        RuleArg::Exclude(text) => filter::parse_exclude(text).is_ok_and(|rule| is_read(&rule)),
+        RuleArg::Include(text) => filter::parse_include(text).is_ok_and(|rule| is_read(&rule)),
+        RuleArg::ExcludeFrom(_) | RuleArg::IncludeFrom(_) => true,
+    })
+}
+
 /// Reads what the rules of a command line name.
 struct Reader<'a> {
     env: &'a Env,

@@ -433,6 +433,16 @@ impl Drop for CloseOnEnd<'_> {
     }
 }
 
+/// Starts a thread of a scope.
+pub fn spawn<'s, 'e>(
+    scope: &'s std::thread::Scope<'s, 'e>,
+    name: &str,
+    work: impl FnOnce() + Send + 's,
+) -> Result<(), Error> {
+    let builder = std::thread::Builder::new().name(name.into());
+    builder.spawn_scoped(scope, work).map(|_| ()).map_err(no_thread)
+}
+
 /// A thread could not be started.
 pub fn no_thread(error: io::Error) -> Error {
     Error::new(Exit::Malloc, format!("rsync: could not start a thread: {error}"))

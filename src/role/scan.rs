@@ -554,6 +554,10 @@ pub fn enter_dir(
 const DIRS_AHEAD_MAX: usize = 128;
 /// How many entries they may have between them, so that memory does not grow with the tree.
 const ENTRIES_AHEAD_MAX: usize = 40_000;
+/// As [`DIRS_AHEAD_MAX`] while nobody takes any yet; those beyond that hold no descriptors, and about 400 bytes each.
+const DIRS_EARLY_MAX: usize = 20_000;
+/// As [`ENTRIES_AHEAD_MAX`] while nobody takes any yet: at about 80 bytes each, as much as a receiver keeps of what it saw.
+const ENTRIES_EARLY_MAX: usize = 200_000;
 
 /// What a scanner makes of directories.
 pub trait Look: Sync {
@@ -565,7 +569,7 @@ pub trait Look: Sync {
     fn look(&self, task: Self::Task) -> (Self::Found, Vec<Self::Task>);
     /// Gives what was found the tickets of those tasks, in the same order.
     fn number(&self, found: &mut Self::Found, tickets: &mut dyn Iterator<Item = Ticket>);
-    /// Lets go of descriptors, because the whole list is held.
+    /// Lets go of descriptors, because more is held than a process may have open.
     fn park(&self, found: &mut Self::Found);
     /// How many entries it keeps in memory, and of the source: how many were listed, and their bytes.
     fn size(&self, found: &Self::Found) -> (usize, (u64, u64));
@@ -603,6 +607,8 @@ pub struct Scanner<L: Look> {
 }
 
 struct State<L: Look> {
+    /// Nobody takes any plans yet.
+    is_early: bool,
     next: u64,
     /// Not begun; the one that is needed first is on top.
     waiting: Vec<(Ticket, L::Task)>,
@@ -620,6 +626,7 @@ impl<L: Look> Scanner<L> {
     /// the whole list first.
     pub fn new(walk: L, unbounded: bool) -> Scanner<L> {
         let state = State {
+            is_early: false,
             next: 0,
             waiting: Vec::new(),
             ready: HashMap::new(),
@@ -629,6 +636,18 @@ impl<L: Look> Scanner<L> {
             closed: false,
         };
         Scanner { walk, state: Mutex::new(state), changed: Condvar::new(), unbounded }
+    }
+
+    /// A scanner without tasks that may go further ahead, until [`Scanner::end_early`].
+    pub fn early(walk: L) -> Scanner<L> {
+        let scanner = Scanner::new(walk, false);
+        scanner.lock().is_early = true;
+        scanner
+    }
+
+    /// From now on plans are taken. What was made of them stays.
+    pub fn end_early(&self) {
+        self.lock().is_early = false;
     }
 
     /// What the plans are made from.
@@ -658,8 +677,13 @@ impl<L: Look> Scanner<L> {
             if state.closed {
                 return;
             }
-            let full =
-                !self.unbounded && (state.ready.len() >= DIRS_AHEAD_MAX || state.ready_entries >= ENTRIES_AHEAD_MAX);
+            let (dirs, entries) = (state.ready.len(), state.ready_entries);
+            let (dirs_max, entries_max) = match state.is_early {
+                true => (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX),
+                false => (DIRS_AHEAD_MAX, ENTRIES_AHEAD_MAX),
+            };
+            let full = !self.unbounded && (dirs >= dirs_max || entries >= entries_max);
+            let parks = self.unbounded || dirs >= DIRS_AHEAD_MAX;
             let task = if full { None } else { state.waiting.pop() };
             let Some((ticket, task)) = task else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -668,7 +692,7 @@ impl<L: Look> Scanner<L> {
             state.begun += 1;
             drop(state);
             let (mut plan, tasks) = self.walk.look(task);
-            if self.unbounded {
+            if parks {
                 self.walk.park(&mut plan);
             }
             state = self.lock();

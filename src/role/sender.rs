@@ -1,12 +1,13 @@
 //! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
 
+use super::ahead::{Aim, Audience, Found, Looking, Start};
 use super::apply::file::{Original as Leaving, cannot_open};
 use super::codec::is_left_out;
 use super::line::{Ear, Line};
-use super::scan::source::SourceWalk;
-use super::scan::{Listed, Look, Place, Scanner, SourceTask, Ticket};
-use super::seen::{Digester, can_compare, may_send_unasked};
-use super::source::{Gathered, Gatherer, is_bare};
+use super::receiving::{needs_whole_list, spawn};
+use super::scan::{Listed, Place, Ticket};
+use super::seen::{can_compare, may_send_unasked};
+use super::source::{Gathered, is_bare};
 use super::terms::Terms;
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, ContentHasher};
@@ -19,8 +20,7 @@ use crate::fs::sys;
 use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
-use crate::proto::message::DIGEST_LEN_BYTES;
-use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut, unfit};
+use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::work::clock::now_unix;
@@ -152,77 +152,6 @@ fn unexpected(what: &str) -> Error {
     Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
 }
 
-/// A directory of the source, looked at.
-struct Found {
-    listed: Listed,
-    digest: Option<[u8; DIGEST_LEN_BYTES]>,
-    /// Those of the walked directories in it, in order.
-    tickets: Vec<(u32, Ticket)>,
-}
-
-/// Looks at directories of the source.
-struct SourceLook<'a> {
-    walk: SourceWalk<'a>,
-    /// `None`: no digests are compared.
-    digester: Option<Digester<'a>>,
-}
-
-impl Look for SourceLook<'_> {
-    type Task = SourceTask;
-    type Found = Found;
-
-    fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
-        let (mut listed, mut tasks) = self.walk.list(task);
-        leave_out_unfit(&mut listed, &mut tasks);
-        let digester = self.digester.as_ref().filter(|_| {
-            // What is to be told of it must be told.
-            listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named
-        });
-        let digest = digester.and_then(|digester| digester.digest(&listed.path, &listed.source, &|_| true));
-        let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
-        let tickets = at.into_iter().map(|at| (at, Ticket::NONE)).collect();
-        (Found { listed, digest, tickets }, tasks)
-    }
-
-    fn number(&self, found: &mut Found, tickets: &mut dyn Iterator<Item = Ticket>) {
-        for ((_, mine), ticket) in found.tickets.iter_mut().zip(tickets) {
-            *mine = ticket;
-        }
-    }
-
-    fn park(&self, _found: &mut Found) {}
-
-    fn size(&self, found: &Found) -> (usize, (u64, u64)) {
-        let tally = &found.listed.tally;
-        (found.listed.source.len(), (tally.listed.total(), tally.total_bytes))
-    }
-}
-
-/// Leaves out entries that cannot be told to a peer, and says so. `tasks`: those of its directories, by entry.
-fn leave_out_unfit(listed: &mut Listed, tasks: &mut Vec<(u32, SourceTask)>) {
-    if listed.source.entries.iter().all(|entry| unfit(entry).is_none()) {
-        return;
-    }
-    let whole = std::mem::take(&mut listed.source);
-    let mut subs = std::mem::take(&mut listed.subs).into_iter();
-    let mut old_tasks = std::mem::take(tasks).into_iter().peekable();
-    for (at, entry) in (0..).zip(&whole.entries) {
-        let name = whole.name(entry);
-        let sub = if entry.is_dir() { subs.next() } else { None };
-        let task = old_tasks.next_if(|(of, _)| *of == at);
-        if let Some(why) = unfit(entry) {
-            let path = listed.path.join(name);
-            let line = [b"sparsync: skipping \"", path.as_bytes(), b"\": ", why.as_bytes()].concat();
-            // As what cannot be read: the destination keeps what it has.
-            listed.problems.push(Problem::said(line, Weight::SourceError));
-            continue;
-        }
-        tasks.extend(task.map(|(_, task)| (listed.source.len() as u32, task)));
-        listed.subs.extend(sub);
-        listed.source.push_entry(name, entry.clone());
-    }
-}
-
 /// What the receiver has where a directory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum There {
@@ -254,93 +183,82 @@ struct Kept {
 impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments`, `listed`: what shall be sent.
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
-        let options = self.terms.options;
-        let gathered = Gatherer::new(&self.terms).all(arguments, listed)?;
-        let whole_list_first = super::receiving::needs_whole_list(options, self.wants);
-        let compares = can_compare(options, self.wants, whole_list_first);
-        let ids = Ids::new();
-        let preserve = &options.preserve;
-        self.terms.with_wanted(preserve, &|_| {}, |wanted| {
-            let mut named = Named { ids: &ids, said: HashSet::new(), is_on: !preserve.numeric_ids };
-            let whole = if compares { whole_paths(&gathered) } else { Vec::new() };
-            self.say_roots(&gathered, &wanted(), &whole, &mut named)?;
-            let digester =
-                compares.then_some(Digester { key: self.key, options, owners: self.receiver_is_super, ids: &ids });
-            let walk = SourceWalk {
-                digests: options.check.mode == crate::options::CheckMode::Digest,
-                ..self.terms.source_walk(wanted())
-            };
-            let scanner = Scanner::new(SourceLook { walk, digester }, false);
-            let kept = Mutex::new(HashMap::new());
-            let removed = Mutex::new(Tally::default());
-            std::thread::scope(|scope| {
-                let _end = OnEnd(|| {
-                    scanner.close();
-                    // Whoever still waits for orders would wait for ever; after a good end nobody does.
-                    self.heard.silence(Error::new(Exit::Stream, ""));
-                });
-                for _ in 0..self.terms.threads {
-                    spawn(scope, "scan", || scanner.work())?;
-                }
-                for lane in [Lane::Asked, Lane::Again] {
-                    let (kept, removed) = (&kept, &removed);
-                    spawn(scope, "answer", move || {
-                        if let Err(error) = self.answer(lane, kept, removed) {
-                            self.heard.silence(error);
-                        }
-                    })?;
-                }
-                let mut teller = Teller {
-                    sender: self,
-                    scanner: &scanner,
-                    kept: &kept,
-                    named,
-                    whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
-                    whole_passed: 0,
-                    next_id: 0,
-                    unasked: may_send_unasked(options, whole_list_first),
-                    buffer: Vec::new(),
-                    keeps: !options.dry_run,
-                };
-                let root = scanner.start(gathered.task(None));
-                let mut counted = Tally::default();
-                if gathered.found > 0 || !gathered.missing.is_empty() {
-                    teller.tell_all(root, &mut counted)?;
-                }
-                self.heard.lock().has_told_all = true;
-                self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
-                tally.merge(&counted);
-                let received = self.heard.finished()?;
-                tally.merge(&received);
-                Ok::<(), Error>(())
-            })?;
-            let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
-            tally.merge(&removed);
-            if self.profile {
-                for line in self.line.cost("far") {
-                    (self.tell)(Event::Problem(Problem::said(line, Weight::Warning)))?;
-                }
-            }
-            self.line.say(&Message::Bye(Box::new(removed)))
-        })
+        let audience = self.audience();
+        let aim = Aim { terms: self.terms, arguments, listed, key: self.key, audience, early: None };
+        aim.look(|looking| self.run_on(&looking, tally))?
     }
 
-    fn say_roots(
-        &self,
-        gathered: &Gathered,
-        wanted: &crate::fs::read::Wanted<'_>,
-        whole: &[RelPath],
-        named: &mut Named<'_>,
-    ) -> Result<(), Error> {
-        let mut top = None;
+    /// Likewise, of a source that is being looked at already.
+    pub fn run_on(&self, looking: &Looking<'_>, tally: &mut Tally) -> Result<(), Error> {
+        let options = self.terms.options;
+        let audience = self.audience();
+        looking.meet(audience);
+        let Start { gathered, top, root } = looking.start()?;
+        let ids = looking.ids();
+        let mut named = Named { ids, said: HashSet::new(), is_on: !options.preserve.numeric_ids };
+        let whole = if audience.compares { whole_paths(&gathered) } else { Vec::new() };
+        self.line.say(&Message::Roots(Box::new(self.roots(&gathered, top, &whole, &mut named))))?;
+        let kept = Mutex::new(HashMap::new());
+        let removed = Mutex::new(Tally::default());
+        std::thread::scope(|scope| {
+            // Whoever still waits for orders would wait for ever; after a good end nobody does.
+            let _end = OnEnd(|| self.heard.silence(Error::new(Exit::Stream, "")));
+            for lane in [Lane::Asked, Lane::Again] {
+                let (kept, removed) = (&kept, &removed);
+                spawn(scope, "answer", move || {
+                    if let Err(error) = self.answer(lane, kept, removed) {
+                        self.heard.silence(error);
+                    }
+                })?;
+            }
+            let mut teller = Teller {
+                sender: self,
+                looking,
+                kept: &kept,
+                named,
+                whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
+                whole_passed: 0,
+                next_id: 0,
+                unasked: may_send_unasked(options, needs_whole_list(options, self.wants)),
+                buffer: Vec::new(),
+                keeps: !options.dry_run,
+            };
+            let mut counted = Tally::default();
+            if gathered.found > 0 || !gathered.missing.is_empty() {
+                teller.tell_all(root, &mut counted)?;
+            }
+            self.heard.lock().has_told_all = true;
+            self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
+            tally.merge(&counted);
+            let received = self.heard.finished()?;
+            tally.merge(&received);
+            Ok::<(), Error>(())
+        })?;
+        let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        tally.merge(&removed);
+        if self.profile {
+            for line in self.line.cost("far") {
+                (self.tell)(Event::Problem(Problem::said(line, Weight::Warning)))?;
+            }
+        }
+        self.line.say(&Message::Bye(Box::new(removed)))
+    }
+
+    fn audience(&self) -> Audience {
+        let (options, wants) = (self.terms.options, self.wants);
+        let compares = can_compare(options, wants, needs_whole_list(options, wants));
+        Audience { compares, is_super: self.receiver_is_super }
+    }
+
+    fn roots(&self, gathered: &Gathered, top: Option<Entry>, whole: &[RelPath], named: &mut Named<'_>) -> Roots {
         let mut ids = Vec::new();
-        if let Some(entry) = gathered.top_entry(wanted) {
+        let top = top.map(|entry| {
             named.name(&entry, &mut ids);
             let mut list = DirList::default();
             list.push_entry(b".", entry);
-            top = Some(list);
-        }
-        self.line.say(&Message::Roots(Box::new(Roots {
+            list
+        });
+        Roots {
             found: gathered.found as u64,
             single: gathered.single.clone(),
             lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(&self.terms, dir)),
@@ -351,7 +269,7 @@ impl<'a> Sender<'a> {
             problems: gathered.problems.clone(),
             notes: gathered.notes.clone(),
             ids,
-        })))
+        }
     }
 
     /// Carries out what is asked for on a lane, in order, until the receiver has everything.
@@ -604,9 +522,9 @@ impl Named<'_> {
 }
 
 /// Tells directories.
-struct Teller<'t, 'a> {
+struct Teller<'t, 'a, 'l> {
     sender: &'t Sender<'a>,
-    scanner: &'t Scanner<SourceLook<'t>>,
+    looking: &'t Looking<'l>,
     kept: &'t Mutex<HashMap<DirId, Arc<Kept>>>,
     named: Named<'t>,
     /// Directories of which the receiver speaks, with their turn.
@@ -619,7 +537,7 @@ struct Teller<'t, 'a> {
     keeps: bool,
 }
 
-impl Teller<'_, '_> {
+impl Teller<'_, '_, '_> {
     /// Walks the whole tree.
     fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
         let there = self.there_at(&RelPath::root(), There::Unknown)?;
@@ -704,7 +622,7 @@ impl Teller<'_, '_> {
         parent_told: bool,
         counted: &mut Tally,
     ) -> Result<Frame, Error> {
-        let Found { mut listed, digest, tickets } = self.scanner.take(ticket);
+        let Found { mut listed, digest, tickets, is_parked, .. } = self.looking.take(ticket);
         counted.merge(&listed.tally);
         if let Some(error) = listed.fatal.take() {
             return Err(error);
@@ -723,12 +641,18 @@ impl Teller<'_, '_> {
             .collect();
         if !is_same {
             debug_assert!(parent_told || itself.is_some());
-            self.tell(listed, itself, is_absent)?;
+            self.tell((listed, is_parked), itself, is_absent)?;
         }
         Ok(Frame { subs: subs.into_iter(), was_told: !is_same, there, passed: 0 })
     }
 
-    fn tell(&mut self, listed: Listed, itself: Option<Entry>, is_absent: bool) -> Result<(), Error> {
+    /// `is_parked`: its places are closed.
+    fn tell(
+        &mut self,
+        (listed, is_parked): (Listed, bool),
+        itself: Option<Entry>,
+        is_absent: bool,
+    ) -> Result<(), Error> {
         let id = self.next_id;
         self.next_id += 1;
         let mut ids = Vec::new();
@@ -779,17 +703,23 @@ impl Teller<'_, '_> {
         });
         said?;
         let Some(files) = files else { return Ok(()) };
+        let reopened = |place: &Place| if is_parked { place.reopened() } else { Ok(place.clone()) };
+        let open: Vec<_> = open.iter().map(|place| place.as_ref().map(|place| (place, reopened(place)))).collect();
         for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
             self.sender.go_on()?;
             let file = FileId { dir: id, entry: at as u32 };
             // The receiver waits for each of them.
-            let Some(Some(place)) = open.get(entry.origin as usize) else {
-                let problem = Some(cannot_open(files.name(entry), &io::ErrorKind::NotFound.into()));
-                self.sender.line.say(&Message::Unsent { file, lane: Lane::Early, problem })?;
-                continue;
+            let name = files.name(entry);
+            let unsent = match open.get(entry.origin as usize) {
+                Some(Some((_, Ok(place)))) => {
+                    let from = (place, name);
+                    self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
+                    continue;
+                }
+                Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
+                _ => cannot_open(name, &io::ErrorKind::NotFound.into()),
             };
-            let from = (place, files.name(entry));
-            self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
+            self.sender.line.say(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
         }
         Ok(())
     }
@@ -831,14 +761,4 @@ impl<F: FnMut()> Drop for OnEnd<F> {
     fn drop(&mut self) {
         (self.0)();
     }
-}
-
-/// Starts a thread of a scope.
-pub fn spawn<'s, 'e>(
-    scope: &'s std::thread::Scope<'s, 'e>,
-    name: &str,
-    work: impl FnOnce() + Send + 's,
-) -> Result<(), Error> {
-    let builder = std::thread::Builder::new().name(name.into());
-    builder.spawn_scoped(scope, work).map(|_| ()).map_err(super::receiving::no_thread)
 }

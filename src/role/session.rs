@@ -1,13 +1,14 @@
 //! A copy between two machines: the near end and the far end of one conversation.
 
+use super::ahead::Looking;
 use super::codec;
 use super::line::{Ear, Line};
 use super::opening::{self, Begun, Opening, hear_greeting, lost};
 use super::receiver::{self, Receiver, ReceiverEar};
-use super::receiving::{Listener, needs_whole_list};
+use super::receiving::{Listener, needs_whole_list, spawn};
 use super::request::Request;
 use super::seen::may_send_unasked;
-use super::sender::{self, Sender, spawn};
+use super::sender::{self, Sender};
 use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -59,8 +60,15 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run.
-    pub fn run(&self, link: Link, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
+    /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run. `looking`: the source
+    /// that is sent is being looked at already.
+    pub fn run(
+        &self,
+        link: Link,
+        looking: Option<Looking<'_>>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
         let terms = Terms {
             options: self.options,
             rules: &self.rules,
@@ -72,7 +80,7 @@ impl Near<'_> {
             outlives_loss: self.outlives_loss,
         };
         let (link, traffic) = counted(link);
-        let ours = self.greeting();
+        let ours = self.greeting(looking.as_ref().map_or_else(sys::random, Looking::key));
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, mut link) = hear_greeting(link)?;
         let mut flight = Vec::new();
@@ -106,7 +114,7 @@ impl Near<'_> {
         let link = dress(link, sends, when, &line);
         let dialect = (self.speech.dialect)(version);
         let talk = Talk { line: &line, dialect, timeout_secs: self.options.connect.timeout_secs, link };
-        let ended = self.take_role(talk, terms, (&ours, &theirs), reporter, tally);
+        let ended = self.take_role((talk, looking), terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -115,9 +123,9 @@ impl Near<'_> {
         ended
     }
 
-    fn greeting(&self) -> Greeting {
+    fn greeting(&self, key: [u8; 16]) -> Greeting {
         let preserve = &self.options.preserve;
-        let mut ours = self.speech.greeting(sys::random());
+        let mut ours = self.speech.greeting(key);
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;
         }
@@ -126,7 +134,7 @@ impl Near<'_> {
 
     fn take_role(
         &self,
-        talk: Talk<'_>,
+        (talk, looking): (Talk<'_>, Option<Looking<'_>>),
         terms: Terms<'_>,
         (ours, theirs): (&Greeting, &Greeting),
         reporter: &mut TextReporter,
@@ -188,7 +196,10 @@ impl Near<'_> {
             talk.hold(&ear, || {
                 std::thread::scope(|scope| {
                     spawn(scope, "report", || told.report(reporter, line, self.stop))?;
-                    let ended = sender.run(&self.sources, self.listed.as_deref(), tally);
+                    let ended = match looking.filter(Looking::is_fresh) {
+                        Some(looking) => sender.run_on(&looking, tally),
+                        None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                    };
                     told.end();
                     ended
                 })

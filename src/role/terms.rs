@@ -85,6 +85,7 @@ impl Terms<'_> {
             one_file_system: select.one_file_system,
             digests: false,
             threads: self.threads,
+            is_over: None,
         }
     }
 }

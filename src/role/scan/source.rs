@@ -17,6 +17,7 @@ use crate::work::parallel;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a look at a name found, with a symlink's value.
 type Looked = (Stat, Option<Vec<u8>>);
@@ -49,6 +50,8 @@ pub struct SourceWalk<'a> {
     pub digests: bool,
     /// How many threads may look at one large directory.
     pub threads: usize,
+    /// When this is set nobody takes what is found any more, so a large directory is left in the middle.
+    pub is_over: Option<&'a AtomicBool>,
 }
 
 impl SourceWalk<'_> {
@@ -162,6 +165,9 @@ impl SourceWalk<'_> {
         found.source.reserve(seen.len(), names.len());
         let dir = found.path.clone();
         for block in seen.chunks(parallel::BLOCK) {
+            if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
+                return;
+            }
             let looks = parallel::map(block, self.threads, |listed| self.look(place, name_of(listed), &dir, false));
             for (listed, looked) in block.iter().zip(looks) {
                 let name = name_of(listed);

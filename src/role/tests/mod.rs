@@ -1,5 +1,6 @@
 //! Whole conversations inside this process: one end is played by hand.
 
+mod early;
 mod hostile_receiver;
 mod hostile_sender;
 mod no_room;
@@ -385,7 +386,7 @@ impl Client<'_> {
                 outlives_loss: false,
             };
             let mut tally = Tally::default();
-            let ended = near.run(link, &mut reporter(&options), &mut tally);
+            let ended = near.run(link, None, &mut reporter(&options), &mut tally);
             ended.map(|()| tally.exit())
         };
         let (ended, _) = against(ROOM_BYTES, honest, play);
