@@ -3,7 +3,7 @@
 //!
 //! What they say is spelled here by docs/PROTOCOL.md, by hand: our own encoder keeps to the limits.
 
-use crate::kit::oracle;
+use crate::kit::{oracle, until};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -180,9 +180,7 @@ impl Far {
 
     /// Waits until it has said these bytes.
     fn hears(&self, wanted: &[u8]) {
-        while !self.heard.lock().unwrap().windows(wanted.len()).any(|part| part == wanted) {
-            std::thread::yield_now();
-        }
+        until(|| self.heard.lock().unwrap().windows(wanted.len()).any(|part| part == wanted));
     }
 
     /// Hangs up and waits for its end.

@@ -1,6 +1,6 @@
 //! QUIC to a host that was not enrolled: a server for one run, which the far end of a remote shell opens.
 
-use crate::kit::{self, World, oracle, synctest};
+use crate::kit::{self, World, oracle, synctest, until};
 use crate::server::{Scene, field_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -256,9 +256,7 @@ fn slow(scene: &Scene) -> Child {
             is_it && entry.metadata().is_ok_and(|meta| meta.len() > 0)
         })
     };
-    while !begun() {
-        std::thread::yield_now();
-    }
+    until(begun);
     child
 }
 

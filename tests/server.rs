@@ -1,6 +1,6 @@
 //! The life of a server, and whom it lets in: each test has a configuration and a port of its own.
 
-use crate::kit::oracle;
+use crate::kit::{oracle, until};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -143,9 +143,7 @@ impl Scene {
     /// Kills the server, and waits until nothing of it is left.
     fn kill(&self) {
         assert!(Command::new("kill").args(["-9", &self.status("pid")]).status().unwrap().success());
-        while self.at("server", "status").status.code() != Some(3) {
-            std::thread::yield_now();
-        }
+        until(|| self.at("server", "status").status.code() == Some(3));
     }
 
     /// A client that has been greeted, and says nothing.
@@ -348,9 +346,7 @@ fn a_start_waits_for_the_server_that_ends() {
     scene.serve("--root TOP/in");
     let (pid, mut client) = (scene.status("pid"), scene.silent_client());
     let mut stop = scene.command("server", "server stop").stderr(Stdio::piped()).spawn().unwrap();
-    while scene.status("draining") != "true" {
-        std::thread::yield_now();
-    }
+    until(|| scene.status("draining") == "true");
     let mut start = scene.command("server", "server start --port 0");
     let mut start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Both tell what they wait for, then wait.
@@ -394,9 +390,7 @@ fn a_copy_outlives_a_session_that_is_told_to_end() {
     std::fs::write(scene.path("src/big"), vec![7; BYTES]).unwrap();
     let mut copy = scene.command("client", "-a --transport=quic --bwlimit=4m src/big host:TOP/in/pushed");
     let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while scene.status("bytes_in").parse::<usize>().unwrap() < BYTES / 8 {
-        std::thread::yield_now();
-    }
+    until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
     assert!(Command::new("pkill").args(["-TERM", "-P", &scene.status("pid")]).status().unwrap().success());
     let output = copy.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -480,10 +474,10 @@ fn a_journal_is_known_by_its_number() {
         command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
         let log = std::fs::File::options().append(true).open(scene.path("log")).unwrap();
         let mut server = command.env("JOURNAL_STREAM", stream).stdin(Stdio::null()).stderr(log).spawn().unwrap();
-        while scene.at("server", "status").status.code() == Some(3) {
+        until(|| {
             assert!(server.try_wait().unwrap().is_none(), "it ended by itself");
-            std::thread::yield_now();
-        }
+            scene.at("server", "status").status.code() != Some(3)
+        });
         scene.well("stop");
         assert!(server.wait().unwrap().success());
         let told = std::fs::read_to_string(scene.path("log")).unwrap();
@@ -554,10 +548,10 @@ fn in_the_foreground_a_signal_ends_it() {
     let mut command = Command::new(oracle::under_test());
     command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
     let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while scene.at("server", "status").status.code() == Some(3) {
+    until(|| {
         assert!(server.try_wait().unwrap().is_none(), "it ended by itself");
-        std::thread::yield_now();
-    }
+        scene.at("server", "status").status.code() != Some(3)
+    });
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
     assert_eq!(server.wait().unwrap().code(), Some(0));
@@ -807,9 +801,7 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));
     ends_within(scene.silent_client(), Duration::from_secs(4));
-    while scene.status("sessions") != "[" {
-        std::thread::yield_now();
-    }
+    until(|| scene.status("sessions") == "[");
 }
 
 #[test]
@@ -818,9 +810,7 @@ fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
     let mut stop = scene.command("server", "server stop").stdout(Stdio::piped()).spawn().unwrap();
-    while scene.status("draining") != "true" {
-        std::thread::yield_now();
-    }
+    until(|| scene.status("draining") == "true");
     assert!(stop.try_wait().unwrap().is_none(), "it waits for the session");
     assert!(!scene.copy("-a --contimeout=2 host:TOP/in/f got").status.success(), "nobody else is let in");
     // What is no greeting ends the conversation.
@@ -845,9 +835,7 @@ fn a_session_that_dies_takes_nobody_with_it() {
     let pids: Vec<_> = sessions.split_whitespace().collect();
     assert_eq!(pids.len(), 2, "each is a process of its own");
     assert!(Command::new("kill").args(["-9", pids[0]]).status().unwrap().success());
-    while scene.sessions() < 2 || scene.well("status --json").matches(r#""transport""#).count() != 1 {
-        std::thread::yield_now();
-    }
+    until(|| scene.sessions() >= 2 && scene.well("status --json").matches(r#""transport""#).count() == 1);
     scene.copies("-a host:TOP/in/f got");
     // One of the two has heard the end, the other one has not.
     for mut client in [first, second] {
@@ -903,9 +891,7 @@ fn a_machine_with_no_threads_left_keeps_its_server() {
         drop(client.stdin.take());
         client.wait().unwrap();
     }
-    while scene.status("sessions") != "[" {
-        std::thread::yield_now();
-    }
+    until(|| scene.status("sessions") == "[");
     scene.copies("-a host:TOP/in/f got");
     assert_eq!(scene.status("pid"), pid);
 }
@@ -926,9 +912,7 @@ fn a_session_that_does_nothing_ends_behind_its_client() {
     assert!(Command::new("kill").args(["-STOP", &session]).status().unwrap().success());
     drop(client.stdin.take());
     ends_within(client, Duration::from_secs(60));
-    while scene.status("sessions") != "[" {
-        std::thread::yield_now();
-    }
+    until(|| scene.status("sessions") == "[");
 }
 
 #[test]
@@ -1059,9 +1043,7 @@ fn a_copy_outlives_its_server() {
         }
         let mut copy = scene.command("client", &format!("-av --bwlimit=12m {line}"));
         let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        while scene.status(counted).parse::<usize>().unwrap() < BYTES / 4 {
-            std::thread::yield_now();
-        }
+        until(|| scene.status(counted).parse::<usize>().unwrap() >= BYTES / 4);
         scene.kill();
         let begun = std::time::Instant::now();
         scene.well(&format!("start --port {port}"));

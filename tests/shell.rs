@@ -1,6 +1,6 @@
 //! The remote shell: the command line that it gets, who answers at the other end, and what becomes of trouble there.
 
-use crate::kit::{self, World, oracle, synctest};
+use crate::kit::{self, World, oracle, synctest, until};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -625,12 +625,8 @@ fn a_signal_ends_the_run_and_the_shell() {
     let mut command = Command::new(oracle::under_test());
     command.args(["-a", "-e", "./shell", "src/", "far:dst"]).env("SPARSYNC_NATIVE_SSH", "1");
     let child = command.current_dir(scene.0.path()).stderr(Stdio::piped()).spawn().unwrap();
-    let shell = loop {
-        if let Ok(pid) = std::fs::read_to_string(scene.path("pid")) {
-            break pid.trim().to_owned();
-        }
-        std::thread::yield_now();
-    };
+    until(|| scene.path("pid").exists());
+    let shell = std::fs::read_to_string(scene.path("pid")).unwrap().trim().to_owned();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -65,6 +65,16 @@ pub struct Request<'a> {
     pub told: &'a dyn Fn(),
 }
 
+/// Waits for what another process brings about; that it never comes is a failure, and no hang.
+#[track_caller]
+pub fn until(mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "it never came to what was waited for");
+        std::thread::yield_now();
+    }
+}
+
 /// Runs `program` in `cwd`, asks it to stop, and waits for its end.
 pub fn interrupt(
     program: &Path,
