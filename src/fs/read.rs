@@ -6,7 +6,7 @@ use super::sys::{self, Listed};
 use super::xattr::{self, At, XattrPolicy};
 use super::{acl, fake};
 use crate::flist::entry::Stat;
-use crate::flist::{Entry, Kind};
+use crate::flist::{DirList, Entry, Kind};
 use crate::options::LinkOwners;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -189,6 +189,24 @@ pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::
         }
     })?;
     Ok(count <= enough)
+}
+
+/// All names of a directory, sorted, and which of them are directories; where the file system does not tell that with the
+/// name, it is looked up.
+pub fn typed_names(dir: &Dir) -> io::Result<DirList> {
+    let mut list = DirList::default();
+    let mut untyped = Vec::new();
+    names(dir, usize::MAX, |entry| match entry.is_dir {
+        Some(is_dir) => list.push_name(entry.name, is_dir),
+        None => untyped.push(entry.name.to_vec()),
+    })?;
+    for name in untyped {
+        // What is gone by now is no directory.
+        let is_dir = sys::stat(dir.fd(), &name, false).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir));
+        list.push_name(&name, is_dir);
+    }
+    list.sort();
+    Ok(list)
 }
 
 /// The whole text of a file in a directory; `None` if there is none.

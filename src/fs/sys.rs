@@ -2,7 +2,8 @@
 //!
 //! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
 //! (`SPARSYNC_KILL_AT=n`), or to wait there, with all threads that come that far, until somebody wrote to a fifo
-//! (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends (`SPARSYNC_LINK_BYTES=n`), which is how the tests of cost, of crashes, of changing trees and of signals work.
+//! (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends (`SPARSYNC_LINK_BYTES=n`), or to list names without
+//! their types (`SPARSYNC_UNTYPED=1`), which is how the tests of cost, of crashes, of changing trees and of signals work.
 //! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
 //! are not followed here unless a function says so.
 
@@ -88,6 +89,12 @@ mod counted {
         std::env::var("SPARSYNC_LINK_BYTES").ok()?.parse().ok()
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
+    pub fn hides_types() -> bool {
+        static HIDES: OnceLock<bool> = OnceLock::new();
+        *HIDES.get_or_init(|| std::env::var_os("SPARSYNC_UNTYPED").is_some())
+    }
+
     pub fn counts() -> Vec<(String, u64)> {
         const NAMES: [&str; CALLS] = [
             "open",
@@ -143,6 +150,15 @@ pub(super) fn enter(call: Call) {
     counted::enter(call);
     #[cfg(not(debug_assertions))]
     let _ = call;
+}
+
+/// Whether lists shall not tell which entries are directories, as on some file systems, in a test of debug builds.
+#[inline(always)]
+fn hides_types() -> bool {
+    #[cfg(debug_assertions)]
+    return counted::hides_types();
+    #[cfg(not(debug_assertions))]
+    false
 }
 
 /// Where a name is: in `dir`, unless it leads further and this process is confined; see [`reach`].
@@ -423,6 +439,7 @@ pub fn list(dir: BorrowedFd<'_>, mut tell: impl FnMut(Listed<'_>)) -> io::Result
             continue;
         }
         let is_dir = match entry.file_type() {
+            _ if hides_types() => None,
             fs::FileType::Unknown => None,
             kind => Some(kind == fs::FileType::Directory),
         };

@@ -109,10 +109,12 @@ pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
     let (root, inside): (&[u8], &[u8]) =
         if dir.ends_with(b"/") { (dir, b"") } else { (path::split_parent(dir).0, path::file_name(dir)) };
     let chain = terms.rules.chain(Side::Sender, &absolute(terms.cwd, root));
+    let looks = |name: &[u8]| sys::stat(fd.as_fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
     let mut any = false;
     let listed = sys::list(fd.as_fd(), |entry| {
         let name = path::join(inside, entry.name);
-        any |= chain.verdict(Side::Sender, &name, entry.is_dir.unwrap_or(false)) == Verdict::Include;
+        let is_dir = entry.is_dir.unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
+        any |= chain.verdict(Side::Sender, &name, is_dir) == Verdict::Include;
     });
     listed.is_ok() && !any
 }

@@ -258,22 +258,14 @@ impl<'a> Remover<'a> {
 
     /// Removes what is in a directory; in the reverse of the list's order, as rsync does.
     pub fn empty_dir(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
-        let mut list = DirList::default();
-        let mut untyped = Vec::new();
-        let listed = read::names(dir, usize::MAX, |entry| match entry.is_dir {
-            Some(is_dir) => list.push_name(entry.name, is_dir),
-            None => untyped.push(entry.name.to_vec()),
-        });
-        if let Err(error) = listed {
-            let full = self.context.full(path.as_bytes());
-            events.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
-            return Removed::Stays;
-        }
-        for name in untyped {
-            let is_dir = sys::stat(dir.fd(), &name, false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir));
-            list.push_name(&name, is_dir);
-        }
-        list.sort();
+        let list = match read::typed_names(dir) {
+            Ok(list) => list,
+            Err(error) => {
+                let full = self.context.full(path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+                return Removed::Stays;
+            }
+        };
         let entered = match chain.filter(|chain| chain.has_per_dir()) {
             None => None,
             Some(chain) => {

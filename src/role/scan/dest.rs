@@ -485,16 +485,7 @@ impl DestWalk<'_> {
     /// `chain`: the receiver's rules in force here now.
     pub fn extras_now(&self, path: &RelPath, source: &DirList, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
         let mut now = DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
-        let mut list = DirList::default();
-        let listed = read::names(dir, usize::MAX, |entry| {
-            if let Some(is_dir) = entry.is_dir {
-                list.push_name(entry.name, is_dir);
-            }
-        });
-        if listed.is_err() {
-            return Vec::new();
-        }
-        list.sort();
+        let Ok(list) = read::typed_names(dir) else { return Vec::new() };
         let mut full = path.as_bytes().to_vec();
         if !full.is_empty() {
             full.push(b'/');
