@@ -105,6 +105,13 @@ tells!(format_with_widths, ["-a", "--out-format=[%10l][%-10l][%'l][%20n][%-20n]"
 tells!(format_with_digit_groups, ["-a", "--out-format=%'l %''l %'''l"]);
 tells!(format_times_of_files, ["-a", "--out-format=%M %n"]);
 tells!(format_owner, ["-a", "--out-format=%U:%G %n"]);
+synctest!(format_owner_that_is_mapped, as root, |w: World| {
+    w.source("a d/b l->a").dest("a=old");
+    for map in ["--usermap=*:7", "--groupmap=*:8", "--chown=3:4"] {
+        w.agree(&["-aI", map, "--out-format=%U:%G %n"]).exits(0);
+        w.agree(&["-aI", map, "--out-format=%n"]).exits(0);
+    }
+});
 synctest!(format_owner_that_may_not_be_given_away, as user, |w: World| {
     w.source("a d/b l->a").dest("a=old");
     w.agree(&["-a", "--out-format=%U:%G %n"]).never_says("4294967295");

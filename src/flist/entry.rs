@@ -83,6 +83,8 @@ pub struct Extra {
     pub digest: Option<[u8; 16]>,
     /// A directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
+    /// Owner and group as the source has them, where the destination's are others and these are told.
+    pub told_ids: Option<(u32, u32)>,
 }
 
 /// One thing in a tree, as far as the run asked about it. Its name lies in its [`DirList`].

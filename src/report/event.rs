@@ -37,9 +37,9 @@ pub struct Item {
     pub linked_to: Option<Vec<u8>>,
     /// Source's mode, with type bits.
     pub mode: u32,
-    /// Source's owner, after mapping.
+    /// Source's owner; where the receiver tells, as it was mapped.
     pub uid: u32,
-    /// Source's group, after mapping.
+    /// Source's group, likewise.
     pub gid: u32,
     /// Source's modification time.
     pub mtime: Time,
@@ -208,6 +208,6 @@ pub struct Wants {
     pub begin: bool,
     /// [`Item::digest`] is shown.
     pub digest: bool,
-    /// [`Item::sender_path`] is shown.
+    /// [`Item::sender_path`] is shown, or the ids that the sender knows.
     pub paths: bool,
 }

@@ -164,9 +164,9 @@ impl Format {
         self.has(|field| field == Field::Itemize)
     }
 
-    /// Whether it has `%f`.
-    pub fn has_sender_path(&self) -> bool {
-        self.has(|field| field == Field::SenderPath)
+    /// Whether it has `%f`, `%U` or `%G`.
+    pub fn has_what_the_sender_sees(&self) -> bool {
+        self.has(|field| matches!(field, Field::SenderPath | Field::Owner | Field::Group))
     }
 
     /// Whether it has `%C`.

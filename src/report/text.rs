@@ -175,7 +175,7 @@ impl TextReporter {
             whole_list: self.counts_list(),
             begin: after_transfer && self.meter.as_ref().is_some_and(|meter| meter.scope() == Scope::File),
             digest: !self.facts.list_only && formats().any(Format::has_digest),
-            paths: formats().any(Format::has_sender_path),
+            paths: formats().any(Format::has_what_the_sender_sees),
         }
     }
 

@@ -122,6 +122,8 @@ impl<'a> Receiving<'a> {
         };
         let policy = &policy;
         let maps = policy.preserve.owner || policy.preserve.group;
+        // A client that receives tells of what it was told in its own terms.
+        let tells_as_sender = self.wants.paths && !self.tells_when_open;
         let map = |entry: &mut Entry| {
             if munges && entry.kind() == Kind::Symlink {
                 entry.extra_mut().target = Some(crate::plan::safelink::munge(entry.target()).into());
@@ -139,8 +141,12 @@ impl<'a> Receiving<'a> {
                 }
             }
             let powers = Powers { is_super: is_super || policy.preserve.fake_super, groups: &own_groups };
+            let told = (entry.uid, entry.gid);
             let (uid, gid) = mapper.wanted(entry.uid, entry.gid, powers, self.names);
             (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(NO_ID));
+            if tells_as_sender && (entry.uid, entry.gid) != told {
+                entry.extra_mut().told_ids = Some(told);
+            }
         };
         self.terms.with_wanted(&policy.preserve, &map, |wanted| {
             self.run_with(start, policy, is_super, (wanted(), &wanted()), origin, listener, tally)

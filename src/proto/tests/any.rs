@@ -65,6 +65,7 @@ fn extra() -> impl Strategy<Value = Extra> {
             default_acl,
             digest,
             is_mount_point,
+            told_ids: None,
         },
     )
 }

@@ -73,6 +73,7 @@ fn rare() -> DirList {
         default_acl: Some(b""[..].into()),
         digest: Some([0xd9; 16]),
         is_mount_point: true,
+        told_ids: None,
     }));
     list
 }

@@ -130,6 +130,7 @@ pub fn item_of(
     changes: Changes,
 ) -> Box<Item> {
     let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
+    let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.told_ids).unwrap_or((source.uid, source.gid));
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
         sender_path: plan.shown(source, source_name).unwrap_or_else(|| path.to_vec()),
@@ -139,8 +140,8 @@ pub fn item_of(
         target,
         linked_to: None,
         mode: source.mode,
-        uid: source.uid,
-        gid: source.gid,
+        uid,
+        gid,
         mtime: source.mtime,
         atime: source.extra.as_ref().and_then(|extra| extra.atime),
         len_bytes: source.len_bytes,
