@@ -224,6 +224,7 @@ impl<'a> Sender<'a> {
                 keeps: !options.dry_run,
             };
             let mut counted = Tally::default();
+            gathered.count(&mut counted);
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 teller.tell_all(root, &mut counted)?;
             }

@@ -17,6 +17,7 @@ use crate::options::select::MissingArgs;
 use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
+use crate::report::tally::Tally;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,6 +29,8 @@ pub struct Gathered {
     pub node: Arc<Node>,
     /// The directory whose content is the root, as stat sees it.
     pub top: Option<(Stat, Arc<Base>)>,
+    /// How many more directories there are whose content is the root: each counts in the list.
+    pub tops_more: u64,
     /// Told before anything else.
     pub problems: Vec<Problem>,
     /// Lines for stdout.
@@ -79,6 +82,11 @@ impl Gathered {
         let full = || base.root.path.clone();
         let _ = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
         list.entries.pop()
+    }
+
+    /// Counts what of the list no directory holds: the roots beyond the first, which who decides counts.
+    pub fn count(&self, tally: &mut Tally) {
+        (0..self.tops_more).for_each(|_| tally.list(Kind::Dir, 0, 1));
     }
 
     /// Whether a directory lies in one that is copied as a whole.
@@ -214,6 +222,7 @@ impl<'a> Gatherer<'a> {
         let out = Gathered {
             node: Arc::new(Node::default()),
             top: None,
+            tops_more: 0,
             problems: Vec::new(),
             notes: Vec::new(),
             single: None,
@@ -388,6 +397,14 @@ impl<'a> Gatherer<'a> {
         self.out.single = single.map(<[u8]>::to_vec);
     }
 
+    /// The content of a directory is the transfer's root.
+    fn top(&mut self, stat: Stat, base: Arc<Base>) {
+        match self.out.top {
+            None => self.out.top = Some((stat, base)),
+            Some(_) => self.out.tops_more += 1,
+        }
+    }
+
     /// A directory of which the content is meant.
     fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
         let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
@@ -414,7 +431,7 @@ impl<'a> Gatherer<'a> {
         if self.select.recurse == Recurse::Full {
             self.out.whole.push((base.clone(), RelPath::root()));
         }
-        self.out.top.get_or_insert((stat, base));
+        self.top(stat, base);
         self.found(None);
         self.out.lone_dir = Some([trimmed, b"/"].concat());
         Ok(())
@@ -482,7 +499,7 @@ impl<'a> Gatherer<'a> {
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
         } else if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
-            self.out.top.get_or_insert((stat, base.clone()));
+            self.top(stat, base.clone());
         }
     }
 
@@ -495,7 +512,7 @@ impl<'a> Gatherer<'a> {
                     self.out.whole.push((base.clone(), RelPath::root()));
                 }
                 if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
-                    self.out.top.get_or_insert((stat, base.clone()));
+                    self.top(stat, base.clone());
                 }
             }
             return self.found(None);

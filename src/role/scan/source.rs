@@ -64,12 +64,13 @@ impl SourceWalk<'_> {
         for (index, origin) in origins.iter_mut().enumerate() {
             self.list_origin(&mut found, index as u16, origin);
         }
+        // What several sources have counts for each of them, as in rsync's list.
+        for entry in &found.source.entries {
+            found.tally.list(entry.kind(), entry.len_bytes, found.source.name(entry).len());
+        }
         found.source.sort();
         if origins.len() > 1 {
             drop_duplicates(&mut found.source);
-        }
-        for entry in &found.source.entries {
-            found.tally.list(entry.kind(), entry.len_bytes, found.source.name(entry).len());
         }
         let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref());
         (found, tasks)
