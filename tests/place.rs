@@ -454,3 +454,39 @@ synctest!(a_backup_that_makes_way_for_a_directory_is_not_backed_up, |w: World| {
     w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
     w.agree(&["-aib", "--info=backup"]).exits(0).says("backed up g to g~").never_says("f~~");
 });
+
+// ── where no source is left ─────────────────────────────────────────────────────────────────────
+macro_rules! has_no_source {
+    ($name:ident, [$($option:expr),*], [$($path:expr),+], $code:expr) => {
+        synctest!($name, |w: World| {
+            w.source("a d/b").dest("old").file("file", "x").once().stderr_unordered();
+            let agreed = w.agree_paths(&["-v", $($option),*], &[$($path),+]);
+            // rsync does not look for a place for nothing where it is the client who receives.
+            if !w.is_pulled() {
+                agreed.exits($code);
+            }
+        });
+    };
+}
+
+has_no_source!(nothing_makes_a_directory_that_ends_in_a_slash, ["-a"], ["src/nope", "new/"], 23);
+has_no_source!(nothing_makes_no_directory, ["-a"], ["src/nope", "new"], 23);
+has_no_source!(no_content_makes_no_directory, ["-a"], ["src/nope/", "new"], 23);
+has_no_source!(a_directory_without_recursion_makes_one, [], ["src/", "new/"], 0);
+has_no_source!(nothing_needs_the_parent, [], ["src/nope/x", "nodir/x"], 3);
+has_no_source!(nothing_needs_the_directory_above, [], ["src/nope/", "new/x/"], 11);
+has_no_source!(nothing_needs_no_path_with_mkpath, ["-a", "--mkpath"], ["src/nope/", "new/x/"], 23);
+has_no_source!(nothing_goes_to_a_file, [], ["src/nope/", "file"], 23);
+has_no_source!(nothing_goes_below_a_file, [], ["src/nope", "file/x"], 3);
+has_no_source!(nothing_goes_to_a_file_that_ends_in_a_slash, [], ["src/nope", "file/"], 3);
+has_no_source!(nothing_of_two, ["-a"], ["src/nope", "src/nope2", "new"], 23);
+has_no_source!(what_is_excluded_needs_the_parent, ["-a", "--exclude=a"], ["src/a", "nodir/new"], 3);
+has_no_source!(what_is_ignored_makes_a_directory, ["-a", "--ignore-missing-args"], ["src/nope", "new/"], 0);
+has_no_source!(nothing_deletes_nothing, ["-a", "--delete"], ["src/nope/", "dst/"], 23);
+has_no_source!(nothing_is_listed, ["-a"], ["src/nope"], 23);
+
+synctest!(a_list_of_nothing_makes_the_destination, |w: World| {
+    w.source("a").file("list", "./nope\n").once();
+    w.agree_paths(&["-rlti", "--files-from=list"], &["src/", "new/"]).exits(23);
+    w.dest("").agree_paths(&["-rlti", "--files-from=list"], &["src/", "dst"]).exits(23);
+});

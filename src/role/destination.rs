@@ -16,6 +16,8 @@ use std::io;
 /// What of the sources the destination's meaning depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
+    /// The arguments came to nothing at all. The destination is found or made nevertheless, as if for one file.
+    pub is_empty: bool,
     /// The name of the one entry that the list consists of, if it is one and no directory.
     pub single: Option<Vec<u8>>,
     /// The one argument is a directory, and whether nothing is in it.
@@ -92,7 +94,7 @@ impl Destination {
                 let line = "ERROR: cannot overwrite non-directory with a directory";
                 return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
             }
-            Ok(_) if facts.single.is_none() => {
+            Ok(_) if facts.single.is_none() && !facts.is_empty => {
                 let line = "ERROR: destination must be a directory when copying more than 1 file";
                 return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
             }
@@ -110,7 +112,7 @@ impl Destination {
         let trimmed_end = arg.iter().rposition(|&b| b != b'/').map_or(arg.len(), |at| at + 1);
         let arg = &arg[..trimmed_end];
         // A list of one entry gets the destination as its name.
-        let is_one = !trailing && (facts.single.is_some() || lone_dir_is_bare);
+        let is_one = !trailing && (facts.single.is_some() || lone_dir_is_bare || facts.is_empty);
         let parent: &[u8] = match path::split_parent(arg).0 {
             b"" if arg.starts_with(b"/") => b"/",
             b"" => b".",

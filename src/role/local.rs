@@ -56,10 +56,9 @@ impl Local<'_> {
         for note in &gathered.notes {
             Reporter::tell(reporter, &Event::Note(note.clone()));
         }
-        if gathered.found == 0 && gathered.missing.is_empty() {
-            return Ok(());
-        }
+        gathered.count(tally);
         let facts = Facts {
+            is_empty: gathered.found == 0 && gathered.missing.is_empty(),
             single: gathered.single.clone(),
             lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(&self.terms, dir)),
             has_top: gathered.top.is_some(),

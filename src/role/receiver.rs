@@ -70,7 +70,9 @@ impl Receiver<'_> {
         for note in &roots.notes {
             listener.tell(&Event::Note(note.clone()));
         }
-        if roots.found > 0 || !roots.missing.is_empty() {
+        // A client to whom nothing comes, as with rsync, does not even look for a place for it.
+        let is_empty = roots.found == 0 && roots.missing.is_empty() && roots.top.is_none();
+        if !(is_empty && self.is_client) {
             self.receive(roots, listener, &mut counted)?;
         }
         self.heard.wait(|state| state.dirs_ended.clone())?;
@@ -94,8 +96,12 @@ impl Receiver<'_> {
     }
 
     fn receive(&self, roots: Roots, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
-        let facts =
-            Facts { single: roots.single, lone_dir_is_bare: roots.lone_dir_is_bare, has_top: roots.top.is_some() };
+        let facts = Facts {
+            is_empty: roots.found == 0 && roots.missing.is_empty(),
+            single: roots.single,
+            lone_dir_is_bare: roots.lone_dir_is_bare,
+            has_top: roots.top.is_some(),
+        };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
         let accounts = Accounts { ids: Ids::new(), told: RwLock::default() };
         accounts.learn(&roots.ids);

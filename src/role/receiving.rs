@@ -304,7 +304,11 @@ impl<'a> Receiving<'a> {
                 if start.has_failed {
                     generator.source_failed();
                 }
-                let ran = generator.run(top, whole_list_first, &start.missing, opening);
+                // One that is alone goes under the name that it would have got.
+                let renamed = to.renamed.as_ref().filter(|_| !start.missing.is_empty());
+                let renamed: Option<Vec<_>> = renamed.map(|new| RelPath::parse(new).into_iter().collect());
+                let missing = renamed.as_ref().unwrap_or(&start.missing);
+                let ran = generator.run(top, whole_list_first, missing, opening);
                 let ended = ran.and_then(|()| generator.finish());
                 if let (Err(error), Some(wire)) = (&ended, self.wire) {
                     wire.give_up(error);

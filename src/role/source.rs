@@ -35,8 +35,8 @@ pub struct Gathered {
     pub problems: Vec<Problem>,
     /// Lines for stdout.
     pub notes: Vec<Vec<u8>>,
-    /// The one entry that the list consists of, if it is one and no directory: a destination that
-    /// does not exist is then its new name.
+    /// The one entry that the list consists of, if it is one and no directory, a missing one that shall go
+    /// (`--delete-missing-args`) among them: a destination that is no directory is then its new name.
     pub single: Option<Vec<u8>>,
     /// The one argument, if it is a directory: with a slash at its end where its content is meant. If that is
     /// empty, the list is one entry too.
@@ -61,7 +61,11 @@ impl Gathered {
                 path: path.clone(),
                 listing: match (renamed, listing) {
                     (Some(new), Listing::Named(names)) => Listing::Named(Arc::new(
-                        names.iter().map(|named| Named { renamed: Some(new.to_vec()), ..named.clone() }).collect(),
+                        // A directory gets another name only where it is known that nothing is in it.
+                        names
+                            .iter()
+                            .map(|named| Named { renamed: Some(new.to_vec()), content: Content::None, ..named.clone() })
+                            .collect(),
                     )),
                     _ => listing.clone(),
                 },
@@ -456,7 +460,8 @@ impl<'a> Gatherer<'a> {
             MissingArgs::Ignore if is_missing => return Ok(()),
             MissingArgs::Delete if is_missing => {
                 self.out.missing.extend(RelPath::parse(name));
-                self.entries += 2;
+                self.entries += 1;
+                self.out.single = Some(name.to_vec());
                 return Ok(());
             }
             _ => {}
