@@ -86,6 +86,50 @@ synctest!(existing_makes_no_symlinks_nor_fifos, |w: World| {
     w.agree(&["-ai", "--existing"]).exits(0);
 });
 
+synctest!(what_existing_leaves_out_counts, |w: World| {
+    w.source("a d/b d/e/c d/l->x z").dest("a=old");
+    for options in [&["-rlt", "--existing"][..], &["-a", "--existing", "-m"], &["-aH", "--existing", "--delete-after"]]
+    {
+        w.agree(&[options, &["--stats", "-v"]].concat()).exits(0).says("Number of files: 8 (reg: 4, dir: 3, link: 1)");
+    }
+});
+
+synctest!(what_cannot_be_made_counts, as user, |w: World| {
+    w.source("a d/b/c d/b/e/g z").build("dst", |t| drop(t.dir("d").owner(1, 1)));
+    w.stderr_unordered().agree(&["-rli", "--stats"]).exits(23).says("Number of files: 8 (reg: 4, dir: 4)");
+});
+
+synctest!(an_error_in_what_existing_leaves_out_is_told, as user, |w: World| {
+    w.source("d/b d/closed/%0 z/a").dest("z/old");
+    w.stderr_unordered().agree(&["-ai", "--existing"]).exits(23).warns("opendir");
+    w.agree(&["-ai", "--existing", "--delete-after"]).exits(23).never_says("deleting   z/old");
+});
+
+synctest!(an_error_in_what_is_pruned_is_told, as user, |w: World| {
+    w.source("d/closed/%0 z/a").dest("z/old");
+    w.stderr_unordered().agree(&["-aim"]).exits(23).warns("opendir");
+    w.agree(&["-aim", "--delete-after"]).exits(23).never_says("deleting   z/old");
+});
+
+synctest!(all_is_deleted_before_whatever_existing_leaves_out, |w: World| {
+    w.source("b/x d/y z/a").dest("d/old z/old");
+    for options in [&["--delete-before"][..], &["--delete", "-m"], &["--delete-after", "-H"]] {
+        w.agree(&[&["-ai", "--existing"][..], options].concat()).exits(0);
+    }
+});
+
+synctest!(what_several_sources_have_counts_for_each, |w: World| {
+    w.source("a d/b d/e/c l->x").tree("src2", "a=other d/b=other d/n").dest("a=old");
+    w.agree_paths(&["-ai", "--stats"], &["src/", "src2/", "dst"]).says("Number of files: 12 (reg: 6, dir: 5, link: 1)");
+    w.agree_paths(&["-aim", "--stats"], &["src/", "src2/", "dst"]).exits(0);
+    w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "new"]).says("Number of files: 7 (reg: 4, dir: 3)");
+});
+
+synctest!(existing_makes_the_destination, |w: World| {
+    w.source("a d/b").agree_paths(&["-rti", "--existing"], &["src/", "new"]).says("cd+++++++++ ./");
+    w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"]).exits(0);
+});
+
 // ── sizes ───────────────────────────────────────────────────────────────────────────────────────
 macro_rules! weighs {
     ($name:ident, [$($option:expr),+ $(,)?]) => {

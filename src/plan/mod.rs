@@ -86,6 +86,11 @@ pub fn decide(
     fate(source, dest, same_content, policy)
 }
 
+/// Decides about the transfer's root in a run that makes it if need be, whatever is said of other entries.
+pub fn decide_root(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> Decision {
+    if policy.list_only { Decision::of(Action::Keep) } else { fate(source, dest, None, policy) }
+}
+
 /// What is to be done about an entry that nothing speaks against.
 pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
     let kind = source.kind();

@@ -10,7 +10,7 @@ use super::apply::remove::{self, Removed, Remover};
 use super::apply::similar::Lookout;
 use super::apply::{Context, Outcome, Spot, content, file, refusal};
 use super::scan::dest::DestWalk;
-use super::scan::{DirPlan, Listed, NONE, Step, SubDir, There, Ticket, enter_dir};
+use super::scan::{DirPlan, LeftOut, Listed, NONE, Step, SubDir, There, Ticket, enter_dir};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
@@ -25,7 +25,7 @@ use crate::proto::FileId;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::work::queue::Queue;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -158,6 +158,9 @@ struct After {
     last: Arc<LastTouch>,
 }
 
+/// Hears what was found in a directory that is left out; an error if the run shall end.
+pub type Left<'l> = dyn FnMut(LeftOut) -> Result<(), Error> + 'l;
+
 /// Makes the plans of directories, in the order in which they are taken.
 pub trait Plans: Sync {
     /// The ticket of the root's plan.
@@ -168,8 +171,9 @@ pub trait Plans: Sync {
     /// The next directory below one without a plan in which something is to be done: the plan of its parent, which
     /// names it alone; its own is taken as that of any directory in a plan.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
-    /// Leaves out the plans of a directory and of all below it.
-    fn skip(&self, path: &RelPath) -> Result<(), Error>;
+    /// Leaves out the plan of a directory, which has a ticket if anything below it was walked, and of all below it;
+    /// `left` hears what was found there, in order.
+    fn skip(&self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
     /// How the destination is looked at.
     fn walk(&self) -> &DestWalk<'_>;
     /// The list as far as it is known: entries, bytes, and whether that is all. Without what no plan names: the root.
@@ -303,7 +307,7 @@ impl<'a> Generator<'a> {
                     Some(frame) => stack.push(frame),
                     None => {
                         let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
-                        self.plans.skip(&spot.path.join(name))?;
+                        self.leave_out(sub.ticket, &spot.path.join(name))?;
                     }
                 }
                 continue;
@@ -400,12 +404,38 @@ impl<'a> Generator<'a> {
         Ok(plan)
     }
 
+    /// Counts and tells what was found in a directory that nobody goes into, and below it.
+    fn leave_out(&mut self, ticket: Option<Ticket>, path: &RelPath) -> Result<(), Error> {
+        let mut tickets = Vec::from_iter(ticket.filter(|ticket| self.held.contains_key(ticket)));
+        if tickets.is_empty() {
+            let plans = self.plans;
+            return plans.skip(ticket, path, &mut |left| self.count_left(left));
+        }
+        while let Some(plan) = tickets.pop().and_then(|ticket| self.held.remove(&ticket)) {
+            tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            self.count_left(LeftOut::of(plan))?;
+        }
+        Ok(())
+    }
+
+    fn count_left(&mut self, left: LeftOut) -> Result<(), Error> {
+        self.context.go_on()?;
+        if let Some(error) = left.fatal {
+            return Err(error);
+        }
+        self.io_error |= left.problems.iter().any(|problem| problem.weight == Weight::SourceError);
+        self.head.extend(left.problems.into_iter().map(Event::Problem));
+        self.head.extend(left.notes.into_iter().map(Event::Note));
+        self.tally.merge(&left.tally);
+        Ok(())
+    }
+
     /// Takes every plan before anything is done, for options that need the whole list.
     fn hold_all(&mut self, root: Ticket) -> Result<(), Error> {
         let there = if self.context.dest.is_some() { There::Present } else { There::Absent };
-        let mut tickets = vec![(root, RelPath::root(), there)];
+        let mut tickets = vec![(root, RelPath::root(), there, false)];
         let mut order = Vec::new();
-        while let Some((ticket, path, there)) = tickets.pop() {
+        while let Some((ticket, path, there, is_left)) = tickets.pop() {
             self.context.go_on()?;
             let Some(mut plan) = self.plans.take(ticket, &path, &there)? else { continue };
             if let Some(error) = plan.fatal.take() {
@@ -413,10 +443,10 @@ impl<'a> Generator<'a> {
             }
             for sub in plan.subdirs.iter().rev() {
                 let path = || plan.path.join(plan.source.name(&plan.source.entries[sub.step.source as usize]));
-                tickets.extend(sub.ticket.map(|ticket| (ticket, path(), plan.there(sub))));
+                tickets.extend(sub.ticket.map(|ticket| (ticket, path(), plan.there(sub), is_left || sub.is_left())));
             }
             self.io_error |= plan.problems.iter().any(|problem| problem.weight == Weight::SourceError);
-            if self.context.policy.preserve.hard_links {
+            if self.context.policy.preserve.hard_links && !is_left {
                 let inodes: Vec<_> = plan.steps.iter().filter_map(|step| self.link_group(&plan, step)).collect();
                 for inode in inodes {
                     *self.links_expected.entry(inode).or_default() += 1;
@@ -433,10 +463,15 @@ impl<'a> Generator<'a> {
         }
         if self.context.options.select.prune_empty_dirs {
             // Children come after their parents in the order, so that backwards each knows of its own.
-            for ticket in order.into_iter().rev() {
+            let mut pruned = HashSet::new();
+            for &ticket in order.iter().rev() {
                 let mut plan = self.held.remove(&ticket).expect("held above");
-                self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare));
+                pruned.extend(self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare)));
                 self.held.insert(ticket, plan);
+            }
+            for ticket in order.iter().filter(|ticket| pruned.contains(ticket)) {
+                let plan = self.held.remove(ticket).expect("held above");
+                self.count_left(LeftOut::of(plan))?;
             }
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! Both trees are here: walks them, decides, applies; nothing is ever told to a peer.
 
 use super::destination::{Destination, Facts};
-use super::generator::Plans;
+use super::generator::{Left, Plans};
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::scan::dest::DestWalk;
-use super::scan::{DirPlan, Original, Scanner, Task, There, Ticket, Walk};
+use super::scan::{DirPlan, LeftOut, Original, Scanner, Task, There, Ticket, Walk};
 use super::source::{Gathered, Gatherer, is_bare};
 use super::terms::Terms;
 use crate::error::Error;
@@ -143,7 +143,13 @@ impl Plans for BothHere<'_> {
         Ok(None)
     }
 
-    fn skip(&self, _path: &RelPath) -> Result<(), Error> {
+    fn skip(&self, ticket: Option<Ticket>, _path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+        let mut tickets = Vec::from_iter(ticket);
+        while let Some(ticket) = tickets.pop() {
+            let plan = self.scanner.take(ticket);
+            tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
+            left(LeftOut::of(plan))?;
+        }
         Ok(())
     }
 

@@ -7,12 +7,12 @@ pub use self::ear::{Heard, ReceiverEar};
 use self::ear::{Slot, unexpected};
 use super::apply::{Incoming, Piece, Wire};
 use super::destination::{Destination, Facts};
-use super::generator::Plans;
+use super::generator::{Left, Plans};
 use super::line::Line;
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::request::Request;
 use super::scan::dest::DestWalk;
-use super::scan::{DirPlan, Listed, Look, Original, Scanner, Teller, There, Ticket, enter_dir};
+use super::scan::{DirPlan, LeftOut, Listed, Look, Original, Scanner, Teller, There, Ticket, enter_dir};
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
 use super::terms::Terms;
@@ -431,9 +431,11 @@ impl Plans for ToldPlans<'_> {
         Ok(Some(plan))
     }
 
-    fn skip(&self, path: &RelPath) -> Result<(), Error> {
+    fn skip(&self, _ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
         while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
-            let told = self.pop()?;
+            let mut told = self.pop()?;
+            let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
+            left(LeftOut { problems, notes, ..LeftOut::default() })?;
             for (at, entry) in told.list.entries.iter().enumerate() {
                 if told.with_data && entry.kind() == Kind::File {
                     self.there.receiver.decline(FileId { dir: told.id, entry: at as u32 });

@@ -20,7 +20,7 @@ use crate::fs::read::{self, Incomplete};
 use crate::fs::root::{Dir, Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
-use crate::plan::{Decision, InTheWay};
+use crate::plan::{Action, Decision, InTheWay};
 use crate::proto::{DirId, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
@@ -169,6 +169,34 @@ pub struct SubDir {
     pub ticket: Option<Ticket>,
     /// It was only a leading element under `-R --no-implied-dirs`: made if missing, not touched if not.
     pub implied: bool,
+}
+
+impl SubDir {
+    /// Whether it is left as it is, with all that would be in it.
+    pub fn is_left(&self) -> bool {
+        matches!(self.step.decision.action, Action::Refuse(_))
+    }
+}
+
+/// What was found in a directory of the source into which nobody goes at the destination: it counts, and is told, all the
+/// same.
+#[derive(Debug, Default)]
+pub struct LeftOut {
+    /// See [`Listed::problems`].
+    pub problems: Vec<Problem>,
+    /// See [`Listed::notes`].
+    pub notes: Vec<Vec<u8>>,
+    /// See [`DirPlan::tally`].
+    pub tally: Tally,
+    /// See [`Listed::fatal`].
+    pub fatal: Option<Error>,
+}
+
+impl LeftOut {
+    /// What of a plan remains if nothing of it is carried out.
+    pub fn of(plan: DirPlan) -> LeftOut {
+        LeftOut { problems: plan.problems, notes: plan.notes, tally: plan.tally, fatal: plan.fatal }
+    }
 }
 
 /// What the source has in one directory.
@@ -343,6 +371,8 @@ impl DirPlan {
     /// What the destination has where a directory of this plan is.
     pub fn there(&self, sub: &SubDir) -> There {
         match (sub.step.dest, sub.step.decision.in_the_way) {
+            // Nobody goes into what is left as it is.
+            _ if sub.is_left() => There::Absent,
             (NONE, _) if self.dest_unseen => There::Present,
             (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => There::Absent,
             _ => There::Present,

@@ -17,7 +17,7 @@ use crate::fs::sys;
 use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
 use crate::options::Options;
 use crate::path::RelPath;
-use crate::plan::{self, Action, Decision, Policy, Reason};
+use crate::plan::{self, Action, Decision, Policy};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
 use std::collections::HashMap;
@@ -323,9 +323,7 @@ impl DestWalk<'_> {
                 match source.entries[source_at].is_dir() {
                     true => {
                         let told = subs.next().unwrap_or_default();
-                        let is_left =
-                            matches!(step.decision.action, Action::Refuse(Reason::NotExisting | Reason::Exists));
-                        let ticket = (told.is_walked && !is_left).then_some(Ticket(0));
+                        let ticket = told.is_walked.then_some(Ticket(0));
                         plan.subdirs.push(SubDir { step, ticket, implied: told.is_implied });
                     }
                     false if step.decision.action == Action::Keep && !self.unchanged => {}
@@ -375,8 +373,9 @@ impl DestWalk<'_> {
     }
 
     /// Leaves out directories in which nothing is (`-m`), unless a rule of the command line protects them. What
-    /// the destination has in their stead is extra.
-    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) {
+    /// the destination has in their stead is extra. The tickets of those that were left out.
+    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) -> Vec<Ticket> {
+        let mut pruned = Vec::new();
         let dest = std::mem::take(&mut plan.dest);
         let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         let mut full = plan.path.as_bytes().to_vec();
@@ -393,12 +392,14 @@ impl DestWalk<'_> {
                 continue;
             }
             plan.pruned.push(sub.step.source);
+            pruned.extend(sub.ticket);
             if sub.step.dest != NONE {
                 self.judge_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
             }
         }
         plan.extras.sort_unstable();
         plan.dest = dest;
+        pruned
     }
 
     /// Looks at an entry of the destination; `None` if it is gone.
@@ -474,7 +475,10 @@ impl DestWalk<'_> {
     /// What shall be done about the transfer's root itself; and how many alternate trees lie behind a symlink of an
     /// untrusted user.
     pub fn decide_root(&self, source: &Entry, there: Option<&Entry>, place: Option<&Place>) -> (Decision, usize) {
-        let decision = plan::decide(source, there, None, false, &self.policy);
+        let decision = match self.is_dry {
+            true => plan::decide(source, there, None, false, &self.policy),
+            false => plan::decide_root(source, there, &self.policy),
+        };
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = Original { entry: source, place, name: b"." };
         let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
