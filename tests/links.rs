@@ -119,6 +119,21 @@ synctest!(keep_dirlinks_with_delete, |w: World| {
     w.agree(&["-aiKO", "--delete", "--exclude=/real"]).says("*deleting   d/old");
 });
 
+macro_rules! loses_what_it_leads_to {
+    ($name:ident, $($when:expr),+) => {
+        synctest!($name, |w: World| {
+            w.source("d/f d/n/g z").dest("real/old real/n/g=other d->real");
+            w.agree(&["-aiK", $($when),+]).exits(0);
+        });
+    };
+}
+
+// rsync's --delete-after decides about the directory while all is there; its link is left dangling, and so is ours.
+loses_what_it_leads_to!(keep_dirlinks_loses_the_directory, "--delete");
+loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_before, "--delete-before");
+loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_and_keeps_links, "--delete", "-H");
+loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_after, "--delete-after");
+
 synctest!(keep_dirlinks_refuses_a_link_that_leads_outside, |w: World| {
     w.needs_rsync("3.5.0").source("d/x d/y/z e").dest("d->../outside").tree("outside", "old");
     w.stderr_unordered().agree(&["-aiK"]).exits(23).warns("Too many levels of symbolic links");

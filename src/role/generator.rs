@@ -668,6 +668,7 @@ impl<'a> Generator<'a> {
 
     /// What is done about a directory in another one; its frame if its content takes part.
     fn directory(&mut self, parent: &Arc<DirPlan>, spot: &Arc<Spot>, sub: SubDir) -> Result<Option<Frame>, Error> {
+        let sub = self.decided_now(parent, spot, sub);
         let source = &parent.source.entries[sub.step.source as usize];
         let name = parent.source.name(source);
         let path = spot.path.join(name);
@@ -710,11 +711,33 @@ impl<'a> Generator<'a> {
             let spot = Arc::new(Spot::new(path, dir, last));
             return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
         };
-        if below.dest_unseen && !is_new {
+        // One that was there when its plan was made may have gone with what a symlink led to.
+        let is_gone = is_new && below.dest_dir.is_some();
+        if (below.dest_unseen && !is_new) || is_gone {
             self.plans.walk().look_again(&mut below, dir.as_ref());
         }
         let spot = Arc::new(Spot::new(path, dir, last));
         self.enter(below, spot, None, item).map(Some)
+    }
+
+    /// What shall be done about a directory, decided anew where its namesake was reached through a symlink (`-K`) and what
+    /// that led to was deleted since.
+    fn decided_now(&self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> SubDir {
+        let options = self.context.options;
+        let may_be_gone = options.preserve.keep_dirlinks && options.delete.when.is_some() && sub.step.dest != NONE;
+        let Some(dir) = spot.dir.as_ref().filter(|_| may_be_gone && !self.context.is_dry()) else { return sub };
+        let source = &parent.source.entries[sub.step.source as usize];
+        let name = parent.source.name(source);
+        let was_dir = parent.dest.entries[sub.step.dest as usize].is_dir();
+        if !was_dir || sys::stat(dir.fd(), name, true).is_ok() {
+            return sub;
+        }
+        let mut there = DirList::default();
+        if let Ok(stat) = sys::stat(dir.fd(), name, false) {
+            there.push(name, &stat);
+        }
+        let decision = crate::plan::decide(source, there.entries.first(), None, false, self.context.policy);
+        SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }
 
     /// Removes what is no directory from where a directory shall be.

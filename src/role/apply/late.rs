@@ -81,6 +81,8 @@ impl LastTouch {
         };
         let (dir, name) = match target.reach() {
             Ok(reached) => reached,
+            // Deleted since, through another name of it (`-K`).
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return failed("failed to set times on", error),
         };
         if let Some(mode) = target.mode {

@@ -87,6 +87,8 @@ impl DestWalk<'_> {
                 }
                 (Ok(dir), None) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
                 (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
+                // What a symlink led to may have been deleted meanwhile; who comes to it in order sees that.
+                (Err(error), _) if self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
                 (Err(error), _) => self.cannot_reach(&mut plan, root, &error),
             }
         }
@@ -242,7 +244,8 @@ impl DestWalk<'_> {
             Err(error) => {
                 // Where nothing is deleted a list is not needed.
                 plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
-                if !errno::may_not_be_listed(&error) {
+                let is_gone = self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
+                if !errno::may_not_be_listed(&error) && !is_gone {
                     let full = root.full(plan.path.as_bytes());
                     plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
                 }
