@@ -194,3 +194,11 @@ synctest!(too_many_alternates, |w: World| {
     let options: Vec<_> = (0..21).map(|n| format!("--link-dest=../d{n}")).collect();
     w.once().agree(&options).exits(1);
 });
+
+synctest!(an_alternate_beside_a_destination_to_come, |w: World| {
+    w.source("a d/b").tree("alt", "a d/b").no_dry_run().once();
+    for kind in ["--link-dest", "--copy-dest", "--compare-dest"] {
+        w.agree_paths(&["-nai", &format!("{kind}=../alt")], &["src/", "new"]).exits(0);
+    }
+    w.agree_paths(&["-ai", "--link-dest=../alt"], &["src/", "new"]).exits(0);
+});

@@ -339,3 +339,52 @@ leads_nowhere!(a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["
 leads_nowhere!(a_name_in_a_file_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nodir/XD"], 23);
 leads_nowhere!(a_name_in_a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nope/XD"], 23);
 leads_nowhere!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", "src/XD"], 0);
+
+synctest!(deletion_is_skipped_aloud_where_nothing_is_to_be_done, |w: World| {
+    w.source("d/f z/").dest("d/old d/f");
+    for when in ["--delete", "--delete-delay", "--delete-before", "--delete-after"] {
+        // The second run finds all as the source has it, but for what it may not delete.
+        w.stderr_unordered();
+        w.agree_paths(&["-ai", when], &["src/nope/x", "src/", "dst/"]).exits(23).says("IO error encountered");
+        w.agree_paths(&["-ai", when], &["src/nope/x", "src/d", "dst/"]).exits(23).says("IO error encountered");
+    }
+});
+
+macro_rules! knows_no_types {
+    ($name:ident, $($option:expr),+) => {
+        synctest!($name, |w: World| {
+            // Debug builds of the program under test list as some file systems do: names without types.
+            w.env("SPARSYNC_UNTYPED", "1");
+            w.source("a d/b l->a x.o/in").dest("a=old old/sub/f gone l2->a d/old d/dir/ x.o=file");
+            w.agree(&["-ai", $($option),+]).exits(0).says("deleting   old/sub/f");
+        });
+    };
+}
+
+knows_no_types!(types_are_looked_up_for_deletion, "--delete");
+knows_no_types!(types_are_looked_up_for_deletion_before, "--delete-before");
+knows_no_types!(types_are_looked_up_for_deletion_after, "--delete-after", "--exclude=d/dir/");
+knows_no_types!(types_are_looked_up_for_delayed_deletion, "--delete-delay");
+
+synctest!(types_are_looked_up_for_a_directory_of_excluded_ones, |w: World| {
+    w.env("SPARSYNC_UNTYPED", "1");
+    w.source("d/one/f d/two/").once().agree_paths(&["-ai", "--exclude=*/*/"], &["src/d", "new/x"]);
+    w.agree_paths(&["-ai", "--exclude=d/*/"], &["src/d", "new"]).exits(0);
+});
+
+macro_rules! loses_one {
+    ($name:ident, [$($from:expr),+], $dest:expr, $code:expr) => {
+        synctest!($name, |w: World| {
+            w.source("f").dest("nope=old").file("file", "x").once();
+            w.agree_paths(&["-rlv", "--delete-missing-args"], &[$($from,)+ $dest]).exits($code);
+        });
+    };
+}
+
+loses_one!(a_missing_argument_alone_is_a_name_for_a_file, ["src/nope"], "file", 0);
+loses_one!(a_missing_argument_alone_makes_no_directory, ["src/nope"], "new", 0);
+loses_one!(a_missing_argument_alone_makes_one_that_ends_in_a_slash, ["src/nope"], "new/", 0);
+loses_one!(a_missing_argument_alone_needs_its_parent, ["src/nope"], "nodir/new", 3);
+loses_one!(a_missing_argument_alone_in_a_directory, ["src/nope"], "dst", 0);
+loses_one!(missing_arguments_need_a_directory, ["src/nope", "src/nope2"], "file", 3);
+loses_one!(a_missing_argument_and_another, ["src/nope", "src/f"], "new", 0);

@@ -118,6 +118,12 @@ synctest!(format_owner_that_may_not_be_given_away, as user, |w: World| {
     w.agree(&["-ai", "--usermap=*:7", "--out-format=%i %U:%G %n", "--ignore-times"]).exits(0);
 });
 tells!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
+synctest!(format_path_of_the_root, |w: World| {
+    w.source("a d/b").agree(&["-a", "--out-format=%f"]).exits(0);
+    w.build("src", |t| drop(t.dir(".").mtime(9)));
+    w.agree_paths(&["-a", "--out-format=%f"], &["src/./", "dst"]).exits(0);
+    w.agree_paths(&["-a", "--out-format=%f"], &["src", "new"]).exits(0);
+});
 tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
 tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);

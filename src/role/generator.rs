@@ -186,6 +186,16 @@ pub trait Plans: Sync {
     fn close(&self);
 }
 
+/// The transfer's root, where the content of a directory of the source is that.
+pub struct Top {
+    /// The source's directory.
+    pub source: Entry,
+    /// What the destination's root is now.
+    pub there: Option<Entry>,
+    /// The source's directory as the sender sees it (`%f`); `None`: who tells does not know.
+    pub shown: Option<Vec<u8>>,
+}
+
 /// Goes through the plans in order.
 pub struct Generator<'a> {
     plans: &'a dyn Plans,
@@ -263,11 +273,10 @@ impl<'a> Generator<'a> {
         self.io_error = true;
     }
 
-    /// Goes through the whole tree. `top`: the source's directory whose content is the transfer's root,
-    /// with what the destination's root is now. `opening`: told before the first entry.
+    /// Goes through the whole tree. `opening`: told before the first entry.
     pub fn run(
         &mut self,
-        mut top: Option<(Entry, Option<Entry>)>,
+        mut top: Option<Top>,
         whole_list_first: bool,
         missing: &[RelPath],
         opening: Vec<Event>,
@@ -279,7 +288,7 @@ impl<'a> Generator<'a> {
         }
         self.head.extend(opening);
         if self.context.options.delete.when == Some(When::Before) {
-            self.delete_before(root, top.as_mut().and_then(|(_, there)| there.as_mut()))?;
+            self.delete_before(root, top.as_mut().and_then(|top| top.there.as_mut()))?;
         }
         self.missing = missing.to_vec();
         self.missing.sort_by(|a, b| order::compare_paths((b.as_bytes(), false), (a.as_bytes(), false)));
@@ -296,8 +305,10 @@ impl<'a> Generator<'a> {
         let last = self.prepare_root(top.as_ref());
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         let plan = plan.unwrap_or_default();
-        let itself = top.as_ref().map(|(source, there)| (source, there.as_ref()));
-        let first = self.enter(plan, spot, itself, None)?;
+        if !has_plan && top.is_some() {
+            self.pass_by();
+        }
+        let first = self.enter(plan, spot, top.as_ref(), None)?;
         let mut stack = vec![Frame { has_plan, ..first }];
         while let Some(frame) = stack.last_mut() {
             let (plan, spot) = (frame.plan.clone(), frame.spot.clone());
@@ -478,9 +489,9 @@ impl<'a> Generator<'a> {
     }
 
     /// The root's own attributes, and what is left of them for the end.
-    fn prepare_root(&mut self, top: Option<&(Entry, Option<Entry>)>) -> Arc<LastTouch> {
+    fn prepare_root(&mut self, top: Option<&Top>) -> Arc<LastTouch> {
         match (top, self.context.dest) {
-            (Some((source, there)), Some(dest)) if !self.context.is_dry() => {
+            (Some(Top { source, there, .. }), Some(dest)) if !self.context.is_dry() => {
                 let full = crate::path::join(&dest.path, b".");
                 let changes = there
                     .as_ref()
@@ -567,7 +578,7 @@ impl<'a> Generator<'a> {
         &mut self,
         mut plan: DirPlan,
         spot: Arc<Spot>,
-        itself: Option<(&Entry, Option<&Entry>)>,
+        itself: Option<&Top>,
         item: Option<Event>,
     ) -> Result<Frame, Error> {
         self.context.go_on()?;
@@ -587,10 +598,10 @@ impl<'a> Generator<'a> {
         // A directory that cannot be listed stops what would be deleted after it.
         self.io_error |= plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some();
         self.ask_remover()?;
-        if let Some((source, there)) = itself {
+        if let Some(top) = itself {
             self.tally.list(Kind::Dir, 0, 1);
             self.checked();
-            self.root_itself(source, there, &plan);
+            self.root_itself(top, &plan);
         }
         self.head.extend(item);
         // Where files are told, deletions come first; a listing has all in its place.
@@ -633,16 +644,20 @@ impl<'a> Generator<'a> {
     }
 
     /// The root's own attributes: told as `./`.
-    fn root_itself(&mut self, source: &Entry, there: Option<&Entry>, plan: &DirPlan) {
+    fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
         let place = plan.places.first().and_then(Option::as_ref);
-        let (decision, refusals) = self.plans.walk().decide_root(source, there, place);
+        let (decision, refusals) = self.plans.walk().decide_root(&top.source, top.there.as_ref(), place);
         self.head.extend(std::iter::repeat_with(refusal).take(refusals));
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.tally.created.add(Kind::Dir);
         }
         if self.context.wants.unchanged || (self.context.wants.items && !changes.is_none()) {
-            self.head.push(Event::Item(entry::item_of(plan, source, b"", b"", update, changes)));
+            let mut item = entry::item_of(plan, &top.source, b"", b"", update, changes);
+            let shown = top.shown.as_deref().unwrap_or_default();
+            let is_dot = crate::path::file_name(shown) == b".";
+            item.sender_path = if is_dot { shown.to_vec() } else { crate::path::join(shown, b".") };
+            self.head.push(Event::Item(item));
         }
     }
 
@@ -707,6 +722,7 @@ impl<'a> Generator<'a> {
         };
         let Some(mut below) = self.take(ticket, &path, &parent.there(&sub))? else {
             self.head.extend(item);
+            self.pass_by();
             let plan = Arc::new(DirPlan::of(Listed { path: path.clone(), ..Listed::default() }));
             let spot = Arc::new(Spot::new(path, dir, last));
             return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
@@ -880,6 +896,13 @@ impl<'a> Generator<'a> {
             self.head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
         }
         false
+    }
+
+    /// Passes a directory in which nothing is to be done. Deletion is not: where it is skipped, that is told all the same.
+    fn pass_by(&mut self) {
+        if matches!(self.context.options.delete.when, Some(When::During | When::Delay)) {
+            self.may_delete();
+        }
     }
 
     /// Notes the file systems on which arguments begin, as the destination has them (`-x`).

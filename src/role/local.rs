@@ -94,6 +94,7 @@ impl Local<'_> {
         self.terms.with_wanted(&preserve, &|_| {}, |wanted| {
             let start = Start {
                 top: gathered.top_entry(&wanted()),
+                top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
                 missing: gathered.missing.clone(),
                 has_failed: gathered.problems.iter().any(|problem| problem.weight == Weight::SourceError),
                 reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),

@@ -118,6 +118,7 @@ impl Receiver<'_> {
         };
         let start = Start {
             top: roots.top.and_then(|mut list| list.entries.pop()),
+            top_shown: (!self.is_client).then_some(roots.top_shown),
             missing: roots.missing,
             has_failed: roots.problems.iter().any(|problem| problem.weight == Weight::SourceError),
             reaches_source: false,

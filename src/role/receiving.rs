@@ -3,7 +3,7 @@
 use super::apply::remove::BackupDir;
 use super::apply::{self, Context, Outcome, TempDir, Wire, file};
 use super::destination::Destination;
-use super::generator::{Batch, Generator, Plans};
+use super::generator::{Batch, Generator, Plans, Top};
 use super::scan::Compare;
 use super::scan::alternate::Alternate;
 use super::scan::dest::{DestWalk, resumes};
@@ -78,6 +78,8 @@ pub struct Receiving<'a> {
 pub struct Start {
     /// The directory whose content is the transfer's root: its entry, as the source told it.
     pub top: Option<Entry>,
+    /// See [`Top::shown`].
+    pub top_shown: Option<Vec<u8>>,
     /// Names that the destination shall lose.
     pub missing: Vec<RelPath>,
     /// An argument could not be read.
@@ -201,7 +203,7 @@ impl<'a> Receiving<'a> {
                 let _ = walk.wanted.complete_dest(there, &stat, (root.dir(), b"."), &full, &|| b".".to_vec());
                 list.entries.pop()
             });
-            (entry, there)
+            Top { source: entry, there, shown: start.top_shown }
         });
         let plans = origin.plans(walk, whole_list_first)?;
         let plans = &*plans;
@@ -355,12 +357,24 @@ impl<'a> Receiving<'a> {
         made.chain(backup_dir).chain(delta).map(Event::Note).collect()
     }
 
+    /// The path of a directory that an option names from the destination. Where that is missing (dry run), nothing but
+    /// its name can lead out of it.
+    fn named_path(&self, dir: &[u8]) -> Vec<u8> {
+        let (mut top, mut rest) = (self.to.path.as_slice(), dir);
+        while let Some(above) = rest.strip_prefix(b"../")
+            && sys::stat_path(top, true).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        {
+            (top, rest) = (path::split_parent(top).0, above);
+        }
+        source::absolute(top, rest)
+    }
+
     /// Opens the alternate trees; one that does not exist is told and left out.
     fn alternates(&self, listener: &mut dyn Listener) -> Vec<Alternate> {
         let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
         let mut found = Vec::new();
         for dir in &alt.dirs {
-            let path = source::absolute(&self.to.path, dir);
+            let path = self.named_path(dir);
             let opened = operator::open_dir(&path, self.terms.options.preserve.link_owners);
             let is_refused = opened.as_ref().is_err_and(operator::is_refused);
             // Whether it is there is told all the same.
