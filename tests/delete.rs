@@ -381,6 +381,13 @@ macro_rules! loses_one {
     };
 }
 
+synctest!(a_missing_argument_implies_no_directories, |w: World| {
+    w.source("f d/").dest("old").once();
+    let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
+    w.agree_paths(&options, &["src/./nope/x", "src/./f", "dst/"]).exits(24);
+    w.agree_paths(&options, &["src/x", "src/./f", "dst/"]).exits(0);
+});
+
 loses_one!(a_missing_argument_alone_is_a_name_for_a_file, ["src/nope"], "file", 0);
 loses_one!(a_missing_argument_alone_makes_no_directory, ["src/nope"], "new", 0);
 loses_one!(a_missing_argument_alone_makes_one_that_ends_in_a_slash, ["src/nope"], "new/", 0);

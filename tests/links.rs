@@ -119,6 +119,11 @@ synctest!(keep_dirlinks_with_delete, |w: World| {
     w.agree(&["-aiKO", "--delete", "--exclude=/real"]).says("*deleting   d/old");
 });
 
+synctest!(what_is_munged_counts_as_it_is, |w: World| {
+    w.source("a l->/rsyncd-munged/a k->a").dest("").agree(&["-ai", "--munge-links", "--stats"]).exits(0);
+    w.agree_paths(&["-a", "--munge-links", "-I", "--out-format=%l %n%L"], &["src/", "dst2"]).exits(0);
+});
+
 macro_rules! loses_what_it_leads_to {
     ($name:ident, $($when:expr),+) => {
         synctest!($name, |w: World| {

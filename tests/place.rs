@@ -490,3 +490,41 @@ synctest!(a_list_of_nothing_makes_the_destination, |w: World| {
     w.agree_paths(&["-rlti", "--files-from=list"], &["src/", "new/"]).exits(23);
     w.dest("").agree_paths(&["-rlti", "--files-from=list"], &["src/", "dst"]).exits(23);
 });
+
+macro_rules! says_where {
+    ($name:ident, $($path:expr),+) => {
+        synctest!($name, as user, |w: World| {
+            w.source("d/f f0%0 closed/%0").dest("").once().stderr_unordered();
+            for path in [$($path),+] {
+                w.agree_paths(&["-a"], &[path, "dst/"]).exits(23);
+            }
+        });
+    };
+}
+
+says_where!(
+    what_cannot_be_entered_is_told_as_given,
+    "src/nope/.",
+    "src//nope/",
+    "src/./nope/",
+    "src/../src/nope/",
+    "nope//"
+);
+says_where!(what_leads_nowhere_is_told_as_given, "src/../src/nope/x", "src//nope/x", "./nope/x", "{W}/src/./nope/x");
+says_where!(what_is_missing_is_told_without_turns, "./src//nope", "src/d/../nope", "{W}/src/../src/nope");
+says_where!(what_cannot_be_read_is_told_without_turns, "src/./", "src//", "src/../src/", "./src/.", "src/d/../closed");
+
+macro_rules! turns_back {
+    ($name:ident, $($path:expr),+) => {
+        synctest!($name, |w: World| {
+            w.source("d/f b/f").dest("").once();
+            // The end of a process that another one ended.
+            w.mask_with(|line| (!line.contains("received SIGUSR1 (code 19)")).then(|| line.to_owned()));
+            for path in [$($path),+] {
+                w.agree_paths(&["-aR"], &[path, "dst/"]).exits(1).warns("found \"..\" dir in relative path");
+            }
+        });
+    };
+}
+
+turns_back!(a_relative_path_does_not_turn_back, "src/d/../b", "src//./d/../b", "src/..", "../src", "{W}/src/d/../b");

@@ -329,10 +329,10 @@ impl<'a> Gatherer<'a> {
         if let Some(base) = self.bases.get(dir) {
             return Ok(base.clone());
         }
-        let full = absolute(self.cwd, dir);
+        let full = resolved(self.cwd, dir);
         let open = enter(dir).map_err(|error| {
             let mut line = b"rsync: [sender] change_dir \"".to_vec();
-            line.extend_from_slice(&full);
+            line.extend_from_slice(&as_given(self.cwd, dir));
             line.extend_from_slice(b"\" failed: ");
             line.extend_from_slice(&crate::report::event::errno_words(&error));
             Error::new(Exit::Partial, line).by("sender")
@@ -412,12 +412,13 @@ impl<'a> Gatherer<'a> {
     /// A directory of which the content is meant.
     fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
         let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
+        let itself = dir.strip_suffix(b"/.").unwrap_or(dir);
         let stat = match sys::stat_path(dir, true) {
             Ok(stat) => stat,
-            Err(error) => return self.cannot_enter(trimmed, &error),
+            Err(error) => return self.cannot_enter(itself, &error),
         };
         if Kind::of_mode(stat.mode) != Some(Kind::Dir) {
-            return self.cannot_enter(trimmed, &crate::fs::errno::not_a_directory());
+            return self.cannot_enter(itself, &crate::fs::errno::not_a_directory());
         }
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
@@ -443,7 +444,7 @@ impl<'a> Gatherer<'a> {
 
     /// A directory that an argument leads to cannot be entered: that it may be missing forgives nothing.
     fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
-        let problem = Problem::failed(Voice::Sender, "change_dir", &absolute(self.cwd, dir), error);
+        let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), error);
         self.out.problems.push(problem.weighing(Weight::SourceError));
         Ok(())
     }
@@ -468,7 +469,7 @@ impl<'a> Gatherer<'a> {
         }
         // A missing argument alone does not stop deletions.
         let weight = if is_missing { Weight::Failed } else { Weight::SourceError };
-        let full = absolute(self.cwd, arg);
+        let full = resolved(self.cwd, arg);
         self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(weight));
         Ok(())
     }
@@ -481,6 +482,10 @@ impl<'a> Gatherer<'a> {
             None if arg.starts_with(b"/") => (b"/", &arg[1..]),
             None => (b"", arg),
         };
+        if rest.split(|&b| b == b'/').any(|part| part == b"..") {
+            let line = [b"found \"..\" dir in relative path: ", rest].concat();
+            return Err(Error::usage(line).by("sender"));
+        }
         let (parts, content) = clean(rest);
         let shown = trim_slashes(base_arg).to_vec();
         let base = match self.base(base_arg, &shown) {
@@ -589,7 +594,9 @@ impl Gatherer<'_> {
             dir.is_ok_and(|dir| base.root.open_dir_to_search(&dir).is_ok())
         });
         let there = there.count();
-        self.tree.imply(base, &leading[..there]);
+        if !self.select.no_implied_dirs {
+            self.tree.imply(base, &leading[..there]);
+        }
         for len in there + 1..=leading.len() {
             let dir = leading[..len].join(&b'/');
             let line = [b"file has vanished: \"", &base.root.full(&dir)[..], b"\""].concat();
@@ -686,7 +693,18 @@ pub fn absolute(cwd: &[u8], path: &[u8]) -> Vec<u8> {
     [b"/", parts.join(&b'/').as_slice()].concat()
 }
 
-/// As [`clean`], but `..` stays: for messages nothing is resolved.
+/// The same as rsync writes it of where it could enter: with `..` taken to lead back.
+fn resolved(cwd: &[u8], path: &[u8]) -> Vec<u8> {
+    let (parts, _) = clean(&absolute(cwd, path));
+    [b"/", parts.join(&b'/').as_slice()].concat()
+}
+
+/// The same as rsync writes it of where it could not: as it was given.
+fn as_given(cwd: &[u8], path: &[u8]) -> Vec<u8> {
+    if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) }
+}
+
+/// As [`clean`], but `..` stays: what it leads to depends on symlinks.
 fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let parts = path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
     (parts.map(<[u8]>::to_vec).collect(), false)

@@ -234,7 +234,6 @@ impl SourceWalk<'_> {
             entry.extra_mut().is_mount_point = true;
         }
         if let Some(target) = target {
-            entry.len_bytes = target.len() as u64;
             entry.extra_mut().target = Some(target.into());
         }
         let path = found.path.join(called);
@@ -266,7 +265,7 @@ impl SourceWalk<'_> {
 
     /// Looks at one name, through symlinks where the options say so; with a symlink's value.
     fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
-        let stat = sys::stat(place.dir.fd(), name, self.copy_links || followed)?;
+        let mut stat = sys::stat(place.dir.fd(), name, self.copy_links || followed)?;
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }
@@ -280,6 +279,8 @@ impl SourceWalk<'_> {
         {
             return Ok((there, None));
         }
+        // As long as it is here, whatever is told of it.
+        stat.len_bytes = target.len() as u64;
         if self.unmunge_links {
             target.drain(..target.len() - safelink::unmunge(&target).len());
         }
