@@ -66,7 +66,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
     let met = Arc::new(OnceLock::new());
     // An attempt that lost ends by itself; nobody waits for it.
     let dial = dial(&identity, server.peer, side.patience(env), met.clone());
-    let server_lost = dial.patience.beaten.clone();
+    let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || {
         // If nobody hears it, the shell was faster.
@@ -88,6 +88,8 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
         // again when it is the only way.
         let mut shells = Shells::default();
         let mut no_server = None;
+        // One that came through when the server had been spoken to, in case that does not answer.
+        let mut spare = None;
         let won = loop {
             if stop.load(Ordering::Relaxed) {
                 break Err(Error::new(Exit::Signal, "").by(side.role()));
@@ -102,8 +104,16 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
                 Ok(Came::OfServer(Ok(linked))) => break Ok(Won::Server(Box::new(linked))),
                 Ok(Came::OfServer(Err(Trouble::WrongKey(why)))) => break Err(wrong_key(server.peer, met.get(), &why)),
                 Ok(Came::OfServer(Err(why))) if !server.or_shell => break Err(unreachable(side, server.peer, &why)),
-                Ok(Came::OfServer(Err(why))) => no_server = Some(why),
-                Ok(Came::OfShell(Ok(found), said)) => break Ok(Won::Shell(found, said)),
+                Ok(Came::OfServer(Err(why))) => {
+                    no_server = Some(why);
+                    if let Some((found, said)) = spare.take() {
+                        break Ok(Won::Shell(found, said));
+                    }
+                }
+                Ok(Came::OfShell(Ok(found), said)) => match no_server.is_some() || floor.take() {
+                    true => break Ok(Won::Shell(found, said)),
+                    false => spare = Some((found, said)),
+                },
                 Ok(Came::OfShell(Err(_), _)) if shells.end() => {}
                 Ok(Came::OfShell(Err(error), said)) => {
                     said.tell(env);

@@ -45,7 +45,7 @@ impl Once {
         if !lifeline.guard(guest.hang_up.clone()) {
             return Err(nobody(Exit::Stream));
         }
-        let link = Link { reader: Box::new(guest.reader), writer: guest.writer, parting: guest.parting };
+        let link = Link { reader: Box::new(guest.reader), writer: guest.writer, parting: guest.parting, leave: None };
         Ok((Once { listener, _lifeline: lifeline }, link))
     }
 

@@ -95,6 +95,11 @@ mod counted {
         *HIDES.get_or_init(|| std::env::var_os("SPARSYNC_UNTYPED").is_some())
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
+    pub fn datagram_bytes() -> Option<u16> {
+        std::env::var("SPARSYNC_DATAGRAM_BYTES").ok()?.parse().ok()
+    }
+
     pub fn counts() -> Vec<(String, u64)> {
         const NAMES: [&str; CALLS] = [
             "open",
@@ -869,6 +874,15 @@ pub fn widen_pipe(fd: BorrowedFd<'_>) {
 pub fn narrow_link_bytes() -> Option<usize> {
     #[cfg(debug_assertions)]
     return counted::link_bytes();
+    #[cfg(not(debug_assertions))]
+    None
+}
+
+/// The longest datagram that shall be tried in a test of debug builds, in bytes: `SPARSYNC_DATAGRAM_BYTES`. A peer on this
+/// machine may be one that plays a long way, on which those that are tried would stop up what else is to go.
+pub fn longest_datagram_bytes() -> Option<u16> {
+    #[cfg(debug_assertions)]
+    return counted::datagram_bytes();
     #[cfg(not(debug_assertions))]
     None
 }

@@ -53,6 +53,8 @@ pub struct Receiver<'a> {
     pub wants: Wants,
     /// It is the client, who reports for itself.
     pub is_client: bool,
+    /// The sender may have something to tell behind our last word, so its own is waited for.
+    pub hears_out: bool,
     /// What this end's part cost is told.
     pub profile: bool,
 }
@@ -90,8 +92,10 @@ impl Receiver<'_> {
         tally.merge(&counted);
         let told = self.heard.wait(|state| state.dirs_ended.clone())?;
         tally.merge(&told);
-        let rest = self.heard.wait(|state| state.bye.clone())?;
-        tally.merge(&rest);
+        if self.hears_out {
+            let rest = self.heard.wait(|state| state.bye.clone())?;
+            tally.merge(&rest);
+        }
         Ok(())
     }
 

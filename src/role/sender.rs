@@ -242,7 +242,9 @@ impl<'a> Sender<'a> {
                 (self.tell)(Event::Problem(Problem::said(line, Weight::Warning)))?;
             }
         }
-        self.line.say(&Message::Bye(Box::new(removed)))
+        // A receiver that has everything may have left: it does not wait for this unless there is something in it.
+        let _ = self.line.say(&Message::Bye(Box::new(removed)));
+        Ok(())
     }
 
     fn audience(&self) -> Audience {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
-use crate::options::{Compression, Options};
+use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::ACTS_AS_SUPER;
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
@@ -155,6 +155,7 @@ impl Near<'_> {
                 dest: self.dest.clone(),
                 wants,
                 is_client: true,
+                hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
                 profile: false,
             };
             let shared = Mutex::new(reporter);
@@ -168,9 +169,8 @@ impl Near<'_> {
                         }
                     })?;
                     let ended = receiver.run(&mut Shared(&shared), tally);
-                    if let Err(error) = &ended {
-                        ear.silence(error.clone());
-                    }
+                    // Nothing more is told; whoever reports waits no longer.
+                    ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
                     ended
                 })
             })
@@ -298,6 +298,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             dest,
             wants: setup.wants,
             is_client: false,
+            hears_out: false,
             profile: setup.profile,
         };
         let mut listener = Afar { line: &line, lost: None };
@@ -311,7 +312,7 @@ fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
     let traffic: Arc<[AtomicU64; 2]> = Arc::default();
     let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
     let writer = Box::new(Counted { inner: link.writer, traffic: traffic.clone() });
-    (Link { reader, writer, parting: link.parting }, traffic)
+    (Link { reader, writer, ..link }, traffic)
 }
 
 struct Counted<T> {
@@ -386,7 +387,7 @@ struct Talk<'a> {
 impl Talk<'_> {
     /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
     fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let Talk { line, dialect, timeout_secs, link: Link { reader, writer, parting } } = self;
+        let Talk { line, dialect, timeout_secs, link: Link { reader, writer, parting, leave } } = self;
         // Well before the peer gives us up.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read holds the writer up for ever; nobody waits for it then.
@@ -408,6 +409,9 @@ impl Talk<'_> {
             line.end();
             parting.begin();
             let _ = written.recv_timeout(FAREWELL);
+            if let Some(leave) = leave.filter(|_| ended.is_ok()) {
+                leave();
+            }
             ended
         })
     }

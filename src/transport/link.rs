@@ -18,7 +18,13 @@ pub struct Link {
     pub writer: Box<dyn Write + Send>,
     /// Begun when the reader shall wait for nothing more but that the peer hangs up.
     pub parting: Parting,
+    /// Ends it at once, behind what was written. For an end that has heard all it needs, and whose last words the other one
+    /// can do without. `None`: it ends when the peer hangs up.
+    pub leave: Option<Leave>,
 }
+
+/// See [`Link::leave`].
+pub type Leave = Box<dyn FnOnce() + Send>;
 
 /// What a peer may take to hang up once all is said, or the run shall stop.
 ///

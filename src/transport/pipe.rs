@@ -14,14 +14,14 @@ pub fn pair(room_bytes: usize) -> (Link, Link) {
     let link = |shared: Arc<Shared>, writer: Writer| {
         let parting = Parting::default();
         let reader = Reader { shared, parting: parting.clone() };
-        Link { reader: Box::new(reader), writer: Box::new(writer), parting }
+        Link { reader: Box::new(reader), writer: Box::new(writer), parting, leave: None }
     };
     (link(from_other, to_other), link(from_one, to_one))
 }
 
 /// A link that does what `link` does, but holds no more than `room_bytes` each way: for tests of whole programs.
 pub fn narrowed(link: Link, room_bytes: usize) -> Link {
-    let Link { reader, writer, parting } = link;
+    let Link { reader, writer, parting, .. } = link;
     let (to_far, from_near) = one_way(room_bytes);
     let (to_near, from_far) = one_way(room_bytes);
     let broken: Arc<Mutex<Option<io::Error>>> = Arc::default();
@@ -44,7 +44,8 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
     };
     std::thread::spawn(move || pump(reader, Box::new(to_near), broken));
     std::thread::spawn(move || pump(Box::new(reader_of_far), writer, Arc::default()));
-    Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting }
+    // What is on its way between the two shall arrive.
+    Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting, leave: None }
 }
 
 /// A reader whose end has a reason.

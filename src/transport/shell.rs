@@ -293,7 +293,7 @@ impl Shell {
                     let rest = Cursor::new(heard.split_off(noise_len));
                     let parting = patience.parting.clone();
                     let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(stdin));
-                    return Ok(Answer::Native(Link { reader, writer, parting }));
+                    return Ok(Answer::Native(Link { reader, writer, parting, leave: None }));
                 }
                 Sniffed::Rsync { .. } => return Ok(Answer::Rsync),
                 Sniffed::Hopeless => {

@@ -14,5 +14,6 @@ pub fn link(patience: Patience) -> io::Result<Link> {
     sys::widen_pipe(from_peer.as_fd());
     sys::widen_pipe(to_peer.as_fd());
     let parting = patience.parting.clone();
-    Ok(Link { reader: Box::new(PatientReader::new(from_peer, patience)), writer: Box::new(to_peer), parting })
+    let reader = Box::new(PatientReader::new(from_peer, patience));
+    Ok(Link { reader, writer: Box::new(to_peer), parting, leave: None })
 }

@@ -433,6 +433,7 @@ fn silence_ends_with_the_timeout() {
         parting: patience.parting.clone(),
         reader: Box::new(crate::transport::link::PatientReader::new(reader, patience)),
         writer: Box::new(std::io::sink()),
+        leave: None,
     };
     let settle = |setup: &Setup| {
         let rules = Rules::new(setup.rules.clone(), ChainOptions::default());

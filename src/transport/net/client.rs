@@ -1,15 +1,19 @@
 //! The near end of a network link: dials a server whose key is known.
 
 use super::bridge::{Engine, wait};
-use super::{HangUp, Kind, Trouble, lanes, quic, roam, tls};
+use super::{BEGINS, HangUp, Kind, Trouble, lanes, quic, roam, tls};
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
+use crate::work::clock::Since;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 
 /// How a server is dialled.
 #[derive(Clone)]
@@ -22,12 +26,29 @@ pub struct Dial {
     pub patience: Patience,
     /// When a conversation over QUIC is moved to TLS, where both will do.
     pub lanes: lanes::Terms,
+    /// What is said as soon as a handshake has ended, at most [`super::limits::FIRST_WORDS_MAX_BYTES`]: the beginning of what goes
+    /// over the link. It was said when there is one.
+    pub first_words: Vec<u8>,
+    /// Taken before anything is said.
+    pub floor: Floor,
+}
+
+/// The right to speak, of which there is one where several ways lead to one peer: who has two conversations begin would have
+/// his copy made twice.
+#[derive(Debug, Clone, Default)]
+pub struct Floor(Arc<AtomicBool>);
+
+impl Floor {
+    /// Takes it; `false`: somebody has it.
+    pub fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
 }
 
 impl Dial {
     /// Moves conversations on the usual terms.
     pub fn new(tls: Arc<rustls::ClientConfig>, limit: Duration, patience: Patience) -> Dial {
-        Dial { tls, limit, patience, lanes: lanes::Terms::default() }
+        Dial { tls, limit, patience, lanes: lanes::Terms::default(), first_words: Vec::new(), floor: Floor::default() }
     }
 
     fn link(&self, engine: Engine, reached: Reached, peer: SocketAddr) -> Result<Linked, Trouble> {
@@ -40,8 +61,9 @@ impl Dial {
             Reached::Tls(tunnel) => {
                 let halves = tls::halves(tunnel, self.patience.clone(), Box::new(()));
                 let (reader, writer, hang_up) = halves.map_err(broken)?;
-                let link = self.link_of(Box::new(reader), Box::new(writer));
-                Ok(Linked { link, lanes: None, hang_up: HangUp::Tls(hang_up) })
+                let hang_up = HangUp::Tls(hang_up);
+                let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, engine.handle());
+                Ok(Linked { link, lanes: None, hang_up })
             }
         }
     }
@@ -64,19 +86,26 @@ impl Dial {
         };
         let (reader, writer) = quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, at_end);
         let Some(token) = token else {
-            let link = self.link_of(Box::new(reader), Box::new(writer));
-            return Linked { link, lanes: None, hang_up: HangUp::Quic(connection) };
+            let hang_up = HangUp::Quic(connection);
+            let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle);
+            return Linked { link, lanes: None, hang_up };
         };
         let inside = handle.enter();
-        let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes);
+        let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes, self.first_words.len());
         tokio::spawn(mover.ask(peer, client_config_for(&self.tls, &[ALPN_LANES]), token, self.lanes.clone()));
         drop(inside);
         let (lanes, hang_up) = (Some(writer.progress().clone()), HangUp::Lanes(writer.hang_up()));
-        Linked { link: self.link_of(Box::new(reader), Box::new(writer)), lanes, hang_up }
+        Linked { link: self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle), lanes, hang_up }
     }
 
-    fn link_of(&self, reader: Box<dyn Read + Send>, writer: Box<dyn Write + Send>) -> Link {
-        Link { reader, writer, parting: self.patience.parting.clone() }
+    fn link_of(
+        &self,
+        reader: Box<dyn Read + Send>,
+        writer: Box<dyn Write + Send>,
+        hang_up: &HangUp,
+        engine: &tokio::runtime::Handle,
+    ) -> Link {
+        Link { reader, writer, parting: self.patience.parting.clone(), leave: Some(hang_up.leave(engine)) }
     }
 }
 
@@ -85,10 +114,6 @@ struct Linked {
     link: Link,
     lanes: Option<Arc<lanes::Progress>>,
     hang_up: HangUp,
-}
-
-async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| Err(silence(limit)))
 }
 
 fn broken(error: impl std::fmt::Display) -> Trouble {
@@ -119,8 +144,9 @@ pub struct Lost {
     pub story: Vec<String>,
 }
 
-/// Dials all addresses of a host by each of these kinds, the later ones of both a little later; the first that
-/// authenticates is taken, and the others are dropped. Never takes longer than the limit of `dial`.
+/// Dials all addresses of a host by each of these kinds, the later ones of both a little later. The first whose handshake ends
+/// says the first words of `dial` and is taken if the server answers; otherwise the next one does. The others are dropped.
+/// Never takes longer than the limit of `dial`.
 ///
 /// A server that knows us and does not let us in ends the race: it would say so by any way. One with another key does not
 /// as long as there are other ways: an address may have passed to another machine.
@@ -128,7 +154,18 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
     let lost = |trouble| Lost { trouble, story: Vec::new() };
     let engine = Engine::start("network").map_err(|error| lost(broken(error)))?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
-    let mut attempts = Attempts(Vec::new());
+    let mut field = Field {
+        engine: engine.handle().clone(),
+        began: Since::now(),
+        limit: dial.limit,
+        words: [&BEGINS, dial.first_words.as_slice()].concat().into(),
+        floor: (dial.floor.clone(), false),
+        report,
+        tasks: Attempts(Vec::new()),
+        runs: 0,
+        waiting: VecDeque::new(),
+        somebody_speaks: false,
+    };
     // Whoever wants QUIC alone gets nothing else.
     let may_move = Kind::BOTH.iter().all(|kind| kinds.contains(kind));
     let movable = may_move.then(|| client_config_for(&dial.tls, &[ALPN_LANES, ALPN]));
@@ -136,35 +173,32 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         for (step, &kind) in kinds.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + KIND_STEP * step as u32;
             let tls = movable.as_ref().filter(|_| kind == Kind::Quic).unwrap_or(&dial.tls).clone();
-            let (limit, report) = (dial.limit, report.clone());
-            let attempt = engine.handle().spawn(async move {
-                let tried = within(limit, async {
-                    tokio::time::sleep(head_start).await;
-                    reach(kind, peer, tls).await
-                });
-                let _ = report.send((kind, peer, tried.await));
+            field.run((kind, peer), false, async move {
+                tokio::time::sleep(head_start).await;
+                reach(kind, peer, tls).await.map(Step::Shaken)
             });
-            attempts.0.push(attempt.abort_handle());
         }
     }
-    drop(report);
     let mut story = Vec::new();
     let mut worst = None;
-    loop {
+    while field.runs > 0 {
         let next = wait(reports.recv(), || dial.patience.check(Duration::ZERO));
-        let (kind, address, ended) = match next {
-            Ok(Some(next)) => next,
-            Ok(None) => {
-                let trouble = worst.unwrap_or_else(|| Trouble::Unreachable("it has no address".into()));
-                return Err(Lost { trouble, story });
-            }
-            Err(_) => return Err(Lost { trouble: Trouble::Stopped, story }),
+        let Ok(Some(Report { way: (kind, address), spoke, came })) = next else {
+            return Err(Lost { trouble: Trouble::Stopped, story });
         };
-        let linked = match ended {
-            Ok(reached) => {
+        field.runs -= 1;
+        field.somebody_speaks &= !spoke;
+        match came {
+            Ok(Step::Shaken(shaken)) => field.waiting.push_back(((kind, address), shaken)),
+            Ok(Step::Answered(reached)) => {
                 // Those that were slower tell their servers while the engine still turns.
-                drop((attempts, reports));
-                dial.link(engine, reached, address)
+                drop((field, reports));
+                let linked = dial.link(engine, reached, address);
+                story.push(format!("{address} over {kind}: taken"));
+                return match linked {
+                    Ok(Linked { link, lanes, hang_up }) => Ok(Won { link, kind, lanes, address, hang_up, story }),
+                    Err(trouble) => Err(Lost { trouble, story }),
+                };
             }
             Err(trouble) => {
                 story.push(format!("{address} over {kind}: {trouble}"));
@@ -172,14 +206,83 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
                     return Err(Lost { trouble, story });
                 }
                 worst = worst.into_iter().chain([trouble]).max_by_key(weight);
-                continue;
             }
+        }
+        if !field.let_speak() {
+            return Err(Lost { trouble: Trouble::Stopped, story });
+        }
+    }
+    let trouble = worst.unwrap_or_else(|| Trouble::Unreachable("it has no address".into()));
+    Err(Lost { trouble, story })
+}
+
+/// Those who take part in a race.
+struct Field {
+    engine: tokio::runtime::Handle,
+    began: Since,
+    limit: Duration,
+    /// What the one who speaks says.
+    words: Arc<[u8]>,
+    /// The right to do so, and whether it is ours.
+    floor: (Floor, bool),
+    report: UnboundedSender<Report>,
+    tasks: Attempts,
+    /// How many of them have not reported.
+    runs: usize,
+    /// Those whose handshakes have ended.
+    waiting: VecDeque<(Way, Shaken)>,
+    somebody_speaks: bool,
+}
+
+/// By what, and where to.
+type Way = (Kind, SocketAddr);
+
+/// What came of an attempt, or of its first words.
+struct Report {
+    way: Way,
+    spoke: bool,
+    came: Result<Step, Trouble>,
+}
+
+/// How far an attempt has come.
+enum Step {
+    /// The handshake has ended; nothing was said.
+    Shaken(Shaken),
+    /// The server has answered.
+    Answered(Reached),
+}
+
+impl Field {
+    fn run(&mut self, way: Way, spoke: bool, attempt: impl Future<Output = Result<Step, Trouble>> + Send + 'static) {
+        let (limit, report) = (self.limit, self.report.clone());
+        let left = limit.saturating_sub(self.began.elapsed());
+        let task = self.engine.spawn(async move {
+            let tried = tokio::time::timeout(left, attempt).await;
+            let came = tried.unwrap_or_else(|_| Err(silence(limit)));
+            // If nobody hears it, another one was faster.
+            let _ = report.send(Report { way, spoke, came });
+        });
+        self.tasks.0.push(task.abort_handle());
+        self.runs += 1;
+    }
+
+    /// Lets the next one speak if nobody does; `false`: nobody of them may.
+    fn let_speak(&mut self) -> bool {
+        if self.somebody_speaks {
+            return true;
+        }
+        let Some((way, shaken)) = self.waiting.pop_front() else {
+            return true;
         };
-        story.push(format!("{address} over {kind}: taken"));
-        return match linked {
-            Ok(Linked { link, lanes, hang_up }) => Ok(Won { link, kind, lanes, address, hang_up, story }),
-            Err(trouble) => Err(Lost { trouble, story }),
-        };
+        let (floor, is_ours) = &mut self.floor;
+        *is_ours = *is_ours || floor.take();
+        if !*is_ours {
+            return false;
+        }
+        self.somebody_speaks = true;
+        let words = self.words.clone();
+        self.run(way, true, async move { shaken.begin(&words).await.map(Step::Answered) });
+        true
     }
 }
 
@@ -209,21 +312,43 @@ impl Drop for Attempts {
     }
 }
 
-/// A server that was reached.
+/// A server with which a handshake has ended: it has shown its key, and has not said yet whether it takes this client.
+enum Shaken {
+    Quic(quinn::Endpoint, quinn::Connection, roam::Nudge),
+    Tls(tls::Tunnel),
+}
+
+/// A server that has answered.
 enum Reached {
     Quic(quinn::Endpoint, quic::Conversation, roam::Nudge),
     Tls(tls::Tunnel),
 }
 
-async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Reached, Trouble> {
+async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     match kind {
         Kind::Quic => {
             let endpoint = open(peer)?;
             let nudge = roam::Nudge::default();
-            let conversation = quic::connect(&endpoint, peer, tls, &nudge).await?;
-            Ok(Reached::Quic(endpoint, conversation, nudge))
+            let connection = quic::connect(&endpoint, peer, tls, &nudge).await?;
+            Ok(Shaken::Quic(endpoint, connection, nudge))
         }
-        Kind::Tls => tls::connect(peer, tls, true).await.map(Reached::Tls),
+        Kind::Tls => tls::connect(peer, tls).await.map(Shaken::Tls),
+    }
+}
+
+impl Shaken {
+    /// Says the first words, and waits for the server's.
+    async fn begin(self, words: &[u8]) -> Result<Reached, Trouble> {
+        match self {
+            Shaken::Quic(endpoint, connection, nudge) => {
+                let conversation = quic::begin(connection, words).await?;
+                Ok(Reached::Quic(endpoint, conversation, nudge))
+            }
+            Shaken::Tls(mut tunnel) => {
+                tunnel.begin(words).await?;
+                Ok(Reached::Tls(tunnel))
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@
 use super::bridge::wait;
 use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
 use super::{quic, tls};
-use crate::transport::link::Patience;
+use crate::transport::link::{Leave, Patience};
 use crate::trust::Pin;
 use crate::trust::tls::ALPN_LANES;
 use crate::work::clock::Since;
@@ -109,8 +109,9 @@ impl Shared {
     }
 }
 
-/// The halves of a conversation that may be moved, and what moves it. Inside of an engine.
-pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms) -> (Reader, Writer, Mover) {
+/// The halves of a conversation that may be moved, and what moves it. Inside of an engine. `said`: how many of its bytes
+/// this end has said already.
+pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms, said: usize) -> (Reader, Writer, Mover) {
     let (reader, writer) = halves;
     let (connection, patience) = (reader.connection().clone(), reader.patience().clone());
     let (tell_left, left) = oneshot::channel();
@@ -122,6 +123,7 @@ pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms) -> (Reader, 
         enough: Notify::new(),
         lane: Mutex::new(Lane::None),
     });
+    shared.count(said);
     let ((to_reader, reads), (to_writer, writes)) = (oneshot::channel(), oneshot::channel());
     let reader = Reader {
         quic: reader,
@@ -132,7 +134,7 @@ pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms) -> (Reader, 
         tls: None,
         shared: shared.clone(),
     };
-    let writer = Writer { tls: None, quic: writer, given: 0, lane: Some(writes), shared: shared.clone() };
+    let writer = Writer { tls: None, quic: writer, given: said as u64, lane: Some(writes), shared: shared.clone() };
     (reader, writer, Mover { shared, patience, to_reader, to_writer })
 }
 
@@ -168,7 +170,7 @@ impl Mover {
             return;
         }
         let dial = async {
-            let mut tunnel = tls::connect(peer, tls, false).await.map_err(io::Error::from)?;
+            let mut tunnel = tls::connect(peer, tls).await.map_err(io::Error::from)?;
             tunnel.say(&token).await?;
             match tunnel.hear().await? {
                 YES => Ok(tunnel),
@@ -398,6 +400,18 @@ impl HangUp {
             Lane::Tls(tls) => tls.now(),
             Lane::None | Lane::Over => *lane = Lane::Over,
         }
+    }
+
+    /// What hangs up in peace, by all lanes.
+    pub fn leave(&self, engine: tokio::runtime::Handle) -> Leave {
+        let shared = Arc::downgrade(&self.0);
+        Box::new(move || {
+            let Some(shared) = shared.upgrade() else { return };
+            if let Lane::Tls(tls) = &*shared.lane() {
+                tls.leave()();
+            }
+            drop(engine.spawn(quic::leave(shared.connection.clone())));
+        })
     }
 
     /// How far it has come.

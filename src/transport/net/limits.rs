@@ -19,6 +19,10 @@ pub const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long it waits for one that it hears: a window takes as long at 28 kB/s.
 pub const LAST_WORDS_MAX: Duration = Duration::from_secs(300);
 
+/// The most that a client says before it knows that the server takes it. More would be said for nothing where it does not,
+/// and an attempt is given up after a while.
+pub const FIRST_WORDS_MAX_BYTES: usize = 64 << 10;
+
 /// How many bytes may be under way in one direction. Less holds up a fast link that is long; more leaves the caches.
 pub const WINDOW_BYTES: u32 = 8 << 20;
 /// How many bytes a UDP socket shall hold for us: a window, so that nothing is lost where the network is this machine.

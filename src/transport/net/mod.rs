@@ -1,9 +1,9 @@
 //! Links over the network, QUIC or TLS over TCP, between peers that know each other's keys.
 //!
 //! The only place that knows of `async`: what leaves it blocks, as every [`super::Link`] does. Who is let in and which key
-//! a server must have is settled by the configurations of TLS that are handed in. At either end the server opens the one
-//! stream of a conversation and speaks first, so a dial has come through when its first bytes are there: only then is it
-//! known that the server took the client.
+//! a server must have is settled by the configurations of TLS that are handed in. The client speaks first, behind its part
+//! of the handshake and without waiting for more; a dial has come through when the server's first bytes are there: only then
+//! is it known that the server took the client.
 
 mod bridge;
 pub mod client;
@@ -19,8 +19,13 @@ pub mod server;
 mod tests;
 mod tls;
 
+use crate::transport::link::Leave;
 use std::fmt;
 use std::io;
+
+/// What a client says before the conversation, by which it begins one: a stream of QUIC is there once something is said on
+/// it, and whoever only shakes hands takes nobody's place.
+const BEGINS: [u8; 1] = [1];
 
 /// How the bytes of a link travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +70,19 @@ impl HangUp {
             }
             HangUp::Lanes(lanes) => lanes.now(why),
             HangUp::Tls(connection) => connection.now(),
+        }
+    }
+
+    /// What ends it in peace, behind what was written: the peer does without whatever of that is lost. It holds nothing open.
+    fn leave(&self, engine: &tokio::runtime::Handle) -> Leave {
+        let engine = engine.clone();
+        match self {
+            HangUp::Quic(connection) => {
+                let connection = connection.clone();
+                Box::new(move || drop(engine.spawn(quic::leave(connection))))
+            }
+            HangUp::Lanes(lanes) => lanes.leave(engine),
+            HangUp::Tls(connection) => connection.leave(),
         }
     }
 
@@ -143,3 +161,12 @@ impl From<Trouble> for io::Error {
 fn is_about_keys(alert: u8) -> bool {
     matches!(alert, 42..=49 | 51 | 116)
 }
+
+/// The alert of TLS by which a server says that it speaks none of the versions that were offered: no_application_protocol.
+fn is_about_versions(alert: u8) -> bool {
+    alert == 120
+}
+
+/// What that means.
+const OTHER_VERSIONS: &str =
+    "it speaks none of the versions of the protocol that are spoken here: upgrade the older sparsync";

@@ -3,7 +3,7 @@
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES};
 use super::roam::Nudge;
-use super::{Trouble, is_about_keys};
+use super::{BEGINS, OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::work::clock::Since;
@@ -41,6 +41,8 @@ pub struct Conversation {
     pub send: quinn::SendStream,
     /// From the peer.
     pub recv: quinn::RecvStream,
+    /// What the peer has said already.
+    pub first: Bytes,
 }
 
 /// A secret that a server has again when it is started anew, so that it can tell the clients of the one before that their
@@ -134,27 +136,47 @@ fn longest_datagram(peer: SocketAddr) -> u16 {
     };
     let fits = mtu_bytes.saturating_sub(ip_head_bytes + UDP_HEAD_BYTES);
     let fits = u16::try_from(fits).unwrap_or(u16::MAX).clamp(limits::DATAGRAM_MIN_BYTES, limits::DATAGRAM_MAX_BYTES);
-    if is_here || peer.ip().is_loopback() { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits }
+    let fits = if is_here || peer.ip().is_loopback() { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits };
+    sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most))
 }
 
-/// Connects to a server, and hears its first bytes.
+/// Connects to a server. Whether it takes this client is not known yet.
 pub async fn connect(
     endpoint: &quinn::Endpoint,
     peer: SocketAddr,
     tls: Arc<rustls::ClientConfig>,
     nudge: &Nudge,
-) -> Result<Conversation, Trouble> {
-    let broken = |why: String| Trouble::Broken(why);
-    let crypto = QuicClientConfig::try_from(tls).map_err(|error| broken(error.to_string()))?;
+) -> Result<quinn::Connection, Trouble> {
+    let crypto = QuicClientConfig::try_from(tls).map_err(broken)?;
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     let mut transport = transport(peer, limits::IDLE);
-    transport.keep_alive_interval(Some(limits::KEEP_ALIVE)).max_concurrent_bidi_streams(VarInt::from_u32(1));
+    transport.keep_alive_interval(Some(limits::KEEP_ALIVE)).max_concurrent_bidi_streams(VarInt::from_u32(0));
     transport.congestion_controller_factory(Arc::new(nudge.clone()));
     config.transport_config(Arc::new(transport));
-    let connecting = endpoint.connect_with(config, peer, NO_NAME).map_err(|error| broken(error.to_string()))?;
-    let connection = connecting.await.map_err(trouble)?;
-    let (send, recv) = connection.accept_bi().await.map_err(trouble)?;
-    Ok(Conversation { connection, send, recv })
+    let connecting = endpoint.connect_with(config, peer, NO_NAME).map_err(broken)?;
+    connecting.await.map_err(trouble)
+}
+
+/// Opens the stream of the conversation, says its first words, and waits for the server's.
+pub async fn begin(connection: quinn::Connection, words: &[u8]) -> Result<Conversation, Trouble> {
+    let (mut send, mut recv) = connection.open_bi().await.map_err(trouble)?;
+    send.write_all(words).await.or_else(|error| match error {
+        WriteError::ConnectionLost(error) => Err(trouble(error)),
+        // It has something to say all the same, perhaps.
+        WriteError::Stopped(_) => Ok(()),
+        error => Err(broken(error)),
+    })?;
+    let first = recv.read_chunk(PIECE_MAX_BYTES, true).await.map_err(|error| match error {
+        ReadError::ConnectionLost(error) => trouble(error),
+        error => broken(error),
+    })?;
+    // One that ends without a word is met by whoever reads.
+    let first = first.map(|chunk| chunk.bytes).unwrap_or_default();
+    Ok(Conversation { connection, send, recv, first })
+}
+
+fn broken(error: impl std::fmt::Display) -> Trouble {
+    Trouble::Broken(error.to_string())
 }
 
 /// The part of a server's configuration that is the same for all clients.
@@ -163,22 +185,39 @@ pub fn server_config(tls: Arc<rustls::ServerConfig>) -> io::Result<quinn::Server
     Ok(quinn::ServerConfig::with_crypto(Arc::new(crypto)))
 }
 
-/// Ends a client's handshake, and opens the stream of the conversation. Also the certificate that it showed.
+/// Ends a client's handshake, and waits until it begins the conversation. Also the certificate that it showed.
 pub async fn welcome(
     incoming: quinn::Incoming,
     mut config: quinn::ServerConfig,
     idle: Duration,
 ) -> Result<(Conversation, Vec<u8>), ConnectionError> {
     let mut transport = transport(incoming.remote_address(), idle);
-    transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
+    transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
     config.transport_config(Arc::new(transport));
     let connection = incoming.accept_with(Arc::new(config))?.await?;
     let shown =
         connection.peer_identity().and_then(|shown| shown.downcast::<Vec<rustls::pki_types::CertificateDer>>().ok());
     let cert = shown.and_then(|chain| chain.first().map(|cert| cert.to_vec())).unwrap_or_default();
-    let (send, recv) = connection.open_bi().await?;
-    Ok((Conversation { connection, send, recv }, cert))
+    let (send, mut recv) = connection.accept_bi().await?;
+    let mut first = [0; BEGINS.len()];
+    if recv.read_exact(&mut first).await.is_err() || first != BEGINS {
+        connection.close(VarInt::from_u32(HangUp::Told as u32), b"the conversation does not begin as one");
+        return Err(ConnectionError::LocallyClosed);
+    }
+    Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
 }
+
+/// Ends a connection of which nothing more is expected, once what was written had its turn to go. What is lost of that, the
+/// peer does without.
+pub async fn leave(connection: quinn::Connection) {
+    for _ in 0..TURNS_TO_GO {
+        tokio::task::yield_now().await;
+    }
+    connection.close(VarInt::from_u32(HangUp::Done as u32), b"");
+}
+
+/// How often the connection's driver gets its turn before it hears that this is the end.
+const TURNS_TO_GO: usize = 4;
 
 /// Why a connection did not come about.
 fn trouble(error: ConnectionError) -> Trouble {
@@ -192,6 +231,7 @@ fn trouble(error: ConnectionError) -> Trouble {
         ConnectionError::ConnectionClosed(told) => match alert(told.error_code) {
             _ if told.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy,
             Some(alert) if is_about_keys(alert) => Trouble::NotAdmitted,
+            Some(alert) if is_about_versions(alert) => Trouble::Broken(OTHER_VERSIONS.into()),
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
         ConnectionError::ApplicationClosed(_)
@@ -235,7 +275,7 @@ pub fn halves(
     last_words: (Duration, Duration),
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
 ) -> (Reader, Writer) {
-    let Conversation { connection, send, recv } = conversation;
+    let Conversation { connection, send, recv, first } = conversation;
     let hold = Arc::new(Hold {
         connection,
         last_words,
@@ -244,7 +284,9 @@ pub fn halves(
         at_end: Mutex::new(Some(Box::new(at_end))),
     });
     let parting = patience.parting.clone();
-    let reader = Reader { recv, pieces: vec![Bytes::new(); PIECES], at: PIECES, patience, hold: hold.clone() };
+    let mut pieces = vec![Bytes::new(); PIECES];
+    pieces[PIECES - 1] = first;
+    let reader = Reader { recv, pieces, at: PIECES - 1, patience, hold: hold.clone() };
     (reader, Writer { send: Some(send), has_left: false, parting, hold })
 }
 

@@ -4,7 +4,7 @@ use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
 use super::room::{Answer, Place, Room};
-use super::{HangUp, Kind, lanes, quic, tls as over_tls};
+use super::{BEGINS, HangUp, Kind, lanes, quic, tls as over_tls};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use quinn::VarInt;
@@ -250,7 +250,7 @@ impl Door {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
             return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
         };
-        let (reader, writer, mover) = lanes::movable((reader, writer), &lanes::Terms::default());
+        let (reader, writer, mover) = lanes::movable((reader, writer), &lanes::Terms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
@@ -270,6 +270,9 @@ impl Door {
                 drop(place);
                 mover.answer(tunnel, self.limits.lane_lost_one_in).await;
             }
+            return;
+        }
+        if !matches!(tunnel.hear().await, Ok(BEGINS)) {
             return;
         }
         let Ok(place) = place.come_in(pin) else {

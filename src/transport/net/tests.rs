@@ -3,7 +3,7 @@
 mod moved;
 
 use super::client::{Dial, KIND_STEP, Lost, Won, race};
-use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
+use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
 use super::relay::Relay;
 use super::server::{Guest, Lasting, Listener, listen};
 use super::{Kind, Trouble};
@@ -180,8 +180,12 @@ fn a_server_with_another_key_is_told_nothing() {
 fn a_client_that_is_not_admitted_hears_so() {
     each(|kind| {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
-        let trouble = dial_by(kind, world.address(), &world.dial(patient())).err();
-        assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
+        // Whatever it says, and although nobody hears that.
+        for len in [0, FIRST_WORDS_MAX_BYTES] {
+            let dial = Dial { first_words: bytes(len), ..world.dial(patient()) };
+            let trouble = dial_by(kind, world.address(), &dial).err();
+            assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
+        }
         assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
     });
 }
@@ -429,17 +433,103 @@ fn hears_the_end(mut guest: Guest) {
 }
 
 #[test]
-fn who_loses_a_race_is_told_at_once() {
+fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
     let world = World::new();
-    let dial = world.dial(patient());
+    let dial = Dial { first_words: b"first".to_vec(), ..world.dial(patient()) };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
-        // Over QUIC nothing is said, so the other one wins.
-        let slow = guest_over(&world, Kind::Quic);
-        let mut fast = guest_over(&world, Kind::Tls);
-        fast.writer.write_all(b"!").unwrap();
-        assert_eq!(racing.join().unwrap().ok().unwrap().kind, Kind::Tls);
-        hears_the_end(slow);
+        let mut first = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        // By now the other one has shaken hands, too.
+        assert!(world.listener.accept(2 * KIND_STEP).unwrap().is_none(), "only one speaks");
+        first.writer.write_all(b"!").unwrap();
+        assert_eq!(racing.join().unwrap().ok().unwrap().kind, first.kind);
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "the other one is gone");
+    });
+}
+
+#[test]
+fn the_next_of_a_race_speaks_where_the_first_is_turned_away() {
+    let world = World::new();
+    let dial = Dial { first_words: b"first".to_vec(), ..world.dial(patient()) };
+    std::thread::scope(|scope| {
+        let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
+        let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        first.hang_up.now("not you");
+        let mut next = world.listener.accept(LONG).unwrap().expect("another one comes");
+        assert_ne!(first.kind, next.kind);
+        let mut got = [0; 5];
+        next.reader.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"first", "it begins from the beginning");
+        next.writer.write_all(b"!").unwrap();
+        let won = racing.join().unwrap().ok().unwrap();
+        assert_eq!(won.kind, next.kind);
+        assert_eq!(won.story.len(), 2, "{:?}", won.story);
+    });
+}
+
+#[test]
+fn who_has_not_the_floor_says_nothing() {
+    each(|kind| {
+        let world = World::new();
+        let dial = world.dial(patient());
+        assert!(dial.floor.take() && !dial.floor.take());
+        assert_eq!(dial_by(kind, world.address(), &dial).err(), Some(Trouble::Stopped));
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+    });
+}
+
+#[test]
+fn what_is_said_first_is_the_beginning_of_what_is_said() {
+    each(|kind| {
+        for len in [0, 1, FIRST_WORDS_MAX_BYTES] {
+            let world = World::new();
+            let first_words = bytes(len);
+            let dial = Dial { first_words: first_words.clone(), ..world.dial(patient()) };
+            std::thread::scope(|scope| {
+                let near = scope.spawn(|| dial_by(kind, world.address(), &dial));
+                let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+                let mut got = vec![0; len];
+                guest.reader.read_exact(&mut got).unwrap();
+                assert!(got == first_words, "heard before anything is answered");
+                guest.writer.write_all(b"!").unwrap();
+                let mut link = near.join().unwrap().unwrap();
+                link.writer.write_all(b"and the rest").unwrap();
+                drop(link);
+                got.clear();
+                guest.reader.read_to_end(&mut got).unwrap();
+                assert_eq!(got, b"and the rest");
+            });
+        }
+    });
+}
+
+#[test]
+fn who_leaves_in_peace_waits_for_nobody() {
+    each(|kind| {
+        let world = World::new();
+        let relay = Relay::to(world.address());
+        let address = if kind == Kind::Quic { relay.address } else { world.address() };
+        for is_heard in [true, false] {
+            let (link, mut guest) = world.meet_at(address, kind, patient());
+            let Link { mut reader, mut writer, leave, .. } = link;
+            reader.read_exact(&mut [0]).unwrap();
+            // Somebody who reads is no hindrance.
+            let reading = std::thread::spawn(move || reader.read(&mut [0]).map_or(0, |got| got));
+            relay.shut(!is_heard);
+            let begun = Since::now();
+            writer.write_all(b"bye").unwrap();
+            drop(writer);
+            leave.expect("the network has a way to leave")();
+            assert_eq!(reading.join().unwrap(), 0);
+            assert!(begun.elapsed() < FAREWELL, "{:?}", begun.elapsed());
+            relay.shut(false);
+            if is_heard {
+                let mut got = [0; 3];
+                guest.reader.read_exact(&mut got).unwrap();
+                assert_eq!(&got, b"bye");
+                assert!(!matches!(guest.reader.read(&mut [0]), Ok(1..)), "and nothing more");
+            }
+        }
     });
 }
 

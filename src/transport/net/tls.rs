@@ -5,9 +5,9 @@
 //! and not earlier.
 
 use super::limits::{self, PIECE_MAX_BYTES};
-use super::{Trouble, is_about_keys};
+use super::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys;
-use crate::transport::link::{FAREWELL, LOOK_MS, Parting, Patience};
+use crate::transport::link::{FAREWELL, LOOK_MS, Leave, Parting, Patience};
 use crate::work::clock::Since;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
@@ -186,6 +186,68 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
+    /// Goes on until it `is_enough`.
+    async fn go_on(&mut self, is_enough: impl Fn(&Tunnel) -> bool) -> Result<(), Fault> {
+        let mut piece = vec![0; HANDSHAKE_READ_BYTES];
+        loop {
+            let stepped = self.side.run(Want::Nothing, &mut self.buffers);
+            let sent = send(&self.socket, &mut self.buffers.outgoing).await;
+            let step = stepped.map_err(|error| match error {
+                // Of somebody who has not shown his key it means nothing.
+                rustls::Error::AlertReceived(alert)
+                    if is_about_keys(alert.into()) && self.side.peer_cert().is_some() =>
+                {
+                    Fault::TurnedAway
+                }
+                error => Fault::Tls(error),
+            })?;
+            sent.map_err(Fault::Io)?;
+            if step == Step::Closed {
+                return Err(Fault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
+            }
+            if is_enough(self) {
+                return Ok(());
+            }
+            if self.buffers.incoming.len() > HANDSHAKE_MAX_BYTES {
+                return Err(Fault::Io(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long")));
+            }
+            let count = receive(&self.socket, &mut piece).await.map_err(Fault::Io)?;
+            if count == 0 {
+                return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.buffers.incoming.extend_from_slice(&piece[..count]);
+        }
+    }
+
+    /// Says the first words of a conversation, and waits for the server's.
+    pub async fn begin(&mut self, words: &[u8]) -> Result<(), Trouble> {
+        let said = self.say(words).await;
+        // A server that does not take this client may have hung up before it heard them, and said why.
+        match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
+            Err(Fault::Io(error)) => Err(Trouble::Broken(said.err().unwrap_or(error).to_string())),
+            heard => heard.map_err(Trouble::from),
+        }
+    }
+
+    /// Takes leave of a peer that was told why: closed while something is unread, a socket throws away what it has to say.
+    async fn part(self) {
+        let unread = async {
+            let socket = self.socket.into_std()?;
+            socket.shutdown(Shutdown::Write)?;
+            let socket = tokio::net::TcpStream::from_std(socket)?;
+            let mut piece = vec![0; HANDSHAKE_READ_BYTES];
+            let mut left_bytes = UNREAD_MAX_BYTES;
+            while left_bytes > 0 {
+                match receive(&socket, &mut piece).await? {
+                    0 => break,
+                    count => left_bytes = left_bytes.saturating_sub(count),
+                }
+            }
+            Ok::<(), io::Error>(())
+        };
+        let _ = tokio::time::timeout(FAREWELL, unread).await;
+    }
+
     /// The certificate that the peer showed.
     pub fn peer_cert(&self) -> Option<Vec<u8>> {
         self.side.peer_cert()
@@ -223,23 +285,32 @@ impl Tunnel {
     }
 }
 
-/// Connects to a server; where that `speaks` first, until it has said something.
-pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>, speaks: bool) -> Result<Tunnel, Trouble> {
+/// Connects to a server. Whether it takes this client is not known yet.
+pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
     let side = Side::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
     let socket = tokio::net::TcpStream::connect(peer).await.map_err(|error| Trouble::Unreachable(error.to_string()))?;
-    shake_hands(side, socket, speaks).await.map_err(|fault| match fault {
-        Fault::Tls(rustls::Error::InvalidCertificate(why)) => {
-            Trouble::WrongKey(rustls::Error::InvalidCertificate(why).to_string())
-        }
-        Fault::TurnedAway => Trouble::NotAdmitted,
-        Fault::Tls(error) => Trouble::Broken(error.to_string()),
-        Fault::Io(error) => Trouble::Broken(error.to_string()),
-    })
+    prepare(&socket);
+    let mut tunnel = Tunnel { side, buffers: Buffers::default(), socket };
+    tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await?;
+    Ok(tunnel)
 }
 
 /// Ends a client's handshake; `None`: it was not let in, or did not speak TLS.
 pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfig>) -> Option<Tunnel> {
-    shake_hands(Side::server(tls).ok()?, socket, false).await.ok()
+    prepare(&socket);
+    let mut tunnel = Tunnel { side: Side::server(tls).ok()?, buffers: Buffers::default(), socket };
+    match tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await {
+        Ok(()) => Some(tunnel),
+        Err(_) => {
+            tunnel.part().await;
+            None
+        }
+    }
+}
+
+fn prepare(socket: &tokio::net::TcpStream) {
+    let _ = socket.set_nodelay(true);
+    sys::watch_connection(socket.as_fd(), limits::KEEP_ALIVE, limits::IDLE);
 }
 
 /// Why a handshake failed.
@@ -250,37 +321,19 @@ enum Fault {
     Io(io::Error),
 }
 
-/// The handshake; and where it is wanted, until the peer has said something.
-async fn shake_hands(mut side: Side, socket: tokio::net::TcpStream, hears: bool) -> Result<Tunnel, Fault> {
-    let _ = socket.set_nodelay(true);
-    sys::watch_connection(socket.as_fd(), limits::KEEP_ALIVE, limits::IDLE);
-    let mut buffers = Buffers::default();
-    let mut piece = vec![0; HANDSHAKE_READ_BYTES];
-    loop {
-        let stepped = side.run(Want::Nothing, &mut buffers);
-        let sent = send(&socket, &mut buffers.outgoing).await;
-        let step = stepped.map_err(|error| match error {
-            // Of somebody who has not shown his key it means nothing.
-            rustls::Error::AlertReceived(alert) if is_about_keys(alert.into()) && side.peer_cert().is_some() => {
-                Fault::TurnedAway
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        match fault {
+            Fault::Tls(rustls::Error::InvalidCertificate(why)) => {
+                Trouble::WrongKey(rustls::Error::InvalidCertificate(why).to_string())
             }
-            error => Fault::Tls(error),
-        })?;
-        sent.map_err(Fault::Io)?;
-        if step == Step::Closed {
-            return Err(Fault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
+            Fault::TurnedAway => Trouble::NotAdmitted,
+            Fault::Tls(rustls::Error::AlertReceived(alert)) if is_about_versions(alert.into()) => {
+                Trouble::Broken(OTHER_VERSIONS.into())
+            }
+            Fault::Tls(error) => Trouble::Broken(error.to_string()),
+            Fault::Io(error) => Trouble::Broken(error.to_string()),
         }
-        if !side.common().is_handshaking() && (!hears || !buffers.plain.is_empty()) {
-            return Ok(Tunnel { side, buffers, socket });
-        }
-        if buffers.incoming.len() > HANDSHAKE_MAX_BYTES {
-            return Err(Fault::Io(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long")));
-        }
-        let count = receive(&socket, &mut piece).await.map_err(Fault::Io)?;
-        if count == 0 {
-            return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into()));
-        }
-        buffers.incoming.extend_from_slice(&piece[..count]);
     }
 }
 
@@ -288,6 +341,8 @@ async fn shake_hands(mut side: Side, socket: tokio::net::TcpStream, hears: bool)
 const HANDSHAKE_READ_BYTES: usize = 4 << 10;
 /// The most of a handshake that may wait to be understood: rustls takes messages of 64 KiB.
 const HANDSHAKE_MAX_BYTES: usize = 80 << 10;
+/// So much is read of what somebody says who was turned away: a handshake, and first words.
+const UNREAD_MAX_BYTES: usize = HANDSHAKE_MAX_BYTES + limits::FIRST_WORDS_MAX_BYTES;
 
 async fn send(socket: &tokio::net::TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut sent = 0;
@@ -360,6 +415,16 @@ impl HangUp {
     pub fn now(&self) {
         self.0.hung_up.store(true, Ordering::Relaxed);
         let _ = self.0.socket.shutdown(Shutdown::Both);
+    }
+
+    /// What hangs up in peace. What was written goes all the same.
+    pub fn leave(&self) -> Leave {
+        let shared = Arc::downgrade(&self.0);
+        Box::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                HangUp(shared).now();
+            }
+        })
     }
 
     /// Whether the peer says nothing more, although some of what it said may not have been read.

@@ -4,7 +4,7 @@ use super::*;
 use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::lanes::{self, Progress, Terms};
 use crate::transport::net::limits::LANE_LOST_ONE_IN;
-use crate::transport::net::{quic, roam, tls as over_tls};
+use crate::transport::net::{BEGINS, quic, roam, tls as over_tls};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use std::net::{TcpListener, TcpStream};
 
@@ -364,7 +364,8 @@ impl Asked {
         let (config, address) = (lanes_config(&world.near, world), world.address());
         let dialling = engine.handle().spawn(async move {
             let endpoint = quic::client_endpoint(quic::client_socket(address).unwrap()).unwrap();
-            quic::connect(&endpoint, address, config, &roam::Nudge::default()).await.unwrap()
+            let connection = quic::connect(&endpoint, address, config, &roam::Nudge::default()).await.unwrap();
+            quic::begin(connection, &BEGINS).await.unwrap()
         });
         let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
         guest.writer.write_all(b"!").unwrap();
@@ -380,7 +381,7 @@ impl Asked {
     fn ask(&self, world: &World, who: &Identity, token: [u8; 32]) -> io::Result<[u8; 1]> {
         let (config, address) = (lanes_config(who, world), world.address());
         let asking = self.engine.handle().spawn(async move {
-            let mut tunnel = over_tls::connect(address, config, false).await.map_err(io::Error::from)?;
+            let mut tunnel = over_tls::connect(address, config).await.map_err(io::Error::from)?;
             tunnel.say(&token).await?;
             let said = tunnel.hear().await?;
             tunnel.say(&[1]).await?;
