@@ -33,3 +33,4 @@ mod signals;
 mod tidy;
 mod traffic;
 mod trust_links;
+mod turns;

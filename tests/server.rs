@@ -130,7 +130,7 @@ impl Scene {
     }
 
     /// Makes the server a host that the client has enrolled, and grants the client this.
-    fn enroll(&self, granted: &str) {
+    pub fn enroll(&self, granted: &str) {
         self.serve(granted);
         let (port, pin) = (self.status("port"), self.status("pin"));
         let host = format!(

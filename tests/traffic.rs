@@ -152,7 +152,8 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
     let trees = Trees::wide();
     trees.pull();
     let cost = trees.pull();
-    // The setup is answered by the roots; digests by the end of the walk, and the last word by a goodbye.
+    // The setup is answered by the roots; digests by the end of the walk, and the last word by a goodbye, for which a client
+    // waits that asks for a profile.
     cost.pinned(&[("turns", 2), ("heard-Roots", 1), ("said-Digests", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
     cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");

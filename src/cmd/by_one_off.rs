@@ -12,9 +12,11 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Meeting, Speech};
+use crate::role::session::FirstWords;
 use crate::role::{codec, opening};
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Trouble;
+use crate::transport::net::client::Dial;
 use crate::transport::shell::{Ended, Shell};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
@@ -46,8 +48,8 @@ impl OneOff {
     }
 }
 
-/// Has a server opened, and reaches it.
-pub fn reach(side: &Side, env: &mut Env) -> Result<Reached> {
+/// Has a server opened, and reaches it. `first`: what it is told at once.
+pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let host = route::named(&side.far);
     let facts = by_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
@@ -84,13 +86,13 @@ pub fn reach(side: &Side, env: &mut Env) -> Result<Reached> {
     let peer = peer_of(&host, &facts.hostname, &place);
     let beaten = lifeline.cut();
     let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
-    let dial = by_server::dial(&identity, &peer, patience, Arc::default());
+    let dial = Dial { first_words: first.bytes.clone(), ..by_server::dial(&identity, &peer, patience, Arc::default()) };
     let won = by_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {
             side.tell_way(env, &format!("{} to {}, which {host} opened for this run", won.kind, won.address));
             let carrier = Carrier::OneOff(Box::new(OneOff { host, shell, lifeline }));
-            return Ok(Reached::Native(carrier, won.link));
+            return Ok(Reached::Native(carrier, won.link, Some(Box::new(first))));
         }
         Ok(_) => Trouble::Stopped,
         Err(trouble) => trouble,

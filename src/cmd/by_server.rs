@@ -6,6 +6,7 @@ use super::remote::{Carrier, Reached, Side};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::role::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, Won as Linked, race};
@@ -59,13 +60,14 @@ enum Came {
     OfShell(Result<Found>, Said),
 }
 
-/// Reaches an enrolled host.
-pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -> Result<Reached> {
+/// Reaches an enrolled host. `first`: what its server is told at once.
+pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, first: FirstWords) -> Result<Reached> {
     let identity = Identity::load_or_make(places)?;
     let (tell, came) = channel();
     let met = Arc::new(OnceLock::new());
     // An attempt that lost ends by itself; nobody waits for it.
-    let dial = dial(&identity, server.peer, side.patience(env), met.clone());
+    let dial =
+        Dial { first_words: first.bytes.clone(), ..dial(&identity, server.peer, side.patience(env), met.clone()) };
     let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || {
@@ -134,7 +136,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
                     remember(places, server.peer, route_of(kind));
                 }
                 let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone(), lanes };
-                Ok(Reached::Native(Carrier::Net(Box::new(redial)), link))
+                Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
             }
             Won::Shell(found, said) => {
                 let why = no_server.map_or_else(|| "is slow to answer".to_owned(), |why: Trouble| why.to_string());
@@ -142,7 +144,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>) -
                 said.tell(env);
                 remember(places, server.peer, Route::Ssh);
                 Ok(match found {
-                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link),
+                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
                     Found::Rsync => Reached::Rsync,
                 })
             }
@@ -201,15 +203,18 @@ impl Redial {
         format!("sparsync: the connection to {} was lost; dialling again", self.peer.name)
     }
 
-    /// Another link; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or the run shall stop. An error: the
-    /// host has another key now.
-    pub fn link(&mut self, side: &Side, env: &Env) -> Result<Option<Link>> {
+    /// Another link, on which the first words were said; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or
+    /// the run shall stop. An error: the host has another key now.
+    pub fn link(&mut self, side: &Side, env: &Env, first: &FirstWords) -> Result<Option<Link>> {
         let secs = u64::from(side.options.connect.timeout_secs);
         let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
         let since = Since::now();
         while since.elapsed() < limit && !env.is_stopping() {
             let met = Arc::new(OnceLock::new());
-            let dial = dial(&self.identity, &self.peer, side.patience(env), met.clone());
+            let dial = Dial {
+                first_words: first.bytes.clone(),
+                ..dial(&self.identity, &self.peer, side.patience(env), met.clone())
+            };
             match dial_all(&self.peer, &self.kinds, &dial) {
                 Ok(linked) => {
                     self.lanes = linked.lanes;

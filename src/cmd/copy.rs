@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fs::{operator, sys};
 use crate::options::output::StopAt;
 use crate::options::{FilesFrom, Options, Recurse};
-use crate::report::event::{Event, Problem, Reporter, Weight};
+use crate::report::event::{Event, Problem, Reporter, Wants, Weight};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
 use crate::role::source::listed_names;
@@ -81,7 +81,22 @@ pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sen
     let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
     let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));
-    let facts = RunFacts {
+    let facts = facts(env, options, list_only, sends);
+    let mut reporter = TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix));
+    trouble.iter().for_each(|event| reporter.tell(event));
+    reporter
+}
+
+/// What that one will want to be told, before there is one. `has_log`: there is a log file.
+pub fn wants(env: &Env, options: &Options, has_log: bool, list_only: bool, sends: bool) -> Wants {
+    let sink = || Box::new(io::sink());
+    let log = has_log.then(|| sink() as Box<dyn Write + Send>);
+    let facts = facts(env, options, list_only, sends);
+    TextReporter::new(&options.output, facts, sink(), sink(), log, Arc::new(clock::now_unix)).wants()
+}
+
+fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts {
+    RunFacts {
         dry_run: options.dry_run,
         list_only,
         atimes: options.preserve.atimes,
@@ -93,10 +108,7 @@ pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sen
         keeps_owner: options.preserve.owner,
         keeps_group: options.preserve.group,
         sum: options.check.shown_sum(),
-    };
-    let mut reporter = TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix));
-    trouble.iter().for_each(|event| reporter.tell(event));
-    reporter
+    }
 }
 
 /// How many threads may work at once.

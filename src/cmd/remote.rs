@@ -6,20 +6,22 @@
 use super::by_one_off::{self, OneOff};
 use super::by_server::{self, Redial, Server};
 use super::by_shell::{ByShell, Found, Said};
+use super::copy::{self, Prepared};
 use super::route::{self, Plan};
-use super::{copy, fail, handover, rules};
+use super::{fail, handover, rules};
 use crate::cli::{self, Far};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::sys;
-use crate::options::{ArgStyle, CheckMode, Options, Transport};
+use crate::options::{ArgStyle, CheckMode, FilesFrom, Options, Transport};
 use crate::proto::{Setup, Speech};
 use crate::report::Tally;
+use crate::report::event::Wants;
 use crate::role::ahead::{Aim, Looking};
 use crate::role::codec;
-use crate::role::session::Near;
+use crate::role::session::{FirstWords, Near};
 use crate::role::terms::Terms;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
@@ -99,6 +101,20 @@ const LOSSES_MAX: u32 = 3;
 /// How long a connection must have lasted to count as one.
 const LASTED: Duration = Duration::from_secs(10);
 
+/// Where a far end finds the paths that are its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Paths {
+    /// In what it is told.
+    Told,
+    /// On its command line.
+    OnCommandLine,
+}
+
+/// What this program speaks.
+fn speech() -> Speech {
+    Speech::ours(codec::features(None))
+}
+
 /// The connections that a run has lost.
 #[derive(Default)]
 struct Losses {
@@ -121,8 +137,8 @@ fn is_loss(error: &Error) -> bool {
 
 /// Who was reached.
 pub enum Reached {
-    /// A sparsync.
-    Native(Carrier, Link),
+    /// A sparsync, and what it was told already.
+    Native(Carrier, Link, Option<Box<FirstWords>>),
     /// A stock rsync, to which the installed one can talk.
     Rsync,
 }
@@ -167,8 +183,11 @@ impl Side {
 
     /// Copies. `looking`: the source, if it is looked at already.
     fn copy(&self, env: &mut Env, looking: Option<Looking<'_>>, since: Since) -> Exit {
-        match self.reach(env) {
-            Ok(Reached::Native(carrier, link)) => self.converse(env, (carrier, link), looking, since),
+        let mut prepared = None;
+        match self.reach(env, &mut prepared, looking.as_ref()) {
+            Ok(Reached::Native(carrier, link, said)) => {
+                self.converse(env, (carrier, link, said.map(|said| *said)), (prepared, looking), since)
+            }
             Ok(Reached::Rsync) => {
                 // The installed rsync can talk to that one. Nothing was touched yet, and nothing taken that it may want.
                 let _ = handover::run(env);
@@ -178,8 +197,13 @@ impl Side {
         }
     }
 
-    /// Finds the way to the far end, and who is there.
-    fn reach(&self, env: &mut Env) -> Result<Reached, Error> {
+    /// Finds the way to the far end, and who is there. What is read for that is left in `prepared`.
+    fn reach(
+        &self,
+        env: &mut Env,
+        prepared: &mut Option<Prepared>,
+        looking: Option<&Looking<'_>>,
+    ) -> Result<Reached, Error> {
         let cannot_hear = |error: io::Error| {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
@@ -210,14 +234,76 @@ impl Side {
                 let found = ByShell::new(self, env, peers.find(&host)).connect(false, &mut said);
                 said.tell(env);
                 Ok(match found? {
-                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link),
+                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
                     Found::Rsync => Reached::Rsync,
                 })
             }
             Plan::Server { peer, kinds, or_shell } => {
-                by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell })
+                let first = self.first_words(env, (prepared, looking), Paths::Told);
+                by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell }, first)
             }
-            Plan::OneOff => by_one_off::reach(self, env),
+            Plan::OneOff => {
+                let first = self.first_words(env, (prepared, looking), self.paths_by_shell());
+                by_one_off::reach(self, env, first)
+            }
+        }
+    }
+
+    /// What a server is told before it says anything.
+    fn first_words(
+        &self,
+        env: &Env,
+        (prepared, looking): (&mut Option<Prepared>, Option<&Looking<'_>>),
+        paths: Paths,
+    ) -> FirstWords {
+        let select = &self.options.select;
+        // A remote shell may be faster, and lead to a stock rsync: then the run is the installed rsync's from the beginning,
+        // so nothing is taken that it will want, as standard input, or what a fifo brings.
+        let may_read = matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !rules::name_files(&self.options);
+        // What is wrong with it is told when it is read for the session.
+        *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
+        let Some(Prepared { rules, listed, log }) = prepared else {
+            // Where nothing is read, nothing is looked at.
+            return FirstWords::greeting(&speech(), &self.options, looking.map_or_else(sys::random, Looking::key));
+        };
+        let has_log = log.as_ref().is_ok_and(Option::is_some);
+        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
+        self.near(env, (rules, listed), wants, paths).first_words(looking)
+    }
+
+    /// Where the paths of the far end are told that a remote shell starts.
+    fn paths_by_shell(&self) -> Paths {
+        if self.options.connect.args == ArgStyle::Secluded { Paths::Told } else { Paths::OnCommandLine }
+    }
+
+    fn lists_only(&self) -> bool {
+        self.dest.is_none() || self.options.select.list_only
+    }
+
+    /// Our end of the session.
+    fn near<'s>(
+        &'s self,
+        env: &'s Env,
+        (rules, listed): (&rules::Read, &Option<Vec<Vec<u8>>>),
+        wants: Wants,
+        paths: Paths,
+    ) -> Near<'s> {
+        let sends = !self.far.server_sends;
+        let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
+        Near {
+            options: &self.options,
+            speech: speech(),
+            setup: self.setup(rules, listed, wants, profile, paths == Paths::Told, env.umask),
+            rules: rules.clone().rules(&self.options),
+            listed: listed.clone().filter(|_| sends),
+            sources: self.sources.clone(),
+            dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),
+            cwd: &env.cwd,
+            umask: env.umask,
+            stop: &env.stop,
+            threads: copy::threads(),
+            stop_at_unix_secs: copy::stop_at_unix_secs(&self.options),
+            outlives_loss: false,
         }
     }
 
@@ -246,43 +332,26 @@ impl Side {
     fn converse(
         &self,
         env: &mut Env,
-        (mut carrier, link): (Carrier, Link),
-        looking: Option<Looking<'_>>,
+        (mut carrier, link, said): (Carrier, Link, Option<FirstWords>),
+        (prepared, looking): (Option<Prepared>, Option<Looking<'_>>),
         since: Since,
     ) -> Exit {
         let link = match sys::narrow_link_bytes() {
             Some(room_bytes) => pipe::narrowed(link, room_bytes),
             None => link,
         };
-        let prepared = match copy::prepare(env, &self.options, self.far.server_sends) {
+        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok);
+        let Prepared { rules, listed, log } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return fail(env, &error),
         };
-        let copy::Prepared { rules, listed, log } = prepared;
-        let list_only = self.dest.is_none() || self.options.select.list_only;
-        let sends = !self.far.server_sends;
-        let mut reporter = copy::reporter(env, &self.options, log, list_only, sends);
-        let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
-        let paths_are_told = matches!(carrier, Carrier::Net(_)) || self.options.connect.args == ArgStyle::Secluded;
-        let setup = self.setup(&rules, &listed, reporter.wants(), profile, paths_are_told, env.umask);
-        let near = Near {
-            options: &self.options,
-            speech: Speech::ours(codec::features(None)),
-            setup,
-            rules: rules.rules(&self.options),
-            listed: listed.filter(|_| sends),
-            sources: self.sources.clone(),
-            dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),
-            cwd: &env.cwd,
-            umask: env.umask,
-            stop: &env.stop,
-            threads: copy::threads(),
-            stop_at_unix_secs: copy::stop_at_unix_secs(&self.options),
-            outlives_loss: matches!(carrier, Carrier::Net(_)),
-        };
+        let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), !self.far.server_sends);
+        let is_net = matches!(carrier, Carrier::Net(_));
+        let paths = if is_net { Paths::Told } else { self.paths_by_shell() };
+        let near = Near { outlives_loss: is_net, ..self.near(env, (&rules, &listed), reporter.wants(), paths) };
         let mut tally = Tally::default();
         let mut made = Since::now();
-        let mut ended = near.run(link, looking, &mut reporter, &mut tally);
+        let mut ended = near.run(link, (said, looking), &mut reporter, &mut tally);
         // How much was deleted until a loss nobody knows, so a limit could not be held.
         let may_redial = self.options.delete.max.is_none();
         if let Carrier::Net(redial) = &mut carrier {
@@ -292,11 +361,12 @@ impl Side {
                 reporter.flush();
                 env.go_on();
                 // What is there by now is not sent again: the run is planned anew.
-                match redial.link(self, env) {
+                let first = near.first_words(None);
+                match redial.link(self, env, &first) {
                     Ok(Some(link)) => {
                         tally = Tally::default();
                         made = Since::now();
-                        ended = near.run(link, None, &mut reporter, &mut tally);
+                        ended = near.run(link, (Some(first), None), &mut reporter, &mut tally);
                     }
                     Ok(None) => break,
                     Err(error) => ended = Err(error),
@@ -309,7 +379,6 @@ impl Side {
         }
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
-        let is_net = matches!(carrier, Carrier::Net(_));
         let left = match carrier {
             Carrier::Shell(mut shell) => shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed).exit(),
             Carrier::OneOff(one_off) => {
@@ -339,7 +408,7 @@ impl Side {
         &self,
         rules: &rules::Read,
         listed: &Option<Vec<Vec<u8>>>,
-        wants: crate::report::event::Wants,
+        wants: Wants,
         profile: bool,
         paths_are_told: bool,
         umask: u32,
@@ -347,7 +416,7 @@ impl Side {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
         // A receiver that tells for itself does not know how the sender sees a path.
-        let wants = crate::report::event::Wants { paths: wants.paths && !self.far.server_sends, ..wants };
+        let wants = Wants { paths: wants.paths && !self.far.server_sends, ..wants };
         Setup {
             server_sends: self.far.server_sends,
             words: self.far.words.clone(),

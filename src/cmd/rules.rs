@@ -27,6 +27,7 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
 }
 
 /// The rules of a command line, read, and what of the process they depend on.
+#[derive(Clone)]
 pub struct Read {
     /// In order, with what the files that they name hold.
     pub parsed: Vec<Parsed>,

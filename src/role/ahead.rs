@@ -18,6 +18,7 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::unfit;
 use crate::report::event::{Problem, Wants, Weight};
 use crate::work::clock::Since;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -85,7 +86,8 @@ impl<'a> Aim<'a> {
             std::thread::scope(|scope| {
                 let (tell, gathered) = mpsc::channel();
                 let (key, begun, good_for) = (self.key, Since::now(), self.early);
-                let looking = Looking { scanner, gathered, is_over: &is_over, key, begun, good_for };
+                let looking =
+                    Looking { scanner, gathered, start: RefCell::default(), is_over: &is_over, key, begun, good_for };
                 let mut gather = Some(move || {
                     let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
                     let start = found.map(|gathered| Start {
@@ -123,6 +125,8 @@ pub struct Start {
 pub struct Looking<'l> {
     scanner: &'l Scanner<SourceLook<'l>>,
     gathered: mpsc::Receiver<Result<Start, Error>>,
+    /// It came, and nobody has taken it.
+    start: RefCell<Option<Result<Start, Error>>>,
     is_over: &'l AtomicBool,
     key: [u8; 16],
     begun: Since,
@@ -159,8 +163,17 @@ impl Looking<'_> {
 
     /// Waits for what the arguments came to, which can be had once.
     pub fn start(&self) -> Result<Start, Error> {
-        let start = self.gathered.recv();
+        let start = self.start.take().map_or_else(|| self.gathered.recv(), Ok);
         start.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")))
+    }
+
+    /// Looks at what the arguments came to, before anybody takes it. `None`: nobody can, and will learn why.
+    pub fn peek<R>(&self, look: impl FnOnce(&Start) -> R) -> Option<R> {
+        let mut start = self.start.borrow_mut();
+        if start.is_none() {
+            *start = self.gathered.recv().ok();
+        }
+        start.as_ref()?.as_ref().ok().map(look)
     }
 
     /// Takes what was found in a directory, with the digest that its audience would compare.

@@ -17,7 +17,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::sys;
-use crate::options::RemoveSource;
+use crate::options::{Options, RemoveSource};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
@@ -185,19 +185,26 @@ impl<'a> Sender<'a> {
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
         let audience = self.audience();
         let aim = Aim { terms: self.terms, arguments, listed, key: self.key, audience, early: None };
-        aim.look(|looking| self.run_on(&looking, tally))?
+        aim.look(|looking| self.run_on(&looking, None, tally))?
     }
 
     /// Likewise, of a source that is being looked at already.
-    pub fn run_on(&self, looking: &Looking<'_>, tally: &mut Tally) -> Result<(), Error> {
+    /// `told`: the receiver was told what the arguments came to.
+    pub fn run_on(&self, looking: &Looking<'_>, told: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
         let options = self.terms.options;
-        let audience = self.audience();
-        looking.meet(audience);
-        let Start { gathered, top, root } = looking.start()?;
-        let ids = looking.ids();
-        let mut named = Named { ids, said: HashSet::new(), is_on: !options.preserve.numeric_ids };
-        let whole = if audience.compares { whole_paths(&gathered) } else { Vec::new() };
-        self.line.say(&Message::Roots(Box::new(self.roots(&gathered, top, &whole, &mut named))))?;
+        looking.meet(self.audience());
+        let start = looking.start()?;
+        let outset = match told {
+            Some(outset) => outset,
+            None => {
+                let (roots, outset) = outset(&self.terms, self.wants, &start, looking.ids());
+                self.line.say(&Message::Roots(Box::new(roots)))?;
+                outset
+            }
+        };
+        let Start { gathered, root, .. } = start;
+        let Outset { whole, named } = outset;
+        let named = Named { ids: looking.ids(), said: named, is_on: !options.preserve.numeric_ids };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
@@ -248,31 +255,7 @@ impl<'a> Sender<'a> {
     }
 
     fn audience(&self) -> Audience {
-        let (options, wants) = (self.terms.options, self.wants);
-        let compares = can_compare(options, wants, needs_whole_list(options, wants));
-        Audience { compares, is_super: self.receiver_is_super }
-    }
-
-    fn roots(&self, gathered: &Gathered, top: Option<Entry>, whole: &[RelPath], named: &mut Named<'_>) -> Roots {
-        let mut ids = Vec::new();
-        let top = top.map(|entry| {
-            named.name(&entry, &mut ids);
-            let mut list = DirList::default();
-            list.push_entry(b".", entry);
-            list
-        });
-        Roots {
-            found: gathered.found as u64,
-            single: gathered.single.clone(),
-            lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(&self.terms, dir)),
-            top,
-            top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
-            missing: gathered.missing.clone(),
-            whole: whole.to_vec(),
-            problems: gathered.problems.clone(),
-            notes: gathered.notes.clone(),
-            ids,
-        }
+        Audience { compares: compares(self.terms.options, self.wants), is_super: self.receiver_is_super }
     }
 
     /// Carries out what is asked for on a lane, in order, until the receiver has everything.
@@ -500,6 +483,46 @@ impl<'a> Sender<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether digests of directories are compared.
+fn compares(options: &Options, wants: Wants) -> bool {
+    can_compare(options, wants, needs_whole_list(options, wants))
+}
+
+/// What is kept of what a receiver was told of the arguments.
+pub struct Outset {
+    /// The directories of which it shall speak.
+    whole: Vec<RelPath>,
+    /// The ids that were named.
+    named: HashSet<(bool, u32)>,
+}
+
+/// What a receiver is told of what the arguments came to.
+pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roots, Outset) {
+    let Start { gathered, top, .. } = start;
+    let mut named = Named { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
+    let whole = if compares(terms.options, wants) { whole_paths(gathered) } else { Vec::new() };
+    let mut ids = Vec::new();
+    let top = top.clone().map(|entry| {
+        named.name(&entry, &mut ids);
+        let mut list = DirList::default();
+        list.push_entry(b".", entry);
+        list
+    });
+    let roots = Roots {
+        found: gathered.found as u64,
+        single: gathered.single.clone(),
+        lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(terms, dir)),
+        top,
+        top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
+        missing: gathered.missing.clone(),
+        whole: whole.clone(),
+        problems: gathered.problems.clone(),
+        notes: gathered.notes.clone(),
+        ids,
+    };
+    (roots, Outset { whole, named: named.said })
 }
 
 /// Which ids were named to the receiver.

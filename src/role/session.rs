@@ -8,7 +8,7 @@ use super::receiver::{self, Receiver, ReceiverEar};
 use super::receiving::{Listener, needs_whole_list, spawn};
 use super::request::Request;
 use super::seen::may_send_unasked;
-use super::sender::{self, Sender};
+use super::sender::{self, Outset, Sender};
 use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -21,7 +21,8 @@ use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
 use crate::transport::link::FAREWELL;
-use crate::transport::squeeze::{Expander, Squeeze, Squeezer};
+use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
+use crate::transport::squeeze::{AsItIs, Expander, Squeeze, Squeezer};
 use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -60,35 +61,43 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run. `looking`: the source
-    /// that is sent is being looked at already.
+    /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run. `said`: what was said
+    /// already; `looking`: the source that is sent is being looked at already.
     pub fn run(
         &self,
         link: Link,
-        looking: Option<Looking<'_>>,
+        (said, looking): (Option<FirstWords>, Option<Looking<'_>>),
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let terms = Terms {
-            options: self.options,
-            rules: &self.rules,
-            cwd: self.cwd,
-            umask: self.umask,
-            stop: self.stop,
-            threads: self.threads,
-            stop_at_unix_secs: self.stop_at_unix_secs,
-            outlives_loss: self.outlives_loss,
-        };
+        let terms = self.terms();
         let (link, traffic) = counted(link);
-        let ours = self.greeting(looking.as_ref().map_or_else(sys::random, Looking::key));
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, mut link) = hear_greeting(link)?;
-        let mut flight = Vec::new();
-        encode_greeting(&ours, &mut flight);
+        let (first, mut flight) = match said {
+            Some(mut first) => {
+                traffic[0].fetch_add(first.bytes.len() as u64, Ordering::Relaxed);
+                first.bytes.clear();
+                (first, Vec::new())
+            }
+            None => {
+                let key = looking.as_ref().map_or_else(sys::random, Looking::key);
+                let mut first = FirstWords::greeting(&self.speech, self.options, key);
+                let flight = std::mem::take(&mut first.bytes);
+                (first, flight)
+            }
+        };
+        let FirstWords { ours, has_setup, outset, .. } = first;
         let version = agree(&ours, &theirs).inspect_err(|_| {
             // The far end shall know as well why this ends.
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
         })?;
+        if has_setup && version != ours.newest {
+            return Err(Error::new(
+                Exit::Protocol,
+                "sparsync: the server greets with another version than it agreed to",
+            ));
+        }
         let compress = &self.options.delta.compress;
         let codec = codec::agree(compress, theirs.features).map_err(|error| {
             let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
@@ -96,16 +105,13 @@ impl Near<'_> {
             lines.into_iter().for_each(|line| reporter.error(line));
             Error::new(error.exit, last).by(if self.setup.server_sends { "Receiver" } else { "sender" })
         })?;
-        let mut setup = self.setup.clone();
-        if codec != compress.choice && codec != Some(Compression::Zstd) {
-            // The far end would choose zstd by itself.
-            setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
-        }
         if self.options.output.debug.nstr > 0 {
             let line = codec::line(compress.choice, codec, compress.level);
             line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
         }
-        (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), &mut flight)?;
+        if !has_setup {
+            self.encode_setup(version, codec, &mut flight)?;
+        }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
         let line = Arc::new(Line::new((self.speech.dialect)(version)));
         reporter.banner();
@@ -114,7 +120,7 @@ impl Near<'_> {
         let link = dress(link, sends, when, &line);
         let dialect = (self.speech.dialect)(version);
         let talk = Talk { line: &line, dialect, timeout_secs: self.options.connect.timeout_secs, link };
-        let ended = self.take_role((talk, looking), terms, (&ours, &theirs), reporter, tally);
+        let ended = self.take_role((talk, looking, outset), terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -123,18 +129,62 @@ impl Near<'_> {
         ended
     }
 
-    fn greeting(&self, key: [u8; 16]) -> Greeting {
-        let preserve = &self.options.preserve;
-        let mut ours = self.speech.greeting(key);
-        if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
-            ours.features |= ACTS_AS_SUPER;
+    /// What can be said to a server before it says anything. `looking`: the source that is sent, if it is looked at already.
+    pub fn first_words(&self, looking: Option<&Looking<'_>>) -> FirstWords {
+        let key = looking.map_or_else(sys::random, Looking::key);
+        let mut first = FirstWords::greeting(&self.speech, self.options, key);
+        // Which compressions it takes is not known. That it takes zstd is taken for granted: one that does not sends it all
+        // the same, and what it is sent depends on what it says.
+        let guess = codec::agree(&self.options.delta.compress, codec::features(None));
+        let Ok(codec @ (None | Some(Compression::No | Compression::Zstd))) = guess else { return first };
+        // What cannot be spelled, or is too long to be said for nothing, is met once the server has greeted.
+        let mut bytes = first.bytes.clone();
+        let is_spelled = self.encode_setup(first.ours.newest, codec, &mut bytes).is_ok();
+        if !is_spelled || bytes.len() > FIRST_WORDS_MAX_BYTES {
+            return first;
         }
-        ours
+        (first.bytes, first.has_setup) = (bytes.clone(), true);
+        // If it is said to another one again, nobody knows what the first has deleted for it (`--delete-missing-args`).
+        let is_harmless = self.options.delete.max.is_none();
+        let outset = looking.filter(|_| !self.setup.server_sends && is_harmless).and_then(|looking| {
+            let (roots, outset) =
+                looking.peek(|start| sender::outset(&self.terms(), self.setup.wants, start, looking.ids()))?;
+            let mut frame = Vec::new();
+            (self.speech.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
+            Squeezer::new(&mut bytes, Squeeze::Never, AsItIs::default()).write_all(&frame).ok()?;
+            Some(outset)
+        });
+        if outset.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
+            (first.bytes, first.outset) = (bytes, outset);
+        }
+        first
+    }
+
+    fn encode_setup(&self, version: u16, codec: Option<Compression>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut setup = self.setup.clone();
+        if codec != self.options.delta.compress.choice && codec != Some(Compression::Zstd) {
+            // The far end would choose zstd by itself.
+            setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
+        }
+        (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        Terms {
+            options: self.options,
+            rules: &self.rules,
+            cwd: self.cwd,
+            umask: self.umask,
+            stop: self.stop,
+            threads: self.threads,
+            stop_at_unix_secs: self.stop_at_unix_secs,
+            outlives_loss: self.outlives_loss,
+        }
     }
 
     fn take_role(
         &self,
-        (talk, looking): (Talk<'_>, Option<Looking<'_>>),
+        (talk, looking, outset): (Talk<'_>, Option<Looking<'_>>, Option<Outset>),
         terms: Terms<'_>,
         (ours, theirs): (&Greeting, &Greeting),
         reporter: &mut TextReporter,
@@ -196,8 +246,9 @@ impl Near<'_> {
             talk.hold(&ear, || {
                 std::thread::scope(|scope| {
                     spawn(scope, "report", || told.report(reporter, line, self.stop))?;
-                    let ended = match looking.filter(Looking::is_fresh) {
-                        Some(looking) => sender.run_on(&looking, tally),
+                    // What was told of it counts.
+                    let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
+                        Some(looking) => sender.run_on(&looking, outset, tally),
                         None => sender.run(&self.sources, self.listed.as_deref(), tally),
                     };
                     told.end();
@@ -205,6 +256,33 @@ impl Near<'_> {
                 })
             })
         }
+    }
+}
+
+/// What a client says to a server that has said nothing yet. Over a network the handshake has told who answers, and which
+/// version is spoken, so this need not wait for the server's greeting.
+pub struct FirstWords {
+    /// The client's greeting.
+    ours: Greeting,
+    /// What it wants is among them.
+    has_setup: bool,
+    /// What it sends is among them.
+    outset: Option<Outset>,
+    /// As they are said.
+    pub bytes: Vec<u8>,
+}
+
+impl FirstWords {
+    /// The greeting alone. `key`: of all digests of directories.
+    pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16]) -> FirstWords {
+        let preserve = &options.preserve;
+        let mut ours = speech.greeting(key);
+        if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
+            ours.features |= ACTS_AS_SUPER;
+        }
+        let mut bytes = Vec::new();
+        encode_greeting(&ours, &mut bytes);
+        FirstWords { ours, has_setup: false, outset: None, bytes }
     }
 }
 

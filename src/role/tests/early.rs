@@ -1,13 +1,14 @@
-//! A client that looks at its source before it has a server.
+//! A client that looks at its source before it has a server, and speaks before that does.
 
 use super::no_room::Trees;
 use super::*;
+use crate::options::Compression;
 use crate::role::ahead::Aim;
 use crate::role::terms::Terms;
 
 /// Pushes a file that is changed once the client has looked at it; what the destination has then. `good_for`: so long the
-/// look counts.
-fn pushed(good_for: Duration) -> String {
+/// look counts. `speaks_first`: the client says what it can before the server says anything.
+fn pushed(good_for: Duration, speaks_first: bool) -> String {
     let top = tempfile::tempdir().unwrap();
     let trees = [("d/file".to_owned(), "before".to_owned())];
     Trees::of(&trees, &[]).make(top.path());
@@ -51,11 +52,13 @@ fn pushed(good_for: Duration) -> String {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("src/d/other"), "new").unwrap();
-        let (ours, theirs) = pipe::pair(ROOM_BYTES);
+        let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
+        let said = speaks_first.then(|| near.first_words(Some(&looking)));
+        said.iter().for_each(|first| ours.writer.write_all(&first.bytes).unwrap());
         std::thread::scope(|scope| {
             let speech = Speech::ours(codec::features(None));
             scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-            near.run(ours, Some(looking), &mut reporter(&options), &mut Tally::default())
+            near.run(ours, (said, Some(looking)), &mut reporter(&options), &mut Tally::default())
         })
     });
     ended.unwrap().unwrap();
@@ -69,6 +72,73 @@ fn pushed(good_for: Duration) -> String {
 
 #[test]
 fn a_look_counts_for_a_while_and_then_there_is_another() {
-    assert_eq!(pushed(LIMIT), "file");
-    assert_eq!(pushed(Duration::ZERO), "file other");
+    assert_eq!(pushed(LIMIT, false), "file");
+    assert_eq!(pushed(Duration::ZERO, false), "file other");
+}
+
+#[test]
+fn a_look_of_which_the_server_was_told_counts() {
+    assert_eq!(pushed(LIMIT, true), "file");
+    assert_eq!(pushed(Duration::ZERO, true), "file");
+}
+
+/// Copies with a client that says what it can before it hears a server, which takes these compressions; how it ended, and
+/// whether it could say what it wants.
+fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
+    let top = tempfile::tempdir().unwrap();
+    Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
+    let (source, dest) = (at("src"), at("dst"));
+    let rules = || Rules::new(Vec::new(), ChainOptions::default());
+    let options = options(words);
+    let near = Near {
+        options: &options,
+        speech: Speech::ours(codec::features(None)),
+        setup: setup(is_pull),
+        sources: vec![source.clone()],
+        dest: is_pull.then(|| dest.clone()),
+        rules: rules(),
+        listed: None,
+        cwd,
+        umask: 0o022,
+        stop: &AtomicBool::new(false),
+        threads: 2,
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    };
+    let operands = vec![if is_pull { source.clone() } else { dest.clone() }];
+    let settle = |_: &Setup| {
+        let operands = operands.clone();
+        Ok(Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false })
+    };
+    let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
+    let first = near.first_words(None);
+    ours.writer.write_all(&first.bytes).unwrap();
+    let mut greeting = Vec::new();
+    encode_greeting(&Greeting::ours([0; 16]), &mut greeting);
+    let has_setup = first.bytes.len() > greeting.len();
+    let speech = Speech::ours(codec::features(Some(takes)));
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        near.run(ours, (Some(first), None), &mut reporter(&options), &mut Tally::default())
+    });
+    let text = std::fs::read_to_string(top.path().join("dst/d/file"));
+    assert_eq!(text.is_ok_and(|text| text == "text"), ended.is_ok(), "{words:?}");
+    (ended.map_or_else(|error| error.exit, |()| Exit::Ok), has_setup)
+}
+
+#[test]
+fn what_is_said_first_suits_a_server_that_is_not_known() {
+    use Compression::{Lz4, Zlib, Zstd};
+    let (auto, lz4) = (["-a", "-z"], ["-a", "-z", "--compress-choice=lz4"]);
+    for is_pull in [true, false] {
+        for takes in [&[Zstd, Lz4][..], &[Lz4], &[Zlib]] {
+            assert_eq!(met(&["-a"], takes, is_pull), (Exit::Ok, true));
+            assert_eq!(met(&auto, takes, is_pull), (Exit::Ok, true));
+            // What depends on the server waits for it.
+            let ended = if takes.contains(&Lz4) { Exit::Ok } else { Exit::Unsupported };
+            assert_eq!(met(&lz4, takes, is_pull), (ended, false));
+        }
+    }
 }

@@ -386,7 +386,7 @@ impl Client<'_> {
                 outlives_loss: false,
             };
             let mut tally = Tally::default();
-            let ended = near.run(link, None, &mut reporter(&options), &mut tally);
+            let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);
             ended.map(|()| tally.exit())
         };
         let (ended, _) = against(ROOM_BYTES, honest, play);

@@ -160,7 +160,7 @@ pub fn converse(
     let (ours, theirs) = pipe::pair(room_bytes);
     let (ended, far) = std::thread::scope(|scope| {
         let far = scope.spawn(|| session::serve(theirs, &far, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-        let ended = near.run(ours, None, &mut reporter, &mut tally);
+        let ended = near.run(ours, (None, None), &mut reporter, &mut tally);
         (ended, far.join().unwrap())
     });
     let (exit, sentence) = match ended {

@@ -8,6 +8,14 @@ use super::*;
 use crate::proto::message::ACTS_AS_SUPER;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[test]
+fn the_handshake_of_the_network_names_the_version() {
+    // What a client says before it is answered is spelled in the newest.
+    let newest = crate::proto::VERSIONS.end();
+    assert_eq!(crate::trust::tls::ALPN, format!("sparsync/{newest}").as_bytes());
+    assert_eq!(crate::trust::tls::ALPN_LANES, format!("sparsync/{newest}+lanes").as_bytes());
+}
+
 /// The kind of a message that version 2 brought.
 const FINISHED: u8 = 23;
 /// What version 1 says in its place.

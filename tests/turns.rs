@@ -1,0 +1,245 @@
+//! How many round trips a run over the network takes, counted and not timed.
+//!
+//! A relay between client and server holds everything back until both are silent, and then hands on what one of them said:
+//! they speak in turns, as on a way that is very long. A busy machine can only add turns, so the least of several runs
+//! counts.
+
+use crate::server::Scene;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Who says nothing for so long has said all that can be said for now.
+const SILENCE: Duration = Duration::from_millis(150);
+/// How often the relay looks.
+const LOOK: Duration = Duration::from_millis(2);
+/// So many runs are tried before the least of them is what it takes.
+const RUNS_MAX: usize = 6;
+/// TCP shakes hands with the relay, where that takes no turn.
+const TURNS_OF_TCP: usize = 1;
+
+/// What is said in a turn.
+enum Said {
+    Bytes(Vec<u8>),
+    End,
+}
+
+/// A way that is very long.
+trait Way: Send {
+    /// Takes what one of the two said; `None`: nothing.
+    fn hear(&mut self, of_client: bool) -> Option<Said>;
+    /// Hands on what one of the two said.
+    fn hand_on(&mut self, of_client: bool, said: Said);
+}
+
+struct Udp {
+    near: UdpSocket,
+    far: UdpSocket,
+    client: Option<SocketAddr>,
+}
+
+impl Way for Udp {
+    fn hear(&mut self, of_client: bool) -> Option<Said> {
+        let mut datagram = vec![0; 1 << 16];
+        let (count, from) = if of_client { &self.near } else { &self.far }.recv_from(&mut datagram).ok()?;
+        if of_client {
+            self.client = Some(from);
+        }
+        datagram.truncate(count);
+        Some(Said::Bytes(datagram))
+    }
+
+    fn hand_on(&mut self, of_client: bool, said: Said) {
+        let Said::Bytes(datagram) = said else { return };
+        // Whoever has gone hears nothing.
+        let _ = match (of_client, self.client) {
+            (true, _) => self.far.send(&datagram),
+            (false, Some(client)) => self.near.send_to(&datagram, client),
+            (false, None) => Ok(0),
+        };
+    }
+}
+
+struct Tcp {
+    listener: TcpListener,
+    server: SocketAddr,
+    /// The client's, and the server's; `bool`: it has ended.
+    sockets: Option<[(TcpStream, bool); 2]>,
+}
+
+impl Way for Tcp {
+    fn hear(&mut self, of_client: bool) -> Option<Said> {
+        if self.sockets.is_none() {
+            let (near, _) = self.listener.accept().ok()?;
+            let far = TcpStream::connect(self.server).unwrap();
+            for socket in [&near, &far] {
+                socket.set_nonblocking(true).unwrap();
+                socket.set_nodelay(true).unwrap();
+            }
+            self.sockets = Some([(near, false), (far, false)]);
+        }
+        let (socket, has_ended) = &mut self.sockets.as_mut()?[usize::from(!of_client)];
+        let mut piece = vec![0; 1 << 16];
+        match socket.read(&mut piece) {
+            _ if *has_ended => None,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Ok(count) if count > 0 => {
+                piece.truncate(count);
+                Some(Said::Bytes(piece))
+            }
+            _ => {
+                *has_ended = true;
+                Some(Said::End)
+            }
+        }
+    }
+
+    fn hand_on(&mut self, of_client: bool, said: Said) {
+        let Some(sockets) = &mut self.sockets else { return };
+        let (socket, _) = &mut sockets[usize::from(of_client)];
+        // Whoever has gone hears nothing.
+        let _ = match said {
+            Said::Bytes(bytes) => socket.write_all(&bytes),
+            Said::End => socket.shutdown(Shutdown::Write),
+        };
+    }
+}
+
+struct Relay {
+    port: u16,
+    /// Half turns: how often one of the two has heard what the other said since its last turn.
+    halves: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    fn to(kind: &str, server: SocketAddr) -> Relay {
+        let any = (Ipv6Addr::LOCALHOST, 0);
+        let (port, mut way): (u16, Box<dyn Way>) = match kind {
+            "quic" => {
+                let (near, far) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
+                far.connect(server).unwrap();
+                near.set_nonblocking(true).unwrap();
+                far.set_nonblocking(true).unwrap();
+                (near.local_addr().unwrap().port(), Box::new(Udp { near, far, client: None }))
+            }
+            _ => {
+                let listener = TcpListener::bind(any).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                (listener.local_addr().unwrap().port(), Box::new(Tcp { listener, server, sockets: None }))
+            }
+        };
+        let (halves, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (count, is_over) = (halves.clone(), over.clone());
+        let thread = std::thread::spawn(move || {
+            let mut said: [Vec<Said>; 2] = Default::default();
+            let (mut last, mut of_client) = (None, true);
+            while !is_over.load(Ordering::SeqCst) {
+                for side in [true, false] {
+                    while let Some(word) = way.hear(side) {
+                        said[usize::from(side)].push(word);
+                        last = Some(Instant::now());
+                    }
+                }
+                // The time begins with the first word.
+                if last.is_some_and(|last| last.elapsed() >= SILENCE) {
+                    for word in said[usize::from(of_client)].drain(..) {
+                        way.hand_on(of_client, word);
+                    }
+                    count.fetch_add(1, Ordering::SeqCst);
+                    of_client = !of_client;
+                    last = Some(Instant::now());
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        Relay { port, halves, over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The relay is on this machine, and plays that it is not: no longer datagrams are tried than on Ethernet.
+fn command(scene: &Scene, who: &str, line: &str) -> Command {
+    let mut command = scene.command(who, line);
+    command.env("SPARSYNC_DATAGRAM_BYTES", "1452");
+    command
+}
+
+/// How many turns a run takes until the client has ended.
+fn turns(scene: &Scene, kind: &str, line: &str) -> usize {
+    let server = SocketAddr::from((Ipv6Addr::LOCALHOST, scene.status("port").parse().unwrap()));
+    let relay = Relay::to(kind, server);
+    let hosts = format!(
+        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {}\npin = \"{}\"\n\
+         met = \"2026-01-01T00:00:00Z\"\n",
+        relay.port,
+        scene.status("pin")
+    );
+    std::fs::write(scene.path("client/hosts.toml"), hosts).unwrap();
+    let mut command = command(scene, "client", &format!("--transport={kind} {line}"));
+    let output = command.output().expect("a program can be started");
+    let halves = relay.halves.load(Ordering::SeqCst);
+    assert!(output.status.success(), "{line}: {output:?}");
+    halves.div_ceil(2) + if kind == "tls" { TURNS_OF_TCP } else { 0 }
+}
+
+#[track_caller]
+fn takes(scene: &Scene, kind: &str, line: &str, expected: usize) {
+    let mut least = usize::MAX;
+    for _ in 0..RUNS_MAX {
+        least = least.min(turns(scene, kind, line));
+        if least <= expected {
+            break;
+        }
+    }
+    assert_eq!(least, expected, "round trips of {line} over {kind}");
+}
+
+/// A server whose client has everything already, either way.
+fn idle() -> Scene {
+    let scene = Scene::new();
+    let start = command(&scene, "server", "server start --port 0").output().expect("a program can be started");
+    assert!(start.status.success(), "{start:?}");
+    scene.enroll("--root TOP");
+    for dir in ["src", "in"] {
+        for n in 0..40 {
+            std::fs::create_dir_all(scene.path(&format!("{dir}/d{}", n % 4))).unwrap();
+            std::fs::write(scene.path(&format!("{dir}/d{}/f{n}", n % 4)), format!("file {n}")).unwrap();
+        }
+    }
+    for line in [PUSH, PULL] {
+        let output = scene.command("client", line).output().expect("a program can be started");
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+    scene
+}
+
+const PUSH: &str = "-a --delete src/ host:TOP/pushed";
+const PULL: &str = "-a --delete host:TOP/in/ pulled";
+
+#[test]
+fn an_idle_push_takes_three_round_trips() {
+    let scene = idle();
+    // The handshake; what the other has; that it needs nothing.
+    takes(&scene, "quic", PUSH, 3);
+    takes(&scene, "tls", PUSH, 4);
+}
+
+#[test]
+fn an_idle_pull_takes_three_round_trips() {
+    let scene = idle();
+    // The handshake; what there is to be had; that nothing of it is new.
+    takes(&scene, "quic", PULL, 3);
+    takes(&scene, "tls", PULL, 4);
+}
