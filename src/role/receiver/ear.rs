@@ -200,6 +200,16 @@ impl Ear for ReceiverEar<'_> {
         if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
             return Err(unexpected("something after the last word"));
         }
+        // Who waits for a piece is woken by it, and nobody else: there may be a hundred thousand of them.
+        let is_piece = matches!(
+            message,
+            Message::Whole { .. }
+                | Message::Begin { .. }
+                | Message::Data { .. }
+                | Message::Copy { .. }
+                | Message::End { .. }
+                | Message::Unsent { .. }
+        );
         match message {
             Message::Roots(roots) if !state.has_roots => {
                 state.has_roots = true;
@@ -277,7 +287,9 @@ impl Ear for ReceiverEar<'_> {
             Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
             _ => return Err(unexpected("something that a sender does not say now")),
         }
-        self.heard.told.notify_all();
+        if !is_piece {
+            self.heard.told.notify_all();
+        }
         Ok(())
     }
 
