@@ -528,3 +528,19 @@ macro_rules! turns_back {
 }
 
 turns_back!(a_relative_path_does_not_turn_back, "src/d/../b", "src//./d/../b", "src/..", "../src", "{W}/src/d/../b");
+
+// ── older backups in the way ────────────────────────────────────────────────────────────────────
+macro_rules! backs_up_again {
+    ($name:ident, $source:expr, $dest:expr, $older:expr, [$($option:expr),+]) => {
+        synctest!($name, |w: World| {
+            w.source($source).dest($dest).tree("bk", $older).once();
+            w.agree(&["-aib", "--backup-dir=../bk", $($option),+]).exits(0);
+        });
+    };
+}
+
+backs_up_again!(a_directory_whose_older_backup_is_a_file, "c/x/f=new c/g", "c/x/f c/g=old", "c", ["--delete"]);
+backs_up_again!(a_directory_that_goes_whose_older_backup_is_a_file, "a", "c/x/f c/g=old", "c", ["--delete"]);
+backs_up_again!(a_directory_whose_older_backup_is_a_symlink, "c/x/f=new", "c/x/f", "c->../src", ["--delete"]);
+backs_up_again!(a_file_whose_older_backup_is_a_directory, "c=new", "c", "c/x/f c/g", ["-I"]);
+backs_up_again!(a_file_that_goes_whose_older_backup_is_a_directory, "a", "c", "c/x/f c/g c/l->x", ["--delete"]);

@@ -390,14 +390,16 @@ pub fn back_up(
     }
     let mut is_copied = true;
     let moved = backup_spot(context, dir, path).and_then(|(to, name)| {
-        match second_name(dir, path.name(), &to, &name) {
-            // On another file system.
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                is_copied = copy_across(context, voice, (dir, path), (&to, &name), events)?;
-                Ok(())
+        in_place_of(context, path, (&to, &name), events, |events| {
+            match second_name(dir, path.name(), &to, &name) {
+                // On another file system.
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                    is_copied = copy_across(context, voice, (dir, path), (&to, &name), events)?;
+                    Ok(())
+                }
+                other => other,
             }
-            other => other,
-        }
+        })
     });
     match moved {
         Ok(()) if !is_copied => {
@@ -552,6 +554,48 @@ pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Resu
     })
 }
 
+/// Makes a backup; where a directory of older ones has its name, that goes. Not beside what is backed up, where it is
+/// none: there the destination's own directory would be lost.
+fn in_place_of<T>(
+    context: &Context<'_>,
+    path: &RelPath,
+    (to, name): (&Dir, &[u8]),
+    events: &mut Vec<Event>,
+    mut make: impl FnMut(&mut Vec<Event>) -> io::Result<T>,
+) -> io::Result<T> {
+    use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory};
+    match make(events) {
+        Err(error)
+            if context.backup.is_some() && matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | IsADirectory) =>
+        {
+            let older = Dir::new(sys::open_dir(to.fd(), name, Follow::Never)?);
+            forget_backups(&older, &backup_name(context, path), events)?;
+            sys::rmdir(to.fd(), name)?;
+            make(events)
+        }
+        made => made,
+    }
+}
+
+/// Removes what is in a directory of the backup directory, which is told by that name.
+fn forget_backups(dir: &Dir, told: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
+    let list = read::typed_names(dir)?;
+    for entry in list.entries.iter().rev() {
+        let (name, told) = (list.name(entry), path::join(told, list.name(entry)));
+        let kind = if entry.is_dir() { Kind::Dir } else { Kind::File };
+        match kind {
+            Kind::Dir => {
+                let below = Dir::new(sys::open_dir(dir.fd(), name, Follow::Never)?);
+                forget_backups(&below, &told, events)?;
+                sys::rmdir(dir.fd(), name)?;
+            }
+            _ => sys::unlink(dir.fd(), name)?,
+        }
+        events.push(Event::Deleted { name: told, kind, mode: 0 });
+    }
+    Ok(())
+}
+
 /// Links an entry under its backup name; where that cannot be, renames it.
 fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Result<()> {
     match sys::link(dir.fd(), name, to.fd(), backup_name) {
@@ -581,7 +625,13 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
         walked = walked.join(part);
         let live = live_parent.as_ref().and_then(|live| sys::stat(live.fd(), part, false).ok());
         // Its mode from the start: if this run dies here, the next one finds it made and leaves it alone.
-        let made = sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
+        let make = || sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
+        let mut made = make();
+        if made.is_err() && sys::stat(here.fd(), part, false).is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir)) {
+            // An older backup of what is a directory now. Somebody else may be doing the same.
+            let _ = sys::unlink(here.fd(), part);
+            made = make();
+        }
         if let Err(error) = &made
             && error.kind() != io::ErrorKind::AlreadyExists
         {
