@@ -121,8 +121,13 @@ tells!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
 synctest!(format_path_of_the_root, |w: World| {
     w.source("a d/b").agree(&["-a", "--out-format=%f"]).exits(0);
     w.build("src", |t| drop(t.dir(".").mtime(9)));
-    w.agree_paths(&["-a", "--out-format=%f"], &["src/./", "dst"]).exits(0);
-    w.agree_paths(&["-a", "--out-format=%f"], &["src", "new"]).exits(0);
+    for (source, dest) in [("src/./", "1"), ("src", "2"), ("./src/", "3"), ("src/.", "4"), ("./src", "5")] {
+        w.agree_paths(&["-a", "--out-format=%f"], &[source, dest]).exits(0);
+    }
+    for (source, dest) in [("src//a", "6"), ("src/./a", "7"), ("{W}/./src//d/", "8"), ("src/../src/", "9")] {
+        w.agree_paths(&["-a", "--out-format=%f"], &[source, dest]).exits(0);
+    }
+    w.agree_paths(&["-aR", "--out-format=%f"], &["src/./d", "./src/a", "10/"]).exits(0);
 });
 tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);

@@ -130,6 +130,14 @@ synctest!(existing_makes_the_destination, |w: World| {
     w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"]).exits(0);
 });
 
+synctest!(what_is_left_is_told_by_its_name_at_the_destination, |w: World| {
+    w.source("a l->/etc/x").file("there", "other");
+    w.agree_paths(&["-vv", "--existing"], &["src/a", "new"]).says("not creating new file \"new\"");
+    w.agree_paths(&["-vv", "--ignore-existing"], &["src/a", "there"]).says("there exists");
+    w.build("src", |t| drop(t.file("a", "a").mtime(-9)));
+    w.agree_paths(&["-vv", "-tu"], &["src/a", "there"]).says("there is newer");
+});
+
 // ── sizes ───────────────────────────────────────────────────────────────────────────────────────
 macro_rules! weighs {
     ($name:ident, [$($option:expr),+ $(,)?]) => {

@@ -654,9 +654,7 @@ impl<'a> Generator<'a> {
         }
         if self.context.wants.unchanged || (self.context.wants.items && !changes.is_none()) {
             let mut item = entry::item_of(plan, &top.source, b"", b"", update, changes);
-            let shown = top.shown.as_deref().unwrap_or_default();
-            let is_dot = crate::path::file_name(shown) == b".";
-            item.sender_path = if is_dot { shown.to_vec() } else { crate::path::join(shown, b".") };
+            item.sender_path = crate::path::join(top.shown.as_deref().unwrap_or_default(), b".");
             self.head.push(Event::Item(item));
         }
     }

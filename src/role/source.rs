@@ -347,7 +347,9 @@ impl<'a> Gatherer<'a> {
             Follow::Never
         };
         let chain = self.rules.chain(Side::Sender, &full);
-        let base = Arc::new(Base { root: Root::new(open, full, follow), shown: shown.to_vec(), chain });
+        // Without dots, which lead nowhere; those that lead back stay.
+        let shown = clean_dots(shown).0.join(&b'/');
+        let base = Arc::new(Base { root: Root::new(open, full, follow), shown, chain });
         self.bases.insert(dir.to_vec(), base.clone());
         Ok(base)
     }

@@ -186,7 +186,12 @@ fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
 
 fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     let info = &context.options.output.info;
-    let name = job.told_path();
+    // Of what the destination has or lacks it is told by the name that it has there.
+    let name = match reason {
+        Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
+        Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.told_path(),
+        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay => job.told_path(),
+    };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     let line = match reason {
         Reason::NotExisting if info.skip >= 1 => {
