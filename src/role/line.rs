@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::limits::INITIAL_WINDOWS;
-use crate::proto::{Class, Dialect, Message, class_of, name_of};
+use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
 use crate::transport::link::Parting;
 use crate::transport::squeeze::AsItIs;
 use crate::work::clock::Since;
@@ -28,6 +28,18 @@ const GATHERING: Duration = Duration::from_micros(300);
 const READ_BYTES: usize = 256 << 10;
 /// A class is granted more once this part of its window is consumed.
 const GRANT_PART: u64 = 4;
+/// So much of the window of [`Class::Wants`] is kept twice: what is asked for first leaves it to [`Message::Done`] and
+/// [`Message::Placed`], and these leave half of it to what is asked for again.
+///
+/// A sender takes up what it is asked for no faster than somebody takes what it sends. If who does that had to wait for a
+/// window that is full of what was asked for, both would wait for ever.
+const KEPT_BYTES: u64 = 128 << 10;
+/// So much may wait for its window without anybody waiting with it: a message of a few bytes for each of millions of
+/// directories.
+const LATER_MAX_BYTES: usize = 64 << 20;
+/// However much a message takes of its window, it need not wait for more than so much of it: the peer has that much again
+/// once it has taken up all that was said before.
+const NEEDED_MAX_BYTES: u64 = 2 << 20;
 
 /// What it means for the run that nothing can be read from the peer.
 pub fn cannot_read(error: &std::io::Error) -> Error {
@@ -103,6 +115,8 @@ struct State {
     as_it_is: Vec<Range<usize>>,
     /// What the peer lets us say yet, by class.
     credit: [i64; Class::ALL.len()],
+    /// What is said as soon as the window of [`Class::Wants`] has room, spelled; see [`Line::say_later`].
+    later: Vec<u8>,
     /// What the peer said and nobody consumed yet.
     unconsumed: [u64; Class::ALL.len()],
     /// What we consumed and did not grant anew yet.
@@ -114,6 +128,34 @@ struct State {
     /// Whatever would be said now, the peer does not hear it or need not: it said [`Message::Fail`], or hung up.
     is_deaf: bool,
     last_write: Since,
+}
+
+impl State {
+    /// An error if nothing more can be said.
+    fn check(&self) -> Result<(), Error> {
+        self.shut.as_ref().map_or(Ok(()), |(exit, message)| Err(Error::new(*exit, message.clone())))
+    }
+
+    /// Whether the window of a message has room for it.
+    fn may_say(&self, message: &Message) -> bool {
+        match class_of(message) {
+            Some(class) => self.credit[class as usize] > needed_bytes(message) as i64,
+            // What has no window and is not said at once is the last word.
+            None => self.later.is_empty(),
+        }
+    }
+}
+
+/// How much of its window a message needs, besides the byte that is enough for any.
+fn needed_bytes(message: &Message) -> u64 {
+    match message {
+        Message::Want { lane: Lane::Asked, basis, .. } => {
+            let len_bytes = if let Basis::Blocks(blocks) = basis { blocks.len() as u64 } else { 0 };
+            (len_bytes + 2 * KEPT_BYTES).min(NEEDED_MAX_BYTES)
+        }
+        Message::Done(_) | Message::Placed(_) => KEPT_BYTES,
+        _ => 0,
+    }
 }
 
 /// Takes what the peer says; never waits.
@@ -133,6 +175,7 @@ impl Line {
                 buffer: Vec::new(),
                 as_it_is: Vec::new(),
                 credit: INITIAL_WINDOWS.map(|bytes| bytes as i64),
+                later: Vec::new(),
                 unconsumed: [0; Class::ALL.len()],
                 consumed: [0; Class::ALL.len()],
                 shut: None,
@@ -165,45 +208,65 @@ impl Line {
 
     /// Says something likewise; `as_it_is`: it is not worth to be squeezed.
     pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
-        let class = class_of(message).map(|class| class as usize);
         let mut state = self.lock();
         loop {
-            if let Some((exit, message)) = &state.shut {
-                return Err(Error::new(*exit, message.clone()));
-            }
-            let is_open = class.is_none_or(|class| state.credit[class] > 0);
-            if is_open && state.buffer.len() < BUFFER_MAX_BYTES {
-                break;
+            state.check()?;
+            let may_say = state.may_say(message);
+            if may_say && state.buffer.len() < BUFFER_MAX_BYTES {
+                return self.put(&mut state, message, as_it_is);
             }
             let waits = Since::now();
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
-            self.profile().waited[usize::from(is_open)] += waits.elapsed();
+            self.profile().waited[usize::from(may_say)] += waits.elapsed();
         }
-        let State { dialect, buffer, as_it_is: ranges, credit, .. } = &mut *state;
+    }
+
+    /// Says [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for that: whoever says it is
+    /// waited for.
+    pub fn say_later(&self, message: &Message) -> Result<(), Error> {
+        let mut state = self.lock();
+        while state.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.check()?;
+        if state.later.is_empty() && state.may_say(message) {
+            return self.put(&mut state, message, false);
+        }
+        let State { dialect, later, .. } = &mut *state;
+        let before = later.len();
+        dialect.encode(message, later)?;
+        self.note_said(message, later.len() - before);
+        Ok(())
+    }
+
+    /// Spells a message for the writer.
+    fn put(&self, state: &mut State, message: &Message, as_it_is: bool) -> Result<(), Error> {
+        let State { dialect, buffer, as_it_is: ranges, credit, .. } = state;
         let before = buffer.len();
         dialect.encode(message, buffer)?;
+        let len = buffer.len();
         if as_it_is {
-            let range = before..buffer.len();
-            match ranges.last_mut().filter(|last| last.end == range.start) {
-                Some(last) => last.end = range.end,
-                None => ranges.push(range),
+            match ranges.last_mut().filter(|last| last.end == before) {
+                Some(last) => last.end = len,
+                None => ranges.push(before..len),
             }
         }
-        if let Some(class) = class {
-            credit[class] -= (buffer.len() - before) as i64;
+        if let Some(class) = class_of(message) {
+            credit[class as usize] -= (len - before) as i64;
         }
-        let cost = (buffer.len() - before) as u64;
-        let mut profile = self.profile();
-        profile.has_said = true;
-        profile.messages.entry(name_of(message)).or_default().add(SAID, cost, self.begun.elapsed());
-        drop(profile);
+        self.note_said(message, len - before);
         // The writer takes all there is; it waits for the first of it, and while it gathers, for enough.
-        let len = state.buffer.len();
-        drop(state);
         if before == 0 || before < GATHERED_BYTES && len >= GATHERED_BYTES {
             self.to_write.notify_one();
         }
         Ok(())
+    }
+
+    fn note_said(&self, message: &Message, len_bytes: usize) {
+        let mut profile = self.profile();
+        profile.has_said = true;
+        let row = profile.messages.entry(name_of(message)).or_default();
+        row.add(SAID, len_bytes as u64, self.begun.elapsed());
     }
 
     /// So many bytes of a class were consumed, so the peer may say as many more. Never waits.
@@ -239,8 +302,20 @@ impl Line {
         *credit = more.filter(|&more| more <= window).ok_or_else(|| {
             Error::new(Exit::Protocol, format!("sparsync: the peer granted more of {class:?} than was said"))
         })?;
+        let State { dialect, buffer, later, credit, .. } = &mut *state;
+        let credit = &mut credit[Class::Wants as usize];
+        let mut said = 0;
+        while *credit > KEPT_BYTES as i64
+            && let Some(len) = dialect.frame_len(&later[said..])?
+        {
+            (*credit, said) = (*credit - len as i64, said + len);
+        }
+        buffer.extend(later.drain(..said));
         drop(state);
         self.room.notify_all();
+        if said > 0 {
+            self.to_write.notify_one();
+        }
         Ok(())
     }
 
@@ -476,5 +551,56 @@ impl Line {
 
     fn traffic(&self) -> (u64, u64) {
         (self.traffic[0].load(Ordering::Relaxed), self.traffic[1].load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{FileId, Native};
+
+    const FILE: FileId = FileId { dir: 1, entry: 2 };
+
+    fn want(lane: Lane, len_bytes: usize) -> Message {
+        let basis = if len_bytes == 0 { Basis::None } else { Basis::Blocks(vec![7; len_bytes]) };
+        Message::Want { file: FILE, lane, basis }
+    }
+
+    #[test]
+    fn what_is_asked_for_leaves_room_for_what_must_get_through() {
+        for len_bytes in [300_000, 1 << 20, 15 << 20] {
+            let line = Line::new(Box::new(Native::new(1)));
+            let asked = want(Lane::Asked, len_bytes);
+            while line.lock().may_say(&asked) {
+                line.put(&mut line.lock(), &asked, false).unwrap();
+                line.lock().buffer.clear();
+                // More than a window is asked for where nothing else is, and is taken up at once.
+                if len_bytes > 1 << 20 {
+                    let overdrawn_bytes = line.lock().credit[Class::Wants as usize].unsigned_abs();
+                    line.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
+                    break;
+                }
+            }
+            // Nobody waits with it, and what is asked for again is said although it has to wait.
+            let mut said = 0;
+            while line.lock().later.is_empty() {
+                line.say_later(&Message::Done(said)).unwrap();
+                line.lock().buffer.clear();
+                said += 1;
+            }
+            assert!(said > 1000, "{said}");
+            line.say_later(&Message::Placed(FILE)).unwrap();
+            for _ in 0..1000 {
+                line.say(&want(Lane::Again, 0)).unwrap();
+            }
+            assert!(!line.lock().may_say(&Message::WantsEnd(Box::default())), "the last word comes behind it");
+            line.lock().buffer.clear();
+            line.granted(Class::Wants, 1 << 20).unwrap();
+            let heard = line.lock().buffer.clone();
+            let (mut input, mut dialect) = (&heard[..], Native::new(1));
+            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == said - 1));
+            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
+            assert!(input.is_empty() && line.lock().may_say(&Message::WantsEnd(Box::default())));
+        }
     }
 }

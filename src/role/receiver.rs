@@ -266,7 +266,7 @@ struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // A lost connection is met by whoever uses it next.
-        let _ = self.line.say(&Message::Done(self.dir));
+        let _ = self.line.say_later(&Message::Done(self.dir));
     }
 }
 
@@ -567,9 +567,19 @@ impl Look for SeenLook<'_> {
     }
 }
 
+/// A want that is longer waits until all that was asked for before has come: it takes most of the window, and more than all
+/// of it perhaps, which the sender gives back at once if it has nothing else to do before.
+const LONE_WANT_BYTES: usize = 1 << 20;
+
 impl Wire for Receiver<'_> {
     fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
-        self.heard.lock().files.insert((Lane::Asked, file), Slot::default());
+        if matches!(&basis, Basis::Blocks(blocks) if blocks.len() > LONE_WANT_BYTES) {
+            self.heard.wait(|state| (state.asked == 0).then_some(()))?;
+        }
+        let mut state = self.heard.lock();
+        state.files.insert((Lane::Asked, file), Slot::default());
+        state.asked += 1;
+        drop(state);
         self.line.say(&Message::Want { file, lane: Lane::Asked, basis })
     }
 
@@ -599,7 +609,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn placed(&self, file: FileId) -> Result<(), Error> {
-        self.line.say(&Message::Placed(file))
+        self.line.say_later(&Message::Placed(file))
     }
 }
 

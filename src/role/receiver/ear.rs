@@ -36,6 +36,8 @@ pub(super) struct State {
     /// Files of the last one whose data is still to come unasked.
     early: VecDeque<FileId>,
     pub(super) dirs_ended: Option<Tally>,
+    /// How many files were asked for the first time and did not come to their end.
+    pub(super) asked: usize,
     /// Files that were asked for or come unasked, as far as they arrived.
     pub(super) files: HashMap<(Lane, FileId), Slot>,
     /// The file that is under way on each lane.
@@ -166,8 +168,10 @@ impl ReceiverEar<'_> {
     fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
-        if lane == Lane::Early && is_last {
-            state.early.pop_front();
+        match lane {
+            Lane::Early if is_last => _ = state.early.pop_front(),
+            Lane::Asked if is_last => state.asked -= 1,
+            _ => {}
         }
         let slot = match lane {
             Lane::Early => state.files.entry((lane, file)).or_default(),

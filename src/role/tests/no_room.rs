@@ -1,10 +1,12 @@
 //! Whole sessions over pipes with next to no room: nobody waits for somebody who waits for him.
 
 use super::*;
+use crate::proto::limits::INITIAL_WINDOWS;
+use crate::proto::{Class, class_of};
 use crate::role::local::Local;
 use crate::role::terms::Terms;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
 
 /// The least that a pipe can hold, and what the kernel's do.
@@ -314,4 +316,137 @@ proptest! {
         ];
         agree_with(&Trees { source, dest }, words[choice], &[room_bytes]);
     }
+}
+
+/// A sender that takes up what it is asked for when it likes.
+struct SlowSender<'p> {
+    peer: &'p mut Peer,
+    /// What it is asked for and did not send.
+    asked: VecDeque<FileId>,
+    /// What it was asked for the second time.
+    again: VecDeque<FileId>,
+    /// What it could grant of what is asked for, and what it may send of that, in bytes.
+    owes_bytes: u64,
+    may_send_bytes: i64,
+    is_over: bool,
+}
+
+impl SlowSender<'_> {
+    fn hear(&mut self) {
+        let message = self.peer.hear().expect("it goes on");
+        let mut frame = Vec::new();
+        Native::new(1).encode(&message, &mut frame).unwrap();
+        if class_of(&message) == Some(Class::Wants) {
+            self.owes_bytes += frame.len() as u64;
+        }
+        match message {
+            Message::Want { file, lane: Lane::Again, .. } => self.again.push_back(file),
+            Message::Want { file, .. } => self.asked.push_back(file),
+            Message::Grant { class: Class::Asked, bytes } => self.may_send_bytes += bytes as i64,
+            Message::WantsEnd(_) => self.is_over = true,
+            _ => {}
+        }
+    }
+
+    /// The next file that is wanted.
+    fn next(&mut self) -> FileId {
+        while self.asked.is_empty() {
+            self.hear();
+        }
+        self.asked.pop_front().expect("there is one")
+    }
+
+    /// Sends a file of these pieces.
+    fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: [u8; 16]) {
+        let lane = Lane::Asked;
+        self.peer.say(&Message::Begin { file, lane });
+        for data in pieces {
+            while self.may_send_bytes <= 0 {
+                self.hear();
+            }
+            self.may_send_bytes -= data.len() as i64;
+            self.peer.say(&Message::Data { lane, data: data.clone() });
+        }
+        self.peer.say(&Message::End { lane, digest });
+    }
+
+    /// Takes up all that it is asked for from here on, and says goodbye.
+    fn oblige(&mut self) {
+        while !self.is_over {
+            self.peer.say(&Message::Grant { class: Class::Wants, bytes: std::mem::take(&mut self.owes_bytes) });
+            while let Some(file) = self.asked.pop_front() {
+                self.peer.say(&whole(Lane::Asked, file));
+            }
+            self.hear();
+        }
+        self.peer.say(&Message::Bye(Box::default()));
+    }
+}
+
+/// Plays such a sender within [`LIMIT`]. The server has in each of some directories a file of 3 MiB, which is asked for
+/// with blocks of the shortest length, 240 KB of them. The second argument of `play`: so many wants fill three quarters of
+/// their window.
+fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 'static) {
+    const FILES: usize = 30;
+    let asked = (3 << 20) / 246_000;
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let stage = Stage::new();
+        let names: Vec<String> = (0..FILES).map(|dir| format!("d{dir:02}")).collect();
+        for name in &names {
+            stage.has(&format!("{name}/f"), "");
+            let file = std::fs::File::options().write(true).open(stage.home().join(name).join("f")).unwrap();
+            file.set_len(3 << 20).unwrap();
+        }
+        let ended = serve(&stage, &["-r", "--block-size=64"], false, |peer| {
+            peer.greet(Some(setup(false)));
+            peer.hear_greeting();
+            peer.send();
+            let dirs: Vec<_> = names.iter().map(|name| (name.as_str(), DIR)).collect();
+            peer.say_all(&[said_roots(), dir(0, "", &dirs)]);
+            for (name, id) in names.iter().zip(1..) {
+                peer.say(&dir(id, name, &[("f", FILE)]));
+            }
+            peer.say(&dirs_end());
+            let may_send_bytes = INITIAL_WINDOWS[Class::Asked as usize] as i64;
+            let (asked_files, again) = Default::default();
+            let mut sender =
+                SlowSender { peer, asked: asked_files, again, owes_bytes: 0, may_send_bytes, is_over: false };
+            play(&mut sender, asked);
+            sender.oblige();
+        });
+        let _ = tell.send((ended, stage.files().len()));
+    });
+    let (ended, files) = told.recv_timeout(LIMIT).expect("it ends");
+    assert_eq!((ended.exit, files), (Exit::Ok, FILES), "{}", ended.sentence);
+}
+
+#[test]
+fn what_is_sent_is_taken_although_what_was_asked_for_is_not_taken_up() {
+    plays_a_slow_sender(|sender, asked| {
+        let files: Vec<FileId> = (0..asked).map(|_| sender.next()).collect();
+        // The first is so long that meanwhile as much is asked for as may be. All others are more than their window holds,
+        // so it ends only if whoever has taken a file takes the next one.
+        for (at, file) in files.into_iter().enumerate() {
+            let pieces = vec![vec![7; 256 << 10]; if at == 0 { 64 } else { 4 }];
+            sender.send(file, &pieces, crate::digest::content(&pieces.concat()));
+        }
+    });
+}
+
+#[test]
+fn what_is_not_right_is_asked_for_again_although_what_was_asked_for_is_not_taken_up() {
+    plays_a_slow_sender(|sender, asked| {
+        let mut files: VecDeque<FileId> = (0..asked).map(|_| sender.next()).collect();
+        // As many as there are threads that take files: each of them waits for what it asks for again.
+        files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 16]));
+        for _ in 0..2 {
+            while sender.again.is_empty() {
+                sender.hear();
+            }
+            let file = sender.again.pop_front().expect("there is one");
+            sender.peer.say(&whole(Lane::Again, file));
+        }
+        sender.asked.extend(files);
+    });
 }
