@@ -79,7 +79,7 @@ impl Receiver<'_> {
         }
         self.heard.wait(|state| state.dirs_ended.clone())?;
         // One that got another name here, which only a bare one can, is left with nothing in it.
-        if self.heard.lock().dirs.iter().any(|(told, _)| !told.list.is_empty()) {
+        if self.heard.lock().dirs.has_entries() {
             return Err(unexpected("a directory to which none led"));
         }
         if self.profile {
@@ -278,8 +278,8 @@ impl<'w> ToldPlans<'w> {
     /// Looks at the next told directory, waiting for it; `None`: there is none.
     fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
         let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
-        self.heard().wait(|state| match state.dirs.front() {
-            Some((told, _)) if ahead == 0 || state.dirs_ended.is_some() || state.is_ahead(ahead) => {
+        self.heard().wait(|state| match state.dirs.first() {
+            Some(told) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
                 Some(Some(look(told)))
             }
             None if state.dirs_ended.is_some() => Some(None),
@@ -293,7 +293,7 @@ impl<'w> ToldPlans<'w> {
 
     /// Takes the next told directory.
     fn pop(&self) -> Result<Box<Told>, Error> {
-        let (told, cost) = self.heard().wait(|state| state.dirs.pop_front())?;
+        let (told, cost) = self.heard().wait(|state| state.dirs.pop())?;
         self.there.receiver.line.consumed(Class::Dirs, cost);
         let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
         let is_behind = course.last.as_ref().is_none_or(|last| compare_walked(last, &told.path).is_lt());
@@ -415,9 +415,12 @@ impl Plans for ToldPlans<'_> {
 
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
         let request = &self.there.receiver.request;
-        let next =
-            self.peek_at(|told| (told.path.clone(), told.itself.entries.first().cloned(), request.check(told)))?;
-        let Some((path, itself, checked)) = next.filter(|(path, ..)| is_below(path, below)) else { return Ok(None) };
+        // One that is not below may be long, and is asked about again and again until it is its turn.
+        let next = self.peek_at(|told| {
+            let found = || (told.path.clone(), told.itself.entries.first().cloned(), request.check(told));
+            is_below(&told.path, below).then(found)
+        })?;
+        let Some((path, itself, checked)) = next.flatten() else { return Ok(None) };
         checked?;
         let Some((itself, parent)) = itself.zip(path.parent()) else {
             return Err(unexpected("a directory without its own attributes"));
@@ -458,7 +461,7 @@ impl Plans for ToldPlans<'_> {
     fn listed(&self) -> (u64, u64, bool) {
         let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.heard().lock();
-        let (entries, bytes) = state.waiting();
+        let (entries, bytes) = state.dirs.listed();
         (course.listed.0 + entries, course.listed.1 + bytes, state.dirs_ended.is_some())
     }
 

@@ -30,7 +30,7 @@ pub(super) struct State {
     joiner: Joiner,
     /// What the pieces of the directory that is being put together count for.
     joining_cost: u64,
-    pub(super) dirs: VecDeque<(Box<Told>, u64)>,
+    pub(super) dirs: Dirs,
     /// How many directories were told.
     next_dir: DirId,
     /// Files of the last one whose data is still to come unasked.
@@ -92,20 +92,59 @@ impl Heard {
     }
 }
 
-impl State {
-    /// Whether so many entries were told and not taken, or so much that the sender may have to wait.
-    pub(super) fn is_ahead(&self, entries: u64) -> bool {
-        let cost: u64 = self.dirs.iter().map(|(_, cost)| cost).sum();
-        cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.waiting().0 >= entries
+/// Directories that were told and not taken, in order, with what each counts for.
+#[derive(Default)]
+pub(super) struct Dirs {
+    told: VecDeque<(Box<Told>, u64)>,
+    /// What all of them count for.
+    cost: u64,
+    /// Entries of all of them, and the lengths of the files and symlinks among these.
+    listed: (u64, u64),
+}
+
+impl Dirs {
+    fn push(&mut self, told: Box<Told>, cost: u64) {
+        let (entries, bytes) = listed(&told);
+        self.cost += cost;
+        self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
+        self.told.push_back((told, cost));
     }
 
-    /// Entries of the directories that were told and not taken, and the lengths of the files and symlinks among them.
-    pub(super) fn waiting(&self) -> (u64, u64) {
-        let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
-        let bytes = |told: &Told| told.list.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum::<u64>();
-        let each = self.dirs.iter().map(|(told, _)| (told.list.len() as u64, bytes(told)));
-        each.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
+    /// Takes the first one.
+    pub(super) fn pop(&mut self) -> Option<(Box<Told>, u64)> {
+        let (told, cost) = self.told.pop_front()?;
+        let (entries, bytes) = listed(&told);
+        self.cost -= cost;
+        self.listed = (self.listed.0 - entries, self.listed.1.wrapping_sub(bytes));
+        Some((told, cost))
     }
+
+    /// The first one.
+    pub(super) fn first(&self) -> Option<&Told> {
+        self.told.front().map(|(told, _)| &**told)
+    }
+
+    /// Whether any of them has an entry.
+    pub(super) fn has_entries(&self) -> bool {
+        self.listed.0 > 0
+    }
+
+    /// Whether there are so many entries, or so much that the sender may have to wait.
+    pub(super) fn are_ahead(&self, entries: u64) -> bool {
+        self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.listed.0 >= entries
+    }
+
+    /// Their entries, and the lengths of the files and symlinks among these.
+    pub(super) fn listed(&self) -> (u64, u64) {
+        self.listed
+    }
+}
+
+/// How many entries a directory has, and the lengths of the files and symlinks among them, modulo 2^64: a peer may lie.
+fn listed(told: &Told) -> (u64, u64) {
+    let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
+    let bytes = told.list.entries.iter().filter(counts).fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes));
+    (told.list.len() as u64, bytes)
 }
 
 impl Heard {
@@ -233,7 +272,7 @@ impl Ear for ReceiverEar<'_> {
                         }
                         // Its earlier pieces were granted anew when they came.
                         state.joining_cost = 0;
-                        state.dirs.push_back((told, cost));
+                        state.dirs.push(told, cost);
                     }
                     None if state.joining_cost > DIR_MAX_BYTES as u64 => {
                         return Err(unexpected("a directory without end"));
