@@ -62,7 +62,7 @@ pub enum Listing {
         /// Whether its directories are walked, or named only (`-d`).
         below: bool,
     },
-    /// These, which an argument named.
+    /// These, which arguments named: sorted by their names at the source, each there once.
     Named(Arc<Vec<Named>>),
 }
 

@@ -358,20 +358,12 @@ impl SourceWalk<'_> {
                     (if *below { Content::Full } else { Content::None }, false, name)
                 }
                 Listing::Named(names) => {
-                    let is_it = |named: &&Named| named.renamed.as_deref().unwrap_or(&named.name) == name;
-                    let mut content = Content::None;
-                    let mut followed = false;
-                    let mut source_name = None;
-                    for named in names.iter().filter(is_it) {
-                        implied &= named.implied;
-                        followed |= named.followed;
-                        source_name = Some(named.name.as_slice());
-                        if content != Content::Full && named.content != Content::None {
-                            content = named.content;
-                        }
-                    }
-                    let Some(source_name) = source_name else { continue };
-                    (content, followed, source_name)
+                    // Who gets another name stands alone.
+                    let called = |named: &Named| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
+                    let Ok(at) = names.binary_search_by(called) else { continue };
+                    let named = &names[at];
+                    implied &= named.implied;
+                    (named.content, named.followed, named.name.as_slice())
                 }
             };
             // With one origin the entry is surely its own; with several each is asked.
