@@ -166,6 +166,7 @@ fn an_update_costs_the_changed_files_only() {
             ("write", CHANGED, "all of it"),
             ("chmod", CHANGED, "the mode, once the owner is right"),
             ("utimes", CHANGED + 1, "its times, and the directory's"),
+            ("close", CHANGED, "a writing that was put off has failed before its name is given away"),
             ("rename", CHANGED, "its name"),
         ],
         &at_most,

@@ -47,6 +47,7 @@ pub enum Call {
     Chown,
     Utimes,
     Lock,
+    Close,
     XattrGet,
     XattrSet,
 }
@@ -129,6 +130,7 @@ mod counted {
             "chown",
             "utimes",
             "lock",
+            "close",
             "xattr_get",
             "xattr_set",
         ];
@@ -546,6 +548,23 @@ pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
 pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
     enter(Call::FSync);
     Ok(fs::fsync(fd)?)
+}
+
+/// Meets what a file system puts off until a descriptor is closed, as NFS does with writing, while the file stays open.
+#[allow(unsafe_code)]
+pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
+    use std::os::fd::IntoRawFd;
+    enter(Call::Close);
+    let Ok(second) = rustix::io::fcntl_dupfd_cloexec(fd, 0) else {
+        // No descriptor is left for that; the file itself is none the worse.
+        return Ok(());
+    };
+    // SAFETY: nobody else has this descriptor, and `into_raw_fd` leaves it to us to close it.
+    let closed = unsafe { libc::close(second.into_raw_fd()) };
+    match io::Error::last_os_error() {
+        error if closed != 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Another name for an entry; a symlink itself is linked, not what it names.

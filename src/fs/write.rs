@@ -60,6 +60,11 @@ impl Pending {
         self.fd.as_fd()
     }
 
+    /// Whether it has a temp name.
+    pub fn has_name(&self) -> bool {
+        self.temp_name.is_some()
+    }
+
     /// Whether its mode is already the one given to [`Pending::begin`], with all its bits.
     pub fn has_its_mode(&self) -> bool {
         self.temp_name.is_none()

@@ -468,6 +468,10 @@ fn place_content(
             return Err(failure);
         }
     };
+    if pending.has_name() {
+        // What writes later has no unnamed files. Nothing may be replaced by what turns out not to have been written.
+        sys::settle(pending.fd()).map_err(|error| io_failed(context, job, "close", &error))?;
+    }
     let sure_of_mode = pending.has_its_mode() && job.spot.default_acl().is_none() && mode & 0o7000 == 0;
     let has = Has {
         ids: if context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
@@ -484,10 +488,8 @@ fn place_content(
         let _ = sys::fchmod(pending.fd(), 0o600);
     }
     out.events.extend(problems.into_iter().map(Event::Problem));
-    if place.fsync
-        && let Err(error) = sys::fsync(pending.fd())
-    {
-        return Err(Problem::failed(Voice::Receiver, "fsync", &context.full(job.path.as_bytes()), &error).into());
+    if place.fsync {
+        sys::fsync(pending.fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
     }
     if let (Some(staging), true) = (&staging, place.delay_updates) {
         pending.place(staging, job.name()).map_err(|error| rename_failed(context, job, &error))?;
@@ -692,15 +694,17 @@ fn overwrite(
     {
         return Err(Problem::failed(Voice::Receiver, "ftruncate", &full(), &error).into());
     }
+    // Before it has the time of its source, by which the next run would take it for the same.
+    sys::settle(to.as_fd()).map_err(|error| io_failed(context, job, "close", &error))?;
+    if context.options.place.fsync {
+        sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
+    }
     let mut problems = Vec::new();
     let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
     attrs::finish(context, subject, job.source(), has, mode, &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
-    if context.options.place.fsync {
-        let _ = sys::fsync(to.as_fd());
-    }
     Ok(poured)
 }
 
@@ -845,7 +849,12 @@ fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failur
 }
 
 fn write_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
-    let mut line = b"rsync: [receiver] write failed on \"".to_vec();
+    io_failed(context, job, "write", error)
+}
+
+/// The medium does not take a file, so the run ends.
+fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
+    let mut line = format!("rsync: [receiver] {what} failed on \"").into_bytes();
     line.extend_from_slice(&context.full(job.path.as_bytes()));
     line.extend_from_slice(b"\": ");
     line.extend_from_slice(&crate::report::event::errno_words(error));
