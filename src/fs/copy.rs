@@ -173,7 +173,7 @@ impl<'a> Copier<'a> {
             at = match sys::next_data(from, at) {
                 Ok(Some(data)) => {
                     if !how.fresh && data > at {
-                        sys::punch(to, at, data - at).map_err(CopyError::Write)?;
+                        clear(to, at, data - at).map_err(CopyError::Write)?;
                     }
                     data
                 }
@@ -202,7 +202,7 @@ impl<'a> Copier<'a> {
         }
         let len_bytes = sys::fstat(from).map_err(CopyError::Read)?.len_bytes.max(at);
         if !how.fresh && len_bytes > at {
-            sys::punch(to, at, len_bytes - at).map_err(CopyError::Write)?;
+            clear(to, at, len_bytes - at).map_err(CopyError::Write)?;
         }
         sys::truncate(to, len_bytes).map_err(CopyError::Write)?;
         Ok(len_bytes)
@@ -274,28 +274,42 @@ impl<'a> Copier<'a> {
 /// Writes the units that are not all zero; whether the whole piece was zeros. Over an old file
 /// (`fresh` is false) zeros are punched.
 pub fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bool) -> io::Result<bool> {
-    let mut run_start: Option<usize> = None;
+    let is_zero = |unit: &[u8]| unit.iter().all(|&b| b == 0);
     let mut wrote = false;
-    for start in (0..bytes.len()).step_by(SPARSE_UNIT) {
-        let unit = &bytes[start..bytes.len().min(start + SPARSE_UNIT)];
-        let zero = unit.iter().all(|&b| b == 0);
-        match (zero, run_start) {
-            (false, None) => run_start = Some(start),
-            (true, Some(from)) => {
-                sys::pwrite_all(to, &bytes[from..start], at + from as u64)?;
-                (run_start, wrote) = (None, true);
-            }
-            _ => {}
+    let mut start = 0;
+    while start < bytes.len() {
+        // As much as is alike goes at once: a file system frees whole blocks only.
+        let mut units = bytes[start..].chunks(SPARSE_UNIT);
+        let zeros = units.next().is_some_and(is_zero);
+        let alike = 1 + units.take_while(|unit| is_zero(unit) == zeros).count();
+        let end = bytes.len().min(start + alike * SPARSE_UNIT);
+        if !zeros {
+            sys::pwrite_all(to, &bytes[start..end], at + start as u64)?;
+            wrote = true;
+        } else if !fresh {
+            clear(to, at + start as u64, (end - start) as u64)?;
         }
-        if zero && !fresh {
-            sys::punch(to, at + start as u64, unit.len() as u64)?;
-        }
-    }
-    if let Some(from) = run_start {
-        sys::pwrite_all(to, &bytes[from..], at + from as u64)?;
-        wrote = true;
+        start = end;
     }
     Ok(!wrote)
+}
+
+/// Makes a hole, or writes zeros where there are none.
+fn clear(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
+    match sys::punch(to, at, len_bytes) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
+            write_zeros(to, at, len_bytes)
+        }
+        other => other,
+    }
+}
+
+fn write_zeros(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; len_bytes.min(SMALL_BYTES as u64) as usize];
+    let end = at + len_bytes;
+    (at..end)
+        .step_by(SMALL_BYTES)
+        .try_for_each(|at| sys::pwrite_all(to, &zeros[..zeros.len().min((end - at) as usize)], at))
 }
 
 fn cannot_copy_range(error: &io::Error) -> bool {
@@ -359,6 +373,38 @@ mod tests {
         content[1_000_000] = 1;
         let (got, _) = copied(&content, |n| Manner { sparse: true, ..plain(n) });
         assert_eq!(got, content);
+    }
+
+    #[test]
+    fn zeros_over_another_file_become_holes() {
+        use std::os::unix::fs::MetadataExt;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; 3 * SMALL_BYTES]).unwrap();
+        let before = file.metadata().unwrap().blocks();
+        let mut piece = vec![0; SMALL_BYTES];
+        (piece[0], piece[SMALL_BYTES - 1]) = (1, 2);
+        assert!(!write_where_not_zero(file.as_fd(), &piece, SMALL_BYTES as u64, false).unwrap());
+        let mut got = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut got).unwrap();
+        let sevens = vec![7; SMALL_BYTES];
+        assert_eq!(got, [&sevens[..], &piece, &sevens].concat());
+        // All but the first and the last block of the piece are free, where the file system can have holes.
+        let freed_bytes = (before - file.metadata().unwrap().blocks()) * 512;
+        assert!([0, SMALL_BYTES as u64 - 2 * BLOCK_BYTES as u64].contains(&freed_bytes), "{freed_bytes}");
+    }
+
+    #[test]
+    fn where_there_are_no_holes_zeros_are_written() {
+        let mut file = tempfile::tempfile().unwrap();
+        let content = vec![7; 2 * SMALL_BYTES + 1000];
+        file.write_all(&content).unwrap();
+        write_zeros(file.as_fd(), 5, SMALL_BYTES as u64 + 90).unwrap();
+        let mut got = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut got).unwrap();
+        let zeros = vec![0; SMALL_BYTES + 90];
+        assert_eq!(got, [&content[..5], &zeros, &content[5 + zeros.len()..]].concat());
     }
 
     #[test]
