@@ -89,22 +89,24 @@ impl<'a> Copier<'a> {
         }
         let mut copied = 0;
         if !how.by_hand && !self.abilities.no_copy_range.load(Ordering::Relaxed) {
-            copied = match self.copy_in_kernel(from, to)? {
-                Some(copied) => return Ok(copied),
-                None => 0,
-            };
+            let is_all;
+            (copied, is_all) = self.copy_in_kernel(from, to)?;
+            if is_all {
+                return Ok(copied);
+            }
         }
         Ok(copied + self.copy_by_hand(from, to)?)
     }
 
-    /// One read tells both the content and, being short, that this is the end.
+    /// One read tells both the content and, being of the length that it should have, that this is the end.
     fn copy_small(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> Result<u64, CopyError> {
         self.room_for(len_bytes + 1);
         let got = sys::read(from, &mut self.buffer[..len_bytes + 1]).map_err(CopyError::Read)?;
         sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
         let mut copied = got as u64;
-        // A file that is still there behind what was listed has grown; a short read is the end.
-        if got > len_bytes {
+        // What is longer than it was listed has grown, and of what is shorter there may be more: some file systems hand out
+        // less than they have.
+        if got != len_bytes {
             copied += self.copy_by_hand(from, to)?;
         }
         if !(self.step)(copied) {
@@ -124,22 +126,21 @@ impl<'a> Copier<'a> {
         cloned
     }
 
-    /// `None`: nothing was copied, because these file systems cannot.
-    fn copy_in_kernel(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<Option<u64>, CopyError> {
+    /// How much was copied, and whether that is all: the rest must be read and written.
+    fn copy_in_kernel(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(u64, bool), CopyError> {
         let mut copied = 0;
         loop {
             let n = match sys::copy_range(from, to, STEP_BYTES) {
                 // Some file systems (proc, fuse) say 0 for files that can be read.
-                Ok(0) if copied == 0 => return Ok(None),
-                Ok(0) => return Ok(Some(copied)),
+                Ok(0) => return Ok((copied, copied > 0)),
                 Ok(n) => n as u64,
-                Err(error) if copied == 0 && cannot_copy_range(&error) => {
-                    self.abilities.no_copy_range.store(true, Ordering::Relaxed);
-                    return Ok(None);
+                Err(error) => {
+                    if copied == 0 && cannot_copy_range(&error) {
+                        self.abilities.no_copy_range.store(true, Ordering::Relaxed);
+                    }
+                    // Which side failed the kernel does not say; who reads and writes will see.
+                    return Ok((copied, false));
                 }
-                // Which side failed the kernel does not say; only writing meets a full disk.
-                Err(error) if error.raw_os_error() == Some(libc::EIO) => return Err(CopyError::Read(error)),
-                Err(error) => return Err(CopyError::Write(error)),
             };
             copied += n;
             if !(self.step)(n) {
@@ -365,6 +366,24 @@ mod tests {
             let (got, n) = copied(&content, |_| plain(listed));
             assert!(got == content && n == 300_000, "{listed}");
         }
+    }
+
+    #[test]
+    fn what_is_read_in_parts_is_copied_whole() {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        // Each read hands out what one write has put in.
+        let (from, into) = pipe_with(PipeFlags::DIRECT).unwrap();
+        [&b"one"[..], b"two", b"three"].iter().for_each(|part| sys::write_all(into.as_fd(), part).unwrap());
+        drop(into);
+        let mut to = tempfile::tempfile().unwrap();
+        let abilities = Abilities::default();
+        let mut step = |_| true;
+        let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+        assert_eq!(copier.copy(from.as_fd(), to.as_fd(), plain(11)).unwrap(), 11);
+        let mut got = Vec::new();
+        to.seek(SeekFrom::Start(0)).unwrap();
+        to.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"onetwothree");
     }
 
     #[test]

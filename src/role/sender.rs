@@ -383,15 +383,15 @@ impl<'a> Sender<'a> {
             }
             Basis::None if stat.len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
-                // One read tells both the content and, being short, that this is the end.
+                // One read tells both the content and, being of the length that it should have, that this is the end.
                 match sys::read(from, &mut buffer[..stat.len_bytes as usize + 1]) {
-                    Ok(got) if got as u64 <= stat.len_bytes => {
+                    Ok(got) if got as u64 == stat.len_bytes => {
                         self.throttle(got as u64);
                         let data = buffer[..got].to_vec();
                         let digest = digest::whole(&data);
                         return self.line.say_so(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
-                    // It is growing; then it is sent as far as it goes.
+                    // It is growing, or there is more than was handed out: then it is sent as far as it goes.
                     Ok(_) => {}
                     Err(error) => return unsent(Some(read_error(&error))),
                 }
