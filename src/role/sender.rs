@@ -19,7 +19,7 @@ use crate::fs::ids::Ids;
 use crate::fs::sys;
 use crate::options::{Options, RemoveSource};
 use crate::path::{self, RelPath};
-use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
+use crate::proto::limits::{DATA_MAX_BYTES, LINES_MAX, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
@@ -232,6 +232,14 @@ impl<'a> Sender<'a> {
             };
             let mut counted = Tally::default();
             gathered.count(&mut counted);
+            let (_, (problems, notes)) = trouble(&gathered);
+            for problem in problems {
+                counted.problem(problem.weight);
+                (self.tell)(Event::Problem(problem))?;
+            }
+            for note in notes {
+                (self.tell)(Event::Note(note))?;
+            }
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 teller.tell_all(root, &mut counted)?;
             }
@@ -485,6 +493,35 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// Problems, and notes, may take so much of [`Roots`], which cannot be cut.
+const TROUBLE_MAX_BYTES: usize = 8 << 20;
+
+/// How many lines fit into [`Roots`].
+fn fit_into_roots<T>(lines: &[T], len_bytes: impl Fn(&T) -> usize) -> usize {
+    let mut left_bytes = TROUBLE_MAX_BYTES;
+    let fits = |line: &&T| {
+        left_bytes = left_bytes.saturating_sub(len_bytes(line));
+        left_bytes > 0
+    };
+    lines.iter().take(LINES_MAX).take_while(fits).count()
+}
+
+/// Trouble with arguments: problems, and lines for stdout.
+type Trouble = (Vec<Problem>, Vec<Vec<u8>>);
+
+/// The trouble with arguments that goes into [`Roots`], and what does not fit there.
+fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
+    let (mut problems, mut notes) = (gathered.problems.clone(), gathered.notes.clone());
+    let fit = |problems: &[Problem]| fit_into_roots(problems, |problem| problem.line.len());
+    if fit(&problems) < problems.len() {
+        // The receiver must know of one that stops deletions before it begins.
+        problems.sort_by_key(|problem| problem.weight != Weight::SourceError);
+    }
+    let more_problems = problems.split_off(fit(&problems));
+    let more_notes = notes.split_off(fit_into_roots(&notes, Vec::len));
+    ((problems, notes), (more_problems, more_notes))
+}
+
 /// Whether digests of directories are compared.
 fn compares(options: &Options, wants: Wants) -> bool {
     can_compare(options, wants, needs_whole_list(options, wants))
@@ -510,6 +547,7 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
         list.push_entry(b".", entry);
         list
     });
+    let ((problems, notes), _) = trouble(gathered);
     let roots = Roots {
         found: gathered.found as u64,
         single: gathered.single.clone(),
@@ -518,8 +556,8 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
         top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
         missing: gathered.missing.clone(),
         whole: whole.clone(),
-        problems: gathered.problems.clone(),
-        notes: gathered.notes.clone(),
+        problems,
+        notes,
         ids,
     };
     (roots, Outset { whole, named: named.said })
@@ -786,5 +824,26 @@ struct OnEnd<F: FnMut()>(F);
 impl<F: FnMut()> Drop for OnEnd<F> {
     fn drop(&mut self) {
         (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Dialect, Native};
+
+    #[test]
+    fn roots_can_be_told_whatever_is_wrong_with_arguments() {
+        for (count, len_bytes) in [(3, 10), (LINES_MAX + 1, 10), (LINES_MAX, 4096), (100, 256 << 10)] {
+            let notes = vec![vec![b'x'; len_bytes]; count];
+            let problems: Vec<Problem> = notes.iter().map(|line| Problem::said(line.clone(), Weight::Failed)).collect();
+            let mut roots = Roots { problems, notes, ..Roots::default() };
+            let whole = Native::new(1).encode(&Message::Roots(Box::new(roots.clone())), &mut Vec::new());
+            assert_eq!(whole.is_ok(), count * len_bytes < 60 << 20 && count <= LINES_MAX, "{count} of {len_bytes}");
+            roots.problems.truncate(fit_into_roots(&roots.problems, |problem| problem.line.len()));
+            roots.notes.truncate(fit_into_roots(&roots.notes, Vec::len));
+            assert!(roots.notes.len() >= count.min(2000) / 4);
+            Native::new(1).encode(&Message::Roots(Box::new(roots)), &mut Vec::new()).unwrap();
+        }
     }
 }
