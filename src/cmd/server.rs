@@ -237,17 +237,22 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
         Error::new(Exit::SocketIo, format!("sparsync: the server listens, but a handshake with it fails: {why}"))
     };
     let address = status.addresses.first().and_then(|address| address.parse::<SocketAddr>().ok());
-    let mut address = address.ok_or_else(|| cannot("it tells no address".into()))?;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
+    let address = address.ok_or_else(|| cannot("it tells no address".into()))?;
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
-    let won = race(&[address], &Kind::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
+    let won = race(&own_addresses(address), &Kind::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
     won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
+}
+
+/// Where this machine reaches a server of its own that listens there. One that listens on all addresses takes both families,
+/// and a machine may have IPv6 without an address of it.
+fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
+    let at = |ip: IpAddr| SocketAddr::new(ip, address.port());
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => vec![at(Ipv4Addr::LOCALHOST.into())],
+        IpAddr::V6(ip) if ip.is_unspecified() => vec![at(Ipv6Addr::LOCALHOST.into()), at(Ipv4Addr::LOCALHOST.into())],
+        IpAddr::V4(_) | IpAddr::V6(_) => vec![address],
+    }
 }
 
 /// Carries standard input and output to a server and back, until the server has said all.
@@ -554,4 +559,21 @@ fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
         tell(env, &format!("sparsync: {} ({}) is not let in any more", grant.name, grant.pin))?;
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_addresses;
+
+    #[test]
+    fn a_server_at_all_addresses_is_reached_by_either_family() {
+        let told = |address: &str| {
+            let own = own_addresses(address.parse().unwrap());
+            own.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told("[::]:28792"), ["[::1]:28792", "127.0.0.1:28792"]);
+        assert_eq!(told("0.0.0.0:28792"), ["127.0.0.1:28792"]);
+        assert_eq!(told("192.0.2.7:28792"), ["192.0.2.7:28792"]);
+        assert_eq!(told("[2001:db8::7]:28792"), ["[2001:db8::7]:28792"]);
+    }
 }
