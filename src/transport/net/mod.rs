@@ -6,7 +6,9 @@
 //! is it known that the server took the client.
 
 mod bridge;
+mod by_rate;
 pub mod client;
+mod congestion;
 pub mod lanes;
 pub mod limits;
 mod quic;

@@ -3,7 +3,7 @@
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES};
 use super::roam::Nudge;
-use super::{BEGINS, OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
+use super::{BEGINS, OTHER_VERSIONS, Trouble, by_rate, is_about_keys, is_about_versions};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::work::clock::Since;
@@ -108,7 +108,8 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         .send_window(WINDOW_BYTES.into())
         // By it the peer says where it leaves for another lane.
         .max_concurrent_uni_streams(VarInt::from_u32(1))
-        .datagram_receive_buffer_size(None);
+        .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(Arc::new(by_rate::ByRate));
     let mut discovery = MtuDiscoveryConfig::default();
     let longest = longest_datagram(peer);
     discovery.upper_bound(longest);

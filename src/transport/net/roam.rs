@@ -1,9 +1,9 @@
 //! A client that loses its network and finds another: its connection goes on from there.
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::quic;
+use super::{by_rate, quic};
 use crate::work::clock::Since;
-use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -70,12 +70,12 @@ impl Nudge {
 impl ControllerFactory for Nudge {
     fn build(self: Arc<Nudge>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
         self.0.mtu_bytes.store(mtu_bytes.into(), Ordering::Relaxed);
-        let inner = Arc::new(CubicConfig::default()).build(now, mtu_bytes);
+        let inner = Arc::new(by_rate::ByRate).build(now, mtu_bytes);
         Box::new(Nudged { inner, shared: self.0.clone() })
     }
 }
 
-/// The usual control of congestion, and what a nudge allows beyond it.
+/// Our control of congestion, and what a nudge allows beyond it.
 struct Nudged {
     inner: Box<dyn Controller>,
     shared: Arc<Shared>,

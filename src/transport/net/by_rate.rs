@@ -1,0 +1,67 @@
+//! Gives QUIC our control of congestion: quinn's moments and events as [`super::congestion`] takes them.
+
+use super::congestion::Control;
+use quinn::congestion::{Controller, ControllerFactory};
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Control by the rate at which a path delivers.
+pub struct ByRate;
+
+impl ControllerFactory for ByRate {
+    fn build(self: Arc<ByRate>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
+        Box::new(Path { control: Control::new(mtu_bytes.into()), began: now })
+    }
+}
+
+/// A path, and when it began.
+#[derive(Clone)]
+struct Path {
+    control: Control,
+    began: Instant,
+}
+
+impl Path {
+    fn moment(&self, when: Instant) -> Duration {
+        when.saturating_duration_since(self.began)
+    }
+}
+
+impl Controller for Path {
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last: u64) {
+        self.control.sent(self.moment(now), bytes);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _limited: bool, _rtt: &quinn_proto::RttEstimator) {
+        self.control.heard(self.moment(now), self.moment(sent), bytes);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool, _largest: Option<u64>) {
+        self.control.all_heard(self.moment(now), in_flight, limited);
+    }
+
+    fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, persists: bool, lost_bytes: u64) {
+        self.control.lost(lost_bytes, persists);
+    }
+
+    fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.control.resize(mtu_bytes.into());
+    }
+
+    fn window(&self) -> u64 {
+        self.control.window_bytes()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.control.initial_bytes()
+    }
+
+    fn into_any(self: Box<Path>) -> Box<dyn Any> {
+        self
+    }
+}
