@@ -1,0 +1,146 @@
+#!/bin/bash
+# Measures copies over emulated links: sparsync by its server against rsync by a fresh ssh connection, in turn.
+#
+#   LINKEM=../linkem scripts/bench_links.sh
+#   LINKEM=../linkem LINKS=wifi WAYS=push TRANSPORTS="auto quic tls" RUNS=5 scripts/bench_links.sh
+#
+# Each link is one of linkem's presets, which joins two network namespaces, so this needs root and Linux. LINKEM is linkem's
+# folder (linkem-run and its source, which is built if there is no program yet). Behind the link stand an sshd of our own and a
+# server to which the near end is enrolled. The data set `mission` is copied, copied again, and again with 100 files
+# changed; bulk is one file of random bytes.
+#
+#   LINKS       wan wifi lte; others are `linkem presets`
+#   WAYS        push pull
+#   TRANSPORTS  quic; also auto and tls
+#   RUNS        runs of each (3); the order changes from run to run
+#   BULK_MIB    how long the file is (100; 24 where a link has less than 50 Mbit/s both ways)
+#   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in bench_ssh.sh
+#
+# The share of the rate is the bytes of the files by the rate of the link, by the time. Of 1,500 bytes in a packet of QUIC at
+# most 1,436 are data, so 95.7 % is the most that it can be; a packet of TCP has up to 1,448. Bytes are those of IP, both ways.
+inside=
+if [ "${1-}" = --inside ]; then
+    # The near end: below, this script starts itself in the client's namespace.
+    inside=1 work=$2 ssh_dir=$3 link=$4
+fi
+RUNS=${RUNS:-3}
+# shellcheck source=scripts/bench_common.sh
+. "$(dirname "$0")/bench_common.sh"
+read -ra links <<<"${LINKS:-wan wifi lte}"
+read -ra ways <<<"${WAYS:-push pull}"
+read -ra transports <<<"${TRANSPORTS:-quic}"
+
+# The preset's Mbit/s.
+rate_of() { # link, way
+    # A line with the name, one for each way.
+    "$LINKEM" presets | awk -v link="$1" -v way="$([ "$2" = push ] && echo c2s || echo s2c)" '
+        /^[^ ]/ { here = $1 == link }
+        here && $1 == way && match($2, /rate=[0-9.]+[a-z]/) {
+            n = substr($2, RSTART + 5, RLENGTH - 6)
+            print n * (substr($2, RSTART + RLENGTH - 1, 1) == "g" ? 1000 : 1)
+        }'
+}
+
+if [ -z "$inside" ]; then
+    [ -n "${LINKEM-}" ] || die "LINKEM is not set: it names the folder of linkem, the link emulator"
+    [ -f "$LINKEM/linkem-run" ] || die "there is no linkem: LINKEM=$LINKEM is no folder with linkem-run in it"
+    [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
+    need ip iproute2
+    folder=$(realpath "$LINKEM")
+    programs
+    make_work
+    for LINKEM in "$folder/linkem" "$folder/target/release/linkem" "$work/linkem/release/linkem"; do
+        [ ! -x "$LINKEM" ] || break
+    done
+    if [ ! -x "$LINKEM" ]; then
+        cargo build --release --locked --quiet --manifest-path "$folder/Cargo.toml" --target-dir "$work/linkem"
+    fi
+    export LINKEM
+    # The namespaces have no other servers: any port is free. The address is linkem's.
+    port=$(free_port)
+    write_ssh 10.77.0.1 "$port"
+    mission=$work/mission
+    mkdir "$mission"
+    (work=$mission && build mission)
+    printf '%s; %s; %s, %s runs\n\n' "$(versions)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
+    printf '| link | way | phase | program | ms | by rsync | %% of the rate | bytes | load |\n|---|---|---|---|--:|--:|--:|--:|--:|\n'
+    for link in "${links[@]}"; do
+        bash "$folder/linkem-run" --preset "$link" --server "exec $sshd -D -e -f $ssh_dir/sshd_config" --wait "tcp:$port" -- \
+            "$PWD/scripts/$me" --inside "$work" "$ssh_dir" "$link"
+    done
+    exit
+fi
+
+# The clean-up is the outer one's.
+scratch=()
+export SPARSYNC_CONFIG_DIR=$ssh_dir/client
+reaches_sshd || die "sshd does not let us in over the link: $(cat "$ssh_dir/trouble")"
+# It also starts the server there. Both end with their namespace, which linkem-run takes down.
+"$SPARSYNC" enroll far -e "ssh -F $ssh_dir/fresh" --rsync-path="$SPARSYNC" >"$work/enrolled" 2>&1 ||
+    die "far cannot be enrolled: $(cat "$work/enrolled")"
+
+carried() {
+    "$LINKEM" ctl "$LINKEM_CTL" stats | grep -o '"bytes_in":[0-9]*' | awk -F: '{ n += $2 } END { printf "%d\n", n }'
+}
+
+# So many seconds a copy may take: over links that lose much some were seen to hang.
+COPY_MAX=300
+in_time() {
+    timeout "$COPY_MAX" "$@" || die "$link: failed, or took longer than $COPY_MAX s: $*"
+}
+
+# One copy in a folder with src and dst, and what it took.
+copy() { # key, tool, way, folder
+    local before after options from=$4/src/ to=far:$4/dst/
+    [ "$3" = push ] || from=far:$4/src/ to=$4/dst/
+    options=(-e "ssh -F $ssh_dir/fresh")
+    before=$(carried)
+    case $2 in
+    rsync) clock "$1.rsync" in_time "$RSYNC" "${ARGS[@]}" "${options[@]}" --rsync-path="$RSYNC" "$from" "$to" ;;
+    *) clock "$1.$2" in_time "$SPARSYNC" "${ARGS[@]}" "${options[@]}" --rsync-path="$SPARSYNC" --transport="$2" "$from" "$to" ;;
+    esac
+    after=$(carried)
+    note "$1.$2.bytes" $((after - before))
+}
+
+check_copy() { # tool, folder
+    local work=$2
+    compare "$1"
+    rm -rf "$work/dst"
+}
+
+for way in "${ways[@]}"; do
+    rate=$(rate_of "$link" "$way")
+    [ -n "$rate" ] || die "linkem has no preset $link with a rate"
+    slow=$(calculate 'a < 50 && b < 50' 0 "$(rate_of "$link" push)" "$(rate_of "$link" pull)")
+    bulk_mib=${BULK_MIB:-$([ "$slow" = 1 ] && echo 24 || echo 100)}
+    rm -rf "$work/bulk"
+    mkdir -p "$work/bulk/src"
+    head -c $((bulk_mib << 20)) /dev/urandom >"$work/bulk/src/bulk.bin"
+    tools=("${transports[@]}" rsync)
+    for ((run = 0; run < RUNS; run++)); do
+        for ((at = 0; at < ${#tools[@]}; at++)); do
+            tool=${tools[(at + run) % ${#tools[@]}]}
+            key=$link.$way
+            copy "$key.first" "$tool" "$way" "$work/mission"
+            copy "$key.none" "$tool" "$way" "$work/mission"
+            (work=$work/mission && change)
+            copy "$key.changed" "$tool" "$way" "$work/mission"
+            check_copy "$tool" "$work/mission"
+            copy "$key.bulk" "$tool" "$way" "$work/bulk"
+            check_copy "$tool" "$work/bulk"
+        done
+    done
+    for phase in first none changed bulk; do
+        bytes=
+        case $phase in first) bytes=$work/mission ;; bulk) bytes=$work/bulk ;; esac
+        [ -z "$bytes" ] || bytes=$(find "$bytes/src" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
+        for tool in "${tools[@]}"; do
+            took=$(median "$link.$way.$phase.$tool")
+            printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$link" "$way" "$phase" "$tool" "$took" \
+                "$(ratio "$took" "$(median "$link.$way.$phase.rsync")")" \
+                "$([ -z "$bytes" ] || calculate '100*a*8/(b*1000)/c' 1 "$bytes" "$rate" "$took")" \
+                "$(median "$link.$way.$phase.$tool.bytes" 1 0)" "$(cut -d ' ' -f 1 /proc/loadavg)"
+        done
+    done
+done
