@@ -96,6 +96,10 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
             if stop.load(Ordering::Relaxed) {
                 break Err(Error::new(Exit::Signal, "").by(side.role()));
             }
+            // The server was spoken to, and takes its time.
+            if let Some((found, said)) = spare.take_if(|_| floor.take()) {
+                break Ok(Won::Shell(found, said));
+            }
             let may_begin = server.or_shell && (no_server.is_some() || since.elapsed() >= ALONE);
             if let Some(is_quiet) = shells.next(no_server.is_some()).filter(|_| may_begin) {
                 shells.begin(is_quiet);

@@ -43,6 +43,11 @@ impl Floor {
     pub fn take(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
     }
+
+    /// Leaves it to whoever takes it.
+    fn leave(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Dial {
@@ -145,8 +150,8 @@ pub struct Lost {
 }
 
 /// Dials all addresses of a host by each of these kinds, the later ones of both a little later. The first whose handshake ends
-/// says the first words of `dial` and is taken if the server answers; otherwise the next one does. The others are dropped.
-/// Never takes longer than the limit of `dial`.
+/// says the first words of `dial` and is taken if the server answers; if it does not, or not soon, the next one does. The
+/// others are dropped. Never takes longer than the limit of `dial`.
 ///
 /// A server that knows us and does not let us in ends the race: it would say so by any way. One with another key does not
 /// as long as there are other ways: an address may have passed to another machine.
@@ -164,7 +169,8 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         tasks: Attempts(Vec::new()),
         runs: 0,
         waiting: VecDeque::new(),
-        somebody_speaks: false,
+        speaker: None,
+        turns: 0,
     };
     // Whoever wants QUIC alone gets nothing else.
     let may_move = Kind::BOTH.iter().all(|kind| kinds.contains(kind));
@@ -173,7 +179,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         for (step, &kind) in kinds.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + KIND_STEP * step as u32;
             let tls = movable.as_ref().filter(|_| kind == Kind::Quic).unwrap_or(&dial.tls).clone();
-            field.run((kind, peer), false, async move {
+            field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
                 reach(kind, peer, tls).await.map(Step::Shaken)
             });
@@ -183,13 +189,24 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
     let mut worst = None;
     while field.runs > 0 {
         let next = wait(reports.recv(), || dial.patience.check(Duration::ZERO));
-        let Ok(Some(Report { way: (kind, address), spoke, came })) = next else {
+        let Ok(Some(Report { way: (kind, address), turn, came })) = next else {
             return Err(Lost { trouble: Trouble::Stopped, story });
         };
-        field.runs -= 1;
-        field.somebody_speaks &= !spoke;
+        let speaks = field.speaker.as_ref().map(|speaker| speaker.turn);
+        if turn.is_some() && turn != speaks {
+            // It had its time, and others went on.
+            continue;
+        }
+        if !matches!(came, Ok(Step::Late)) {
+            field.runs -= 1;
+            field.speaker.take_if(|_| turn.is_some());
+        }
         match came {
             Ok(Step::Shaken(shaken)) => field.waiting.push_back(((kind, address), shaken)),
+            Ok(Step::Late) => field.speaker.iter_mut().for_each(|speaker| speaker.is_late = true),
+            Ok(Step::Answered(_)) if !field.has_floor() => {
+                return Err(Lost { trouble: Trouble::Stopped, story });
+            }
             Ok(Step::Answered(reached)) => {
                 // Those that were slower tell their servers while the engine still turns.
                 drop((field, reports));
@@ -207,6 +224,10 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
                 }
                 worst = worst.into_iter().chain([trouble]).max_by_key(weight);
             }
+        }
+        let late = field.speaker.as_ref().filter(|speaker| speaker.is_late && !field.waiting.is_empty());
+        if let Some((kind, address)) = late.map(|speaker| speaker.way) {
+            story.push(format!("{address} over {kind}: does not answer"));
         }
         if !field.let_speak() {
             return Err(Lost { trouble: Trouble::Stopped, story });
@@ -231,7 +252,18 @@ struct Field {
     runs: usize,
     /// Those whose handshakes have ended.
     waiting: VecDeque<(Way, Shaken)>,
-    somebody_speaks: bool,
+    speaker: Option<Speaker>,
+    /// How many have spoken.
+    turns: usize,
+}
+
+/// The one who has said the first words.
+struct Speaker {
+    way: Way,
+    turn: usize,
+    task: tokio::task::AbortHandle,
+    /// It had its time, and is replaced as soon as there is somebody else.
+    is_late: bool,
 }
 
 /// By what, and where to.
@@ -240,7 +272,8 @@ type Way = (Kind, SocketAddr);
 /// What came of an attempt, or of its first words.
 struct Report {
     way: Way,
-    spoke: bool,
+    /// Of a speaker: the how-manieth.
+    turn: Option<usize>,
     came: Result<Step, Trouble>,
 }
 
@@ -250,38 +283,71 @@ enum Step {
     Shaken(Shaken),
     /// The server has answered.
     Answered(Reached),
+    /// It has not answered for a while.
+    Late,
 }
 
+/// So long a server that was spoken to may take to answer before another way is tried, or so many times what its handshake
+/// took: enough for a datagram that is lost.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const ANSWERS_WITHIN_HANDSHAKES: u32 = 3;
+
 impl Field {
-    fn run(&mut self, way: Way, spoke: bool, attempt: impl Future<Output = Result<Step, Trouble>> + Send + 'static) {
+    fn run(
+        &mut self,
+        way: Way,
+        turn: Option<usize>,
+        attempt: impl Future<Output = Result<Step, Trouble>> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
         let (limit, report) = (self.limit, self.report.clone());
         let left = limit.saturating_sub(self.began.elapsed());
         let task = self.engine.spawn(async move {
             let tried = tokio::time::timeout(left, attempt).await;
             let came = tried.unwrap_or_else(|_| Err(silence(limit)));
             // If nobody hears it, another one was faster.
-            let _ = report.send(Report { way, spoke, came });
+            let _ = report.send(Report { way, turn, came });
         });
         self.tasks.0.push(task.abort_handle());
         self.runs += 1;
+        task.abort_handle()
     }
 
-    /// Lets the next one speak if nobody does; `false`: nobody of them may.
+    /// Whether those of this race may speak.
+    fn has_floor(&mut self) -> bool {
+        let (floor, is_ours) = &mut self.floor;
+        *is_ours = *is_ours || floor.take();
+        *is_ours
+    }
+
+    /// Lets the next one speak if nobody does, or whoever does had his time; `false`: nobody of them may.
     fn let_speak(&mut self) -> bool {
-        if self.somebody_speaks {
+        if self.speaker.as_ref().is_some_and(|speaker| !speaker.is_late) {
             return true;
         }
         let Some((way, shaken)) = self.waiting.pop_front() else {
+            if self.speaker.is_some() && std::mem::take(&mut self.floor.1) {
+                // Somebody else may be there who would not have to wait.
+                self.floor.0.leave();
+            }
             return true;
         };
-        let (floor, is_ours) = &mut self.floor;
-        *is_ours = *is_ours || floor.take();
-        if !*is_ours {
+        if !self.has_floor() {
             return false;
         }
-        self.somebody_speaks = true;
-        let words = self.words.clone();
-        self.run(way, true, async move { shaken.begin(&words).await.map(Step::Answered) });
+        if let Some(late) = self.speaker.take() {
+            late.task.abort();
+            self.runs -= 1;
+        }
+        self.turns += 1;
+        let (words, turn, report) = (self.words.clone(), self.turns, self.report.clone());
+        let task = self.run(way, Some(turn), async move { shaken.begin(&words).await.map(Step::Answered) });
+        let patience = ANSWERS_WITHIN.max(self.began.elapsed() * ANSWERS_WITHIN_HANDSHAKES);
+        let watch = self.engine.spawn(async move {
+            tokio::time::sleep(patience).await;
+            let _ = report.send(Report { way, turn: Some(turn), came: Ok(Step::Late) });
+        });
+        self.tasks.0.push(watch.abort_handle());
+        self.speaker = Some(Speaker { way, turn, task, is_late: false });
         true
     }
 }

@@ -468,6 +468,53 @@ fn the_next_of_a_race_speaks_where_the_first_is_turned_away() {
 }
 
 #[test]
+fn the_next_of_a_race_speaks_where_the_first_is_not_answered() {
+    let world = World::new();
+    let relay = Relay::to(world.address());
+    let tcp = std::net::TcpListener::bind(relay.address).unwrap();
+    let far = world.address();
+    std::thread::spawn(move || {
+        let (near, _) = tcp.accept().unwrap();
+        let far = std::net::TcpStream::connect(far).unwrap();
+        let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut from, &mut to));
+        let _ = io::copy(&mut &far, &mut &near);
+    });
+    let dial = world.dial(patient());
+    std::thread::scope(|scope| {
+        // QUIC has begun when TLS begins.
+        let racing = scope.spawn(|| race(&[relay.address], &Kind::BOTH, &dial));
+        let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        // A network that does not like QUIC finds out what it is.
+        relay.shut(true);
+        let mut next = match first.kind {
+            Kind::Quic => world.listener.accept(LONG).unwrap().expect("the other one takes over"),
+            Kind::Tls => first,
+        };
+        next.writer.write_all(b"!").unwrap();
+        assert_eq!(racing.join().unwrap().ok().unwrap().kind, Kind::Tls);
+    });
+}
+
+#[test]
+fn where_nobody_answers_somebody_else_may_speak() {
+    let world = World::new();
+    let dial = world.dial(patient());
+    std::thread::scope(|scope| {
+        let racing = scope.spawn(|| race(&[world.address()], &[Kind::Quic], &dial));
+        let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        assert!(!dial.floor.take(), "the server may answer yet");
+        let begun = Since::now();
+        while !dial.floor.take() {
+            assert!(begun.elapsed() < LONG, "the floor is not left");
+            std::thread::yield_now();
+        }
+        guest.writer.write_all(b"!").unwrap();
+        assert_eq!(racing.join().unwrap().err().map(|lost| lost.trouble), Some(Trouble::Stopped));
+    });
+}
+
+#[test]
 fn who_has_not_the_floor_says_nothing() {
     each(|kind| {
         let world = World::new();
