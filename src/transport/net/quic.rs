@@ -195,7 +195,8 @@ pub async fn welcome(
     let mut transport = transport(incoming.remote_address(), idle);
     transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
     config.transport_config(Arc::new(transport));
-    let connection = incoming.accept_with(Arc::new(config))?.await?;
+    let shaken = tokio::time::timeout(limits::HANDSHAKE, incoming.accept_with(Arc::new(config))?).await;
+    let connection = shaken.map_err(|_| ConnectionError::TimedOut)??;
     let shown =
         connection.peer_identity().and_then(|shown| shown.downcast::<Vec<rustls::pki_types::CertificateDer>>().ok());
     let cert = shown.and_then(|chain| chain.first().map(|cert| cert.to_vec())).unwrap_or_default();

@@ -258,7 +258,8 @@ impl Door {
     }
 
     async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Place) {
-        let Some(mut tunnel) = over_tls::welcome(socket, self.tls.clone()).await else {
+        let welcomed = tokio::time::timeout(HANDSHAKE, over_tls::welcome(socket, self.tls.clone())).await;
+        let Ok(Some(mut tunnel)) = welcomed else {
             return;
         };
         let Some(pin) = tunnel.peer_cert().and_then(|cert| tls::pin_of(&cert)) else {
@@ -298,13 +299,16 @@ impl Door {
     }
 }
 
+/// So long a client that has shaken hands may take to begin: it does at once, but may be one of many on a busy machine.
+const BEGINS_WITHIN: Duration = Duration::from_secs(10);
+
 /// Begins a handshake, which ends in time or when another one needs its place.
 fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Place, welcome: impl FnOnce(Place) -> W) {
     let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
     place.can_be_given_up(move || {
         let _ = give_up.send(());
     });
-    let handshake = tokio::spawn(tokio::time::timeout(HANDSHAKE, welcome(place))).abort_handle();
+    let handshake = tokio::spawn(tokio::time::timeout(HANDSHAKE + BEGINS_WITHIN, welcome(place))).abort_handle();
     tokio::spawn(async move {
         // Otherwise it has ended by itself.
         if given_up.await.is_ok() {
