@@ -61,6 +61,7 @@ impl SourceWalk<'_> {
         let mut origins = task.origins;
         found.is_named = !origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
         found.may_delete = !found.is_named;
+        leave_out_further(&mut origins, &mut found);
         for (index, origin) in origins.iter_mut().enumerate() {
             self.list_origin(&mut found, index as u16, origin);
         }
@@ -404,6 +405,23 @@ impl SourceWalk<'_> {
     }
 }
 
+/// As many directories of sources as an entry can tell apart may make up one of the transfer.
+const ORIGINS_MAX: usize = 1 << 16;
+
+/// Leaves out the origins beyond, and says so: an entry must not be taken from another directory than its own.
+fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
+    if origins.len() > ORIGINS_MAX {
+        let line = format!(
+            "sparsync: skipping {} directories of sources beyond {ORIGINS_MAX} that bring names for one directory: copy \
+             them in several runs",
+            origins.len() - ORIGINS_MAX
+        );
+        found.problems.push(Problem::said(line.into_bytes(), Weight::SourceError));
+        found.may_delete = false;
+        origins.truncate(ORIGINS_MAX);
+    }
+}
+
 fn vanished(full: &[u8]) -> Problem {
     Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
 }
@@ -422,4 +440,30 @@ fn drop_duplicates(list: &mut DirList) {
     }
     let mut keep = keep.into_iter();
     list.entries.retain(|_| keep.next().unwrap_or(true));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{ChainOptions, Rules};
+    use crate::fs::root::{Dir, Root};
+    use crate::fs::sys::Follow;
+    use crate::role::scan::Base;
+
+    #[test]
+    fn no_entry_is_of_a_directory_that_it_cannot_name() {
+        let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Sender, b"/");
+        let root = Root::new(Dir::new(sys::open_dir_path(b"/").unwrap()), b"/".to_vec(), Follow::Never);
+        let base = Arc::new(Base { root, shown: Vec::new(), chain: chain.clone() });
+        let listing = Listing::Named(Arc::new(Vec::new()));
+        let origin = Origin { base, path: RelPath::root(), listing, chain, dev: None };
+        let mut origins = vec![origin; ORIGINS_MAX];
+        let mut found = Listed { may_delete: true, ..Listed::default() };
+        leave_out_further(&mut origins, &mut found);
+        assert!(found.problems.is_empty() && found.may_delete);
+        origins.extend_from_within(..3);
+        leave_out_further(&mut origins, &mut found);
+        assert_eq!((origins.len(), found.problems.len(), found.may_delete), (ORIGINS_MAX, 1, false));
+        assert!(found.problems[0].line.starts_with(b"sparsync: skipping 3 directories"));
+    }
 }
