@@ -552,12 +552,12 @@ fn what_is_said_first_is_the_beginning_of_what_is_said() {
 
 #[test]
 fn who_leaves_in_peace_waits_for_nobody() {
-    each(|kind| {
+    // Over QUIC it does on a way as short as this; tests/turns.rs has a long one.
+    [Kind::Tls].into_iter().for_each(|kind| {
         let world = World::new();
         let relay = Relay::to(world.address());
-        let address = if kind == Kind::Quic { relay.address } else { world.address() };
         for is_heard in [true, false] {
-            let (link, mut guest) = world.meet_at(address, kind, patient());
+            let (link, mut guest) = world.meet_at(world.address(), kind, patient());
             let Link { mut reader, mut writer, leave, .. } = link;
             reader.read_exact(&mut [0]).unwrap();
             // Somebody who reads is no hindrance.
