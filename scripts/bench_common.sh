@@ -357,3 +357,21 @@ copy_by_server() { # quic, tls or auto; push or pull
     [ "$2" = push ] || from=far:$work/src/ to=$work/dst/
     "$SPARSYNC" "${ARGS[@]}" --stats --transport="$1" "$from" "$to" >"$work/out"
 }
+
+# --- a slow link ---
+
+# Finds linkem, the link emulator, in the folder LINKEM, and builds it if there is no program yet. LINKEM is the program
+# then, as linkem-run wants it, and linkem_folder where linkem-run is. Behind make_work.
+find_linkem() {
+    [ -n "${LINKEM-}" ] || die "LINKEM is not set: it names the folder of linkem, the link emulator"
+    [ -f "$LINKEM/linkem-run" ] || die "there is no linkem: LINKEM=$LINKEM is no folder with linkem-run in it"
+    [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
+    need ip iproute2
+    linkem_folder=$(realpath "$LINKEM")
+    for LINKEM in "$linkem_folder/linkem" "$linkem_folder/target/release/linkem" "$work/linkem/release/linkem"; do
+        [ ! -x "$LINKEM" ] || break
+    done
+    [ -x "$LINKEM" ] ||
+        cargo build --release --locked --quiet --manifest-path "$linkem_folder/Cargo.toml" --target-dir "$work/linkem"
+    export LINKEM
+}

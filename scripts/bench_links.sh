@@ -42,20 +42,9 @@ rate_of() { # link, way
 }
 
 if [ -z "$inside" ]; then
-    [ -n "${LINKEM-}" ] || die "LINKEM is not set: it names the folder of linkem, the link emulator"
-    [ -f "$LINKEM/linkem-run" ] || die "there is no linkem: LINKEM=$LINKEM is no folder with linkem-run in it"
-    [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
-    need ip iproute2
-    folder=$(realpath "$LINKEM")
     programs
     make_work
-    for LINKEM in "$folder/linkem" "$folder/target/release/linkem" "$work/linkem/release/linkem"; do
-        [ ! -x "$LINKEM" ] || break
-    done
-    if [ ! -x "$LINKEM" ]; then
-        cargo build --release --locked --quiet --manifest-path "$folder/Cargo.toml" --target-dir "$work/linkem"
-    fi
-    export LINKEM
+    find_linkem
     # The namespaces have no other servers: any port is free. The address is linkem's.
     port=$(free_port)
     write_ssh 10.77.0.1 "$port"
@@ -65,7 +54,7 @@ if [ -z "$inside" ]; then
     printf '%s; %s; %s, %s runs\n\n' "$(versions)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
     printf '| link | way | phase | program | ms | by rsync | %% of the rate | bytes | load |\n|---|---|---|---|--:|--:|--:|--:|--:|\n'
     for link in "${links[@]}"; do
-        bash "$folder/linkem-run" --preset "$link" --server "exec $sshd -D -e -f $ssh_dir/sshd_config" --wait "tcp:$port" -- \
+        bash "$linkem_folder/linkem-run" --preset "$link" --server "exec $sshd -D -e -f $ssh_dir/sshd_config" --wait "tcp:$port" -- \
             "$PWD/scripts/$me" --inside "$work" "$ssh_dir" "$link"
     done
     exit

@@ -38,26 +38,15 @@ case ${MASTER-} in
 esac
 
 if [ -z "$inside" ]; then
-    [ -n "${LINKEM-}" ] || die "LINKEM is not set: it names the folder of linkem, the link emulator"
-    [ -f "$LINKEM/linkem-run" ] || die "there is no linkem: LINKEM=$LINKEM is no folder with linkem-run in it"
-    [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
-    need ip iproute2
-    LINKEM=$(realpath "$LINKEM")
     programs
     make_work
-    for program in "$LINKEM/linkem" "$LINKEM/target/release/linkem" "$work/linkem/release/linkem"; do
-        [ ! -x "$program" ] || break
-    done
-    if [ ! -x "$program" ]; then
-        cargo build --release --locked --quiet --manifest-path "$LINKEM/Cargo.toml" --target-dir "$work/linkem"
-    fi
+    find_linkem
     # The namespaces have no other servers: any port is free. The address is linkem's.
     port=$(free_port)
     write_ssh 10.77.0.1 "$port"
     half=$(calculate a/2 3 "$RTT_MS")
     build mission
-    # linkem-run takes the program from the same variable.
-    env LINKEM="$program" bash "$LINKEM/linkem-run" --preset wan \
+    bash "$linkem_folder/linkem-run" --preset wan \
         --c2s "delay=${half}ms,rate=${UP_MBIT}mbit" --s2c "delay=${half}ms,rate=${DOWN_MBIT}mbit" \
         --server "exec $sshd -D -e -f $ssh_dir/sshd_config" --wait "tcp:$port" -- \
         "$PWD/scripts/$me" --inside "$work" "$ssh_dir"
