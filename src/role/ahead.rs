@@ -3,7 +3,7 @@
 //! A client that sends begins before there is a peer, while it still connects. Nothing is told or changed here, so
 //! nothing is lost if nobody asks for it: what was found waits for [`Looking::meet`], trouble included.
 
-use super::receiving::{needs_whole_list, spawn};
+use super::receiving::spawn;
 use super::scan::source::SourceWalk;
 use super::scan::{Listed, Look, Scanner, SourceTask, Ticket};
 use super::seen::{Digester, can_compare};
@@ -56,16 +56,8 @@ impl<'a> Aim<'a> {
     /// For a peer that is not known yet. `is_super`: as far as can be guessed. A wrong guess costs the digests of what
     /// was looked at by then.
     pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
-        let (options, wants) = (terms.options, Wants::default());
-        let compares = can_compare(options, wants, needs_whole_list(options, wants));
-        Aim {
-            terms,
-            arguments,
-            listed: None,
-            key,
-            audience: Audience { compares, is_super },
-            early: Some(EARLY_IS_GOOD_FOR),
-        }
+        let audience = Audience { compares: can_compare(terms.options, Wants::default()), is_super };
+        Aim { terms, arguments, listed: None, key, audience, early: Some(EARLY_IS_GOOD_FOR) }
     }
 
     /// Looks at the source on threads of its own while `body` runs; an error if there are none to be had.

@@ -3,6 +3,7 @@
 //! It covers what a comparison would look at, so that equal digests mean that nothing would be done. That it differs where
 //! nothing would be done either costs a few bytes and nothing else.
 
+use super::receiving::needs_whole_list;
 use crate::digest::KeyedHasher;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
@@ -14,13 +15,13 @@ use crate::report::event::Wants;
 
 /// Whether digests can stand for directories under these options: only if nothing is said or done about what is the same,
 /// and if both sides can tell by what they see alone.
-pub fn can_compare(options: &Options, wants: Wants, whole_list_first: bool) -> bool {
+pub fn can_compare(options: &Options, wants: Wants) -> bool {
     let preserve = &options.preserve;
     options.select.recurse == Recurse::Full
         && options.check.mode != CheckMode::Digest
         && options.check.mode != CheckMode::IgnoreTimes
         && options.check.window_secs <= 0
-        && !whole_list_first
+        && !needs_whole_list(options, wants)
         && !(wants.unchanged || wants.progress)
         && options.select.remove_source == RemoveSource::No
         && options.delta.alt_dest.is_none()
@@ -35,9 +36,9 @@ pub fn can_compare(options: &Options, wants: Wants, whole_list_first: bool) -> b
 }
 
 /// Whether the data of files may be sent before the receiver asked for it, where it has no directory for them.
-pub fn may_send_unasked(options: &Options, whole_list_first: bool) -> bool {
+pub fn may_send_unasked(options: &Options, wants: Wants) -> bool {
     !options.dry_run
-        && !whole_list_first
+        && !needs_whole_list(options, wants)
         && options.delta.alt_dest.is_none()
         && options.select.max_size_bytes.is_none()
         && options.select.min_size_bytes.is_none()

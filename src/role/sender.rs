@@ -4,7 +4,7 @@ use super::ahead::{Aim, Audience, Found, Looking, Start};
 use super::apply::file::{Original as Leaving, cannot_open};
 use super::codec::is_left_out;
 use super::line::{Ear, Line};
-use super::receiving::{needs_whole_list, spawn};
+use super::receiving::spawn;
 use super::scan::{Listed, Place, Ticket};
 use super::seen::{can_compare, may_send_unasked};
 use super::source::{Gathered, is_bare};
@@ -17,7 +17,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::sys;
-use crate::options::{Options, RemoveSource};
+use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, LINES_MAX, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
@@ -203,7 +203,7 @@ impl<'a> Sender<'a> {
             }
         };
         let Start { gathered, root, .. } = start;
-        let Outset { whole, named } = outset;
+        let Outset { whole, named, more: (problems, notes) } = outset;
         let named = Named { ids: looking.ids(), said: named, is_on: !options.preserve.numeric_ids };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
@@ -226,13 +226,12 @@ impl<'a> Sender<'a> {
                 whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
                 whole_passed: 0,
                 next_id: 0,
-                unasked: may_send_unasked(options, needs_whole_list(options, self.wants)),
+                unasked: may_send_unasked(options, self.wants),
                 buffer: Vec::new(),
                 keeps: !options.dry_run,
             };
             let mut counted = Tally::default();
             gathered.count(&mut counted);
-            let (_, (problems, notes)) = trouble(&gathered);
             for problem in problems {
                 counted.problem(problem.weight);
                 (self.tell)(Event::Problem(problem))?;
@@ -263,7 +262,7 @@ impl<'a> Sender<'a> {
     }
 
     fn audience(&self) -> Audience {
-        Audience { compares: compares(self.terms.options, self.wants), is_super: self.receiver_is_super }
+        Audience { compares: can_compare(self.terms.options, self.wants), is_super: self.receiver_is_super }
     }
 
     /// Carries out what is asked for on a lane, in order, until the receiver has everything.
@@ -522,24 +521,21 @@ fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
     ((problems, notes), (more_problems, more_notes))
 }
 
-/// Whether digests of directories are compared.
-fn compares(options: &Options, wants: Wants) -> bool {
-    can_compare(options, wants, needs_whole_list(options, wants))
-}
-
 /// What is kept of what a receiver was told of the arguments.
 pub struct Outset {
     /// The directories of which it shall speak.
     whole: Vec<RelPath>,
     /// The ids that were named.
     named: HashSet<(bool, u32)>,
+    /// What did not fit.
+    more: Trouble,
 }
 
 /// What a receiver is told of what the arguments came to.
 pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roots, Outset) {
     let Start { gathered, top, .. } = start;
     let mut named = Named { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
-    let whole = if compares(terms.options, wants) { whole_paths(gathered) } else { Vec::new() };
+    let whole = if can_compare(terms.options, wants) { whole_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
     let top = top.clone().map(|entry| {
         named.name(&entry, &mut ids);
@@ -547,7 +543,7 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
         list.push_entry(b".", entry);
         list
     });
-    let ((problems, notes), _) = trouble(gathered);
+    let ((problems, notes), more) = trouble(gathered);
     let roots = Roots {
         found: gathered.found as u64,
         single: gathered.single.clone(),
@@ -560,7 +556,7 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
         notes,
         ids,
     };
-    (roots, Outset { whole, named: named.said })
+    (roots, Outset { whole, named: named.said, more })
 }
 
 /// Which ids were named to the receiver.

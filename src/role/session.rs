@@ -5,7 +5,7 @@ use super::codec;
 use super::line::{Ear, Line};
 use super::opening::{self, Begun, Opening, hear_greeting, lost};
 use super::receiver::{self, Receiver, ReceiverEar};
-use super::receiving::{Listener, needs_whole_list, spawn};
+use super::receiving::{Listener, spawn};
 use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
@@ -444,8 +444,7 @@ fn receiver_ear<'a>(
     line: &'a Line,
     hears_events: bool,
 ) -> ReceiverEar<'a> {
-    let whole_list_first = needs_whole_list(terms.options, wants);
-    ReceiverEar { heard, line, takes_unasked: may_send_unasked(terms.options, whole_list_first), hears_events }
+    ReceiverEar { heard, line, takes_unasked: may_send_unasked(terms.options, wants), hears_events }
 }
 
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
