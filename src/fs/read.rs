@@ -177,6 +177,44 @@ fn names_acl(names: Option<&[u8]>) -> bool {
     names.is_some_and(|names| names.split(|&b| b == 0).any(|name| name.starts_with(b"system.posix_acl_")))
 }
 
+/// Names of one directory in the order in which it was listed, in one buffer.
+#[derive(Debug, Default)]
+pub struct Names {
+    bytes: Vec<u8>,
+    /// Those that count.
+    pub items: Vec<ListedName>,
+}
+
+/// One of [`Names`].
+#[derive(Debug, Clone, Copy)]
+pub struct ListedName {
+    at: u32,
+    len: u16,
+    /// Whether it is a directory, where the file system tells with the name.
+    pub is_dir: Option<bool>,
+}
+
+impl Names {
+    /// Adds those of a directory that was just opened. After an error it has those that were listed.
+    pub fn list(&mut self, dir: &Dir) -> io::Result<()> {
+        sys::list(dir.fd(), |entry| {
+            let at = u32::try_from(self.bytes.len()).expect("names of one directory stay below 4 GiB");
+            self.items.push(ListedName { at, len: entry.name.len() as u16, is_dir: entry.is_dir });
+            self.bytes.extend_from_slice(entry.name);
+        })
+    }
+
+    /// What it is called.
+    pub fn name(&self, item: ListedName) -> &[u8] {
+        &self.bytes[item.at as usize..][..item.len as usize]
+    }
+
+    /// How long they are together, at most.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// Tells the names of a directory, at most `enough` of them; whether that was all.
 pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::Result<bool> {
     let mut count = 0usize;

@@ -431,8 +431,8 @@ pub struct Listed<'a> {
 
 /// Tells every name of an open directory.
 pub fn list(dir: BorrowedFd<'_>, mut tell: impl FnMut(Listed<'_>)) -> io::Result<()> {
-    let mut buffer: Vec<u8> = Vec::with_capacity(32 * 1024);
-    let mut entries = fs::RawDir::new(dir, buffer.spare_capacity_mut());
+    let mut buffer = [const { std::mem::MaybeUninit::<u8>::uninit() }; 32 * 1024];
+    let mut entries = fs::RawDir::new(dir, &mut buffer);
     loop {
         if entries.is_buffer_empty() {
             enter(Call::GetDents);

@@ -6,10 +6,12 @@
 
 pub mod alternate;
 pub mod dest;
+pub mod scanner;
 pub mod source;
 
 use self::alternate::{AltDirs, Hit};
 use self::dest::DestWalk;
+pub use self::scanner::{Look, Scanner, Ticket};
 use self::source::SourceWalk;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -26,7 +28,7 @@ use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The top of one source argument: where its names begin.
 #[derive(Debug)]
@@ -130,20 +132,6 @@ pub struct Task {
     pub there: There,
     /// The receiver's rules in force in its parent.
     pub receiver_chain: Chain,
-}
-
-/// The name under which a task's plan is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
-
-impl Ticket {
-    /// Stands where a ticket will be.
-    pub const NONE: Ticket = Ticket(u64::MAX);
-
-    /// The ticket of a number.
-    pub fn of(number: u64) -> Ticket {
-        Ticket(number)
-    }
 }
 
 /// No entry on that side.
@@ -580,31 +568,6 @@ pub fn enter_dir(
     }
 }
 
-/// How many directories may be planned and not yet taken; each may hold two descriptors.
-const DIRS_AHEAD_MAX: usize = 128;
-/// How many entries they may have between them, so that memory does not grow with the tree.
-const ENTRIES_AHEAD_MAX: usize = 40_000;
-/// As [`DIRS_AHEAD_MAX`] while nobody takes any yet; those beyond that hold no descriptors, and about 400 bytes each.
-const DIRS_EARLY_MAX: usize = 20_000;
-/// As [`ENTRIES_AHEAD_MAX`] while nobody takes any yet: at about 80 bytes each, as much as a receiver keeps of what it saw.
-const ENTRIES_EARLY_MAX: usize = 200_000;
-
-/// What a scanner makes of directories.
-pub trait Look: Sync {
-    /// One directory to be looked at.
-    type Task: Send;
-    /// What was found.
-    type Found: Send;
-    /// Looks at one directory; the tasks of those in it are returned in order.
-    fn look(&self, task: Self::Task) -> (Self::Found, Vec<Self::Task>);
-    /// Gives what was found the tickets of those tasks, in the same order.
-    fn number(&self, found: &mut Self::Found, tickets: &mut dyn Iterator<Item = Ticket>);
-    /// Lets go of descriptors, because more is held than a process may have open.
-    fn park(&self, found: &mut Self::Found);
-    /// How many entries it keeps in memory, and of the source: how many were listed, and their bytes.
-    fn size(&self, found: &Self::Found) -> (usize, (u64, u64));
-}
-
 impl Look for Walk<'_> {
     type Task = Task;
     type Found = DirPlan;
@@ -625,171 +588,5 @@ impl Look for Walk<'_> {
 
     fn size(&self, plan: &DirPlan) -> (usize, (u64, u64)) {
         (plan.source.len() + plan.dest.len(), (plan.tally.listed.total(), plan.tally.total_bytes))
-    }
-}
-
-/// Looks at directories ahead of whoever takes them in order.
-pub struct Scanner<L: Look> {
-    walk: L,
-    state: Mutex<State<L>>,
-    changed: Condvar,
-    unbounded: bool,
-}
-
-struct State<L: Look> {
-    /// Nobody takes any plans yet.
-    is_early: bool,
-    next: u64,
-    /// Not begun; the one that is needed first is on top.
-    waiting: Vec<(Ticket, L::Task)>,
-    ready: HashMap<Ticket, L::Found>,
-    ready_entries: usize,
-    /// Plans under way.
-    begun: usize,
-    /// Entries of the plans made, and their bytes.
-    listed: (u64, u64),
-    closed: bool,
-}
-
-impl<L: Look> Scanner<L> {
-    /// A scanner without tasks. `unbounded`: all plans are made at once and held, for options that need
-    /// the whole list first.
-    pub fn new(walk: L, unbounded: bool) -> Scanner<L> {
-        let state = State {
-            is_early: false,
-            next: 0,
-            waiting: Vec::new(),
-            ready: HashMap::new(),
-            ready_entries: 0,
-            begun: 0,
-            listed: (0, 0),
-            closed: false,
-        };
-        Scanner { walk, state: Mutex::new(state), changed: Condvar::new(), unbounded }
-    }
-
-    /// A scanner without tasks that may go further ahead, until [`Scanner::end_early`].
-    pub fn early(walk: L) -> Scanner<L> {
-        let scanner = Scanner::new(walk, false);
-        scanner.lock().is_early = true;
-        scanner
-    }
-
-    /// From now on plans are taken. What was made of them stays.
-    pub fn end_early(&self) {
-        self.lock().is_early = false;
-    }
-
-    /// What the plans are made from.
-    pub fn walk(&self) -> &L {
-        &self.walk
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<L>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts the first task down.
-    pub fn start(&self, task: L::Task) -> Ticket {
-        let mut state = self.lock();
-        let ticket = Ticket(state.next);
-        state.next += 1;
-        state.waiting.push((ticket, task));
-        drop(state);
-        self.changed.notify_all();
-        ticket
-    }
-
-    /// Works until [`Scanner::close`].
-    pub fn work(&self) {
-        let mut state = self.lock();
-        loop {
-            if state.closed {
-                return;
-            }
-            let (dirs, entries) = (state.ready.len(), state.ready_entries);
-            let (dirs_max, entries_max) = match state.is_early {
-                true => (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX),
-                false => (DIRS_AHEAD_MAX, ENTRIES_AHEAD_MAX),
-            };
-            let full = !self.unbounded && (dirs >= dirs_max || entries >= entries_max);
-            let parks = self.unbounded || dirs >= DIRS_AHEAD_MAX;
-            let task = if full { None } else { state.waiting.pop() };
-            let Some((ticket, task)) = task else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            state.begun += 1;
-            drop(state);
-            let (mut plan, tasks) = self.walk.look(task);
-            if parks {
-                self.walk.park(&mut plan);
-            }
-            state = self.lock();
-            let plan = self.put_down(&mut state, plan, tasks);
-            state.ready_entries += self.walk.size(&plan).0;
-            state.ready.insert(ticket, plan);
-            self.changed.notify_all();
-        }
-    }
-
-    /// Takes a plan, making it here and now if nobody has begun it.
-    pub fn take(&self, ticket: Ticket) -> L::Found {
-        let mut state = self.lock();
-        loop {
-            if let Some(plan) = state.ready.remove(&ticket) {
-                state.ready_entries -= self.walk.size(&plan).0;
-                drop(state);
-                self.changed.notify_all();
-                return plan;
-            }
-            if let Some(at) = state.waiting.iter().rposition(|(waiting, _)| *waiting == ticket) {
-                let (_, task) = state.waiting.remove(at);
-                state.begun += 1;
-                drop(state);
-                let (mut plan, tasks) = self.walk.look(task);
-                if self.unbounded {
-                    self.walk.park(&mut plan);
-                }
-                let plan = self.put_down(&mut self.lock(), plan, tasks);
-                self.changed.notify_all();
-                return plan;
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// The list as far as it is known: entries, bytes, and whether that is all. Without what no plan
-    /// names: the root.
-    pub fn listed(&self) -> (u64, u64, bool) {
-        let state = self.lock();
-        (state.listed.0, state.listed.1, state.waiting.is_empty() && state.begun == 0)
-    }
-
-    /// Whether all plans are made at once and held.
-    pub fn is_unbounded(&self) -> bool {
-        self.unbounded
-    }
-
-    /// Lets the workers go.
-    pub fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
-    }
-
-    /// Puts the tasks of what was found down, the first on top, and gives it their tickets.
-    fn put_down(&self, state: &mut State<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
-        let first = state.next;
-        state.next += tasks.len() as u64;
-        let mut tickets = (first..state.next).map(Ticket);
-        self.walk.number(&mut found, &mut tickets);
-        debug_assert_eq!(tickets.next(), None, "each task has its ticket");
-        state.begun -= 1;
-        let (_, (entries, bytes)) = self.walk.size(&found);
-        state.listed.0 += entries;
-        state.listed.1 += bytes;
-        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
-        state.waiting.extend(numbered);
-        found
     }
 }

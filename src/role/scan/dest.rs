@@ -11,7 +11,7 @@ use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::errno;
 use crate::fs::operator;
-use crate::fs::read::{self, Wanted};
+use crate::fs::read::{self, Names, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
@@ -116,17 +116,19 @@ impl DestWalk<'_> {
                 Err(_) => return Some((None, chain)),
             }
         }
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        if sys::list(dir.fd(), |entry| names.push(entry.name.to_vec())).is_err() {
+        let mut names = Names::default();
+        if names.list(&dir).is_err() {
             return Some((None, chain));
         }
-        let looks = parallel::map(&names, self.threads, |name| sys::stat(dir.fd(), name, false));
+        let looks = parallel::map(&names.items, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
         let mut list = DirList::default();
-        for (name, looked) in names.iter().zip(looks) {
+        list.reserve(names.items.len(), names.len_bytes());
+        for (&item, looked) in names.items.iter().zip(looks) {
             let Ok(stat) = looked else { return Some((None, chain)) };
-            let full = path.join(name);
+            let name = names.name(item);
             let entry = list.push(name, &stat);
-            let (full, path) = (|| root.full(full.as_bytes()), || full.as_bytes().to_vec());
+            let path = || path.join(name).as_bytes().to_vec();
+            let full = || root.full(&path());
             if self.wanted.complete_dest(entry, &stat, (&dir, name), &full, &path).is_err() {
                 return Some((None, chain));
             }
@@ -326,7 +328,7 @@ impl DestWalk<'_> {
                 match source.entries[source_at].is_dir() {
                     true => {
                         let told = subs.next().unwrap_or_default();
-                        let ticket = told.is_walked.then_some(Ticket(0));
+                        let ticket = told.is_walked.then_some(Ticket::of(0));
                         plan.subdirs.push(SubDir { step, ticket, implied: told.is_implied });
                     }
                     false if step.decision.action == Action::Keep && !self.unchanged => {}

@@ -6,7 +6,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::errno;
-use crate::fs::read::Wanted;
+use crate::fs::read::{ListedName, Names, Wanted};
 use crate::fs::sys;
 use crate::options::LinkOwners;
 use crate::path::RelPath;
@@ -131,13 +131,8 @@ impl SourceWalk<'_> {
 
     fn list_all(&self, found: &mut Listed, index: u16, place: &Place, origin: &Origin) {
         let chain = &origin.chain;
-        let mut names: Vec<u8> = Vec::new();
-        let mut seen: Vec<(u32, u16, Option<bool>)> = Vec::new();
-        let listed = sys::list(place.dir.fd(), |entry| {
-            seen.push((names.len() as u32, entry.name.len() as u16, entry.is_dir));
-            names.extend_from_slice(entry.name);
-        });
-        if let Err(error) = listed {
+        let mut names = Names::default();
+        if let Err(error) = names.list(&place.dir) {
             let problem = if errno::may_not_be_listed(&error) {
                 // The directory of an argument was opened for its names only; rsync lists what is in it.
                 Problem::failed(Voice::Sender, "opendir", &place.full(b"."), &errno::denied())
@@ -151,10 +146,9 @@ impl SourceWalk<'_> {
             full.push(b'/');
         }
         let prefix = full.len();
-        let name_of = |&(at, len, _): &(u32, u16, Option<bool>)| &names[at as usize..][..len as usize];
         // A symlink may stand for a directory, so its own type says nothing yet.
         let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
-        let sure = |&(_, _, is_dir): &(u32, u16, Option<bool>)| is_dir.filter(|is_dir| *is_dir || !follows);
+        let sure = |listed: ListedName| listed.is_dir.filter(|is_dir| *is_dir || !follows);
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
             full.extend_from_slice(name);
@@ -162,17 +156,19 @@ impl SourceWalk<'_> {
         };
         if !chain.is_empty() {
             let notes = &mut found.notes;
-            seen.retain(|listed| sure(listed).is_none_or(|is_dir| takes_part(name_of(listed), is_dir, notes)));
+            let mut items = std::mem::take(&mut names.items);
+            items.retain(|&listed| sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes)));
+            names.items = items;
         }
-        found.source.reserve(seen.len(), names.len());
+        found.source.reserve(names.items.len(), names.len_bytes());
         let dir = found.path.clone();
-        for block in seen.chunks(parallel::BLOCK) {
+        for block in names.items.chunks(parallel::BLOCK) {
             if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
                 return;
             }
-            let looks = parallel::map(block, self.threads, |listed| self.look(place, name_of(listed), &dir, false));
-            for (listed, looked) in block.iter().zip(looks) {
-                let name = name_of(listed);
+            let looks = parallel::map(block, self.threads, |&listed| self.look(place, names.name(listed), &dir, false));
+            for (&listed, looked) in block.iter().zip(looks) {
+                let name = names.name(listed);
                 // What a symlink that leads nowhere would be nobody knows: a rule against either leaves it out.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
                 if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
@@ -237,10 +233,8 @@ impl SourceWalk<'_> {
         if let Some(target) = target {
             entry.extra_mut().target = Some(target.into());
         }
-        let path = found.path.join(called);
-        let completed = self
-            .wanted
-            .complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &|| path.as_bytes().to_vec());
+        let path = || found.path.join(called).as_bytes().to_vec();
+        let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
         if self.digests && entry.kind() == Kind::File {
             // What cannot be read has no digest.
             entry.extra_mut().digest = self.digest(place, name, stat.len_bytes).ok();
