@@ -152,6 +152,8 @@ impl Far {
             let _ = tell.send(());
         });
         let mut far = Far { top, child, stdin, heard, silent, peak_kib, said_bytes: 0 };
+        // It greets first. Who spoke before might be refused, and it gone, before anybody looked at it.
+        until(|| !far.heard.lock().unwrap().is_empty());
         far.say(&greeting());
         far
     }
