@@ -12,6 +12,7 @@ mod congestion;
 pub mod lanes;
 pub mod limits;
 mod quic;
+mod records;
 #[cfg(test)]
 mod relay;
 mod roam;
