@@ -407,9 +407,10 @@ impl<'a> Sender<'a> {
         }
         self.line.say(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new();
+        let mut data = Vec::new();
         loop {
             let room = content_max_bytes(told_bytes).saturating_sub(at);
-            let mut data = vec![0; room.min(DATA_MAX_BYTES as u64) as usize];
+            data.resize(room.min(DATA_MAX_BYTES as u64) as usize, 0);
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,
                 Ok(got) => {
@@ -417,7 +418,11 @@ impl<'a> Sender<'a> {
                     hasher.update(&data);
                     at += got as u64;
                     self.throttle(got as u64);
-                    self.line.say_so(&Message::Data { lane, data }, as_it_is)?;
+                    let piece = Message::Data { lane, data };
+                    self.line.say_so(&piece, as_it_is)?;
+                    // It was copied: there is no need for new memory.
+                    let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
+                    data = spent;
                 }
                 Err(error) => return unsent(Some(read_error(&error))),
             }

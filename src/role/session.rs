@@ -25,7 +25,7 @@ use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::squeeze::{AsItIs, Expander, Squeeze, Squeezer};
 use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -401,6 +401,12 @@ struct Counted<T> {
 impl<W: Write> Write for Counted<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
+        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = self.inner.write_vectored(pieces)?;
         self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }

@@ -7,7 +7,7 @@
 
 use crate::work::clock::Since;
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
@@ -199,7 +199,7 @@ impl<W: Write> Squeezer<W> {
             self.plain_bytes = self.plain_bytes.saturating_sub(piece.len() as u64);
             self.chunk.resize(HEAD_BYTES, 0);
         }
-        // What goes as it is need not be copied, unless it is so short that a second write would cost more.
+        // What goes as it is need not be copied, unless that costs nothing.
         let is_apart = kind == PLAIN && piece.len() > COPIED_MAX_BYTES;
         if kind == PLAIN && !is_apart {
             self.chunk.extend_from_slice(piece);
@@ -208,9 +208,9 @@ impl<W: Write> Squeezer<W> {
         self.chunk[0] = kind;
         self.chunk[1..HEAD_BYTES].copy_from_slice(&(len as u32).to_le_bytes());
         let since = Since::now();
-        self.writer.write_all(&self.chunk)?;
-        if is_apart {
-            self.writer.write_all(piece)?;
+        match is_apart {
+            true => write_both(&mut self.writer, &self.chunk, piece)?,
+            false => self.writer.write_all(&self.chunk)?,
         }
         self.taken = (self.taken.0 + len as u64, self.taken.1 + since.elapsed().as_micros());
         // What counts is the link as it is now.
@@ -219,6 +219,21 @@ impl<W: Write> Squeezer<W> {
         }
         Ok(())
     }
+}
+
+/// Writes one behind the other, in one call where there is one for it.
+fn write_both(writer: &mut impl Write, head: &[u8], piece: &[u8]) -> io::Result<()> {
+    let mut both = [IoSlice::new(head), IoSlice::new(piece)];
+    let mut rest = &mut both[..];
+    while !rest.is_empty() {
+        match writer.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut rest, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl<W: Write> Write for Squeezer<W> {
@@ -281,7 +296,9 @@ impl Unpress {
 pub struct Expander<R> {
     reader: R,
     unpress: Option<Unpress>,
-    /// What is left of the chunk at hand, as it came.
+    /// What is left to be read of the chunk at hand, where it is one that goes as it is.
+    plain_bytes: usize,
+    /// What is left of another one, as it came; of a block of lz4, what it made.
     chunk: Vec<u8>,
     at: usize,
     kind: u8,
@@ -292,7 +309,7 @@ pub struct Expander<R> {
 impl<R: Read> Expander<R> {
     /// Reads from `reader`.
     pub fn new(reader: R) -> Expander<R> {
-        Expander { reader, unpress: None, chunk: Vec::new(), at: 0, kind: PLAIN, has_more: false }
+        Expander { reader, unpress: None, plain_bytes: 0, chunk: Vec::new(), at: 0, kind: PLAIN, has_more: false }
     }
 
     /// Reads the next chunk; whether there is one.
@@ -318,6 +335,10 @@ impl<R: Read> Expander<R> {
             return Err(bad(&format!("a chunk of {len} bytes")));
         }
         self.kind = head[0];
+        if self.kind == PLAIN {
+            self.plain_bytes = len;
+            return Ok(true);
+        }
         // If it does not come, there is nothing at hand; whoever drains a broken stream reads on.
         let mut chunk = std::mem::take(&mut self.chunk);
         self.at = 0;
@@ -329,7 +350,7 @@ impl<R: Read> Expander<R> {
             let len = lz4_flex::block::decompress_into(&self.chunk, &mut whole)
                 .map_err(|error| bad(&format!("what lz4 refuses ({error})")))?;
             whole.truncate(len);
-            (self.chunk, self.kind) = (whole, PLAIN);
+            self.chunk = whole;
         }
         Ok(true)
     }
@@ -345,11 +366,17 @@ impl<R: Read> Read for Expander<R> {
             return Ok(0);
         }
         loop {
+            if self.plain_bytes > 0 {
+                let most = self.plain_bytes.min(into.len());
+                let got = self.reader.read(&mut into[..most])?;
+                self.plain_bytes -= got;
+                return if got > 0 { Ok(got) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
             if self.at == self.chunk.len() && !self.has_more && !self.next_chunk()? {
                 return Ok(0);
             }
             let rest = &self.chunk[self.at..];
-            if self.kind == PLAIN {
+            if matches!(self.kind, PLAIN | LZ4) {
                 let got = rest.len().min(into.len());
                 into[..got].copy_from_slice(&rest[..got]);
                 self.at += got;

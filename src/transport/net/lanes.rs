@@ -19,7 +19,7 @@ use crate::trust::tls::ALPN_LANES;
 use crate::work::clock::Since;
 use quinn::VarInt;
 use std::collections::HashMap;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -362,7 +362,11 @@ impl Writer {
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(lane) = self.lane.as_mut().filter(|_| !bytes.is_empty()) {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let Some(lane) = self.lane.as_mut().filter(|_| pieces.iter().any(|piece| !piece.is_empty())) {
             match lane.try_recv() {
                 Ok(tls) => {
                     self.lane = None;
@@ -374,9 +378,9 @@ impl Write for Writer {
             }
         }
         if let Some(tls) = &mut self.tls {
-            return tls.write(bytes).map_err(|error| told_why(&self.shared.connection, error));
+            return tls.write_vectored(pieces).map_err(|error| told_why(&self.shared.connection, error));
         }
-        let count = self.quic.write(bytes)?;
+        let count = self.quic.write_vectored(pieces)?;
         self.given += count as u64;
         self.shared.count(count);
         Ok(count)

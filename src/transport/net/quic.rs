@@ -12,7 +12,7 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, TransportErrorCode, VarInt, WriteError};
 use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::pin::pin;
@@ -509,14 +509,22 @@ impl Drop for Unended {
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.is_empty() {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = pieces.iter().map(|piece| piece.len()).sum::<usize>().min(PIECE_MAX_BYTES);
+        if count == 0 {
             return Ok(0);
         }
         let Some(send) = self.send.as_mut().filter(|_| !self.has_left) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        let piece = Bytes::copy_from_slice(&bytes[..bytes.len().min(PIECE_MAX_BYTES)]);
-        let count = piece.len();
+        let mut bytes = Vec::with_capacity(count);
+        for piece in pieces {
+            bytes.extend_from_slice(&piece[..piece.len().min(count - bytes.len())]);
+        }
+        let piece = Bytes::from(bytes);
         let parting = &self.parting;
         let written = wait(send.write_chunk(piece), || match parting.is_over() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
