@@ -4,7 +4,7 @@ use std::io;
 
 use super::search::Found;
 use super::{DATA_MAX_BYTES, Op};
-use crate::digest::ContentHasher;
+use crate::digest::{By, ContentHasher};
 
 /// A range of the basis that goes on is told once it is so long. To tell it only where it ends would leave the receiver
 /// idle for as long as the search goes on: for a file with something inserted in front, to its end.
@@ -23,7 +23,7 @@ pub struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     /// With nothing told yet.
     pub fn new(emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>) -> Emitter<'a> {
-        Emitter { emit, hasher: ContentHasher::new(), pending: None, literal_bytes: 0, matched_bytes: 0 }
+        Emitter { emit, hasher: ContentHasher::new(By::Blake3), pending: None, literal_bytes: 0, matched_bytes: 0 }
     }
 
     /// The next bytes of the source, whatever they are told as. The more at once, the faster.

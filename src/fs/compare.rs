@@ -4,7 +4,7 @@
 //! without the hashing, and the first difference ends it.
 
 use super::sys;
-use crate::digest::ContentHasher;
+use crate::digest::{By, ContentHasher};
 use rustix::fd::BorrowedFd;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,7 @@ const DIGEST_PIECE_BYTES: usize = 128 * 1024;
 
 /// The digest of so many bytes from a file's start.
 pub fn digest_of_beginning(file: BorrowedFd<'_>, len_bytes: u64) -> io::Result<[u8; 16]> {
-    let mut hasher = ContentHasher::new();
+    let mut hasher = ContentHasher::new(By::Blake3);
     let mut piece = vec![0; DIGEST_PIECE_BYTES];
     let mut at = 0;
     while at < len_bytes {

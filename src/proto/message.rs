@@ -43,6 +43,10 @@ pub const TAKES_ZLIB: u64 = 1 << 5;
 /// [`Meeting`].
 pub const MEETS: u64 = 1 << 6;
 
+/// The bit of a side that knows [`crate::digest::By::Xxh3`] for contents of any length that come without blocks of a basis; if
+/// both do, these have it.
+pub const QUICK_DIGESTS: u64 = 1 << 7;
+
 /// Where the session shall take place, in place of here: between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {

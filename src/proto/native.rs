@@ -6,7 +6,7 @@ use super::greeting::VERSIONS;
 use super::kinds::{self, Row, row_of};
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
-use super::message::{Basis, FileId, Lane, Message};
+use super::message::{Basis, FileId, Lane, Message, QUICK_DIGESTS};
 use super::numbers::{Role, basis};
 use super::parts;
 use crate::error::{Error, Result};
@@ -18,9 +18,13 @@ pub struct Native {
 }
 
 impl Speech {
-    /// What this program speaks, with these features.
+    /// What this program speaks, with these features besides those that it always has.
     pub fn ours(features: u64) -> Speech {
-        Speech { versions: VERSIONS, features, dialect: |version| Box::new(Native::new(version)) }
+        Speech {
+            versions: VERSIONS,
+            features: features | QUICK_DIGESTS,
+            dialect: |version| Box::new(Native::new(version)),
+        }
     }
 }
 

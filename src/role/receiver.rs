@@ -16,7 +16,7 @@ use super::scan::{DirPlan, LeftOut, Listed, Look, Original, Scanner, Teller, The
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
 use super::terms::Terms;
-use crate::digest;
+use crate::digest::{self, By};
 use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
@@ -45,6 +45,8 @@ pub struct Receiver<'a> {
     pub heard: &'a Heard,
     /// The key of directory digests.
     pub key: [u8; 16],
+    /// By what contents are digested that come without blocks of a basis.
+    pub plain_by: By,
     /// Where to, as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
@@ -580,7 +582,8 @@ impl Wire for Receiver<'_> {
             self.heard.wait(|state| (state.asked == 0).then_some(()))?;
         }
         let mut state = self.heard.lock();
-        state.files.insert((Lane::Asked, file), Slot::default());
+        let slot = Slot { has_blocks: matches!(basis, Basis::Blocks(_)), ..Slot::default() };
+        state.files.insert((Lane::Asked, file), slot);
         state.asked += 1;
         drop(state);
         self.line.say(&Message::Want { file, lane: Lane::Asked, basis })
@@ -589,10 +592,11 @@ impl Wire for Receiver<'_> {
     fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error> {
         if comes_unasked {
             self.heard.lock().files.entry((Lane::Early, file)).or_default();
-            return Ok(Box::new(Arriving { receiver: self, lane: Lane::Early, file, is_over: false }));
+            return Ok(self.arriving(Lane::Early, file, false));
         }
-        if self.heard.lock().files.contains_key(&(Lane::Asked, file)) {
-            return Ok(Box::new(Arriving { receiver: self, lane: Lane::Asked, file, is_over: false }));
+        let asked = self.heard.lock().files.get(&(Lane::Asked, file)).map(|slot| slot.has_blocks);
+        if let Some(has_blocks) = asked {
+            return Ok(self.arriving(Lane::Asked, file, has_blocks));
         }
         self.again(file)
     }
@@ -600,7 +604,7 @@ impl Wire for Receiver<'_> {
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
         self.heard.lock().files.insert((Lane::Again, file), Slot::default());
         self.line.say(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
-        Ok(Box::new(Arriving { receiver: self, lane: Lane::Again, file, is_over: false }))
+        Ok(self.arriving(Lane::Again, file, false))
     }
 
     fn decline(&self, file: FileId) {
@@ -617,6 +621,11 @@ impl Wire for Receiver<'_> {
 }
 
 impl Receiver<'_> {
+    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {
+        let by = if has_blocks { By::Blake3 } else { self.plain_by };
+        Box::new(Arriving { receiver: self, lane, file, by, is_over: false })
+    }
+
     /// Whatever came and will come of a file is not needed.
     fn let_go(&self, lane: Lane, file: FileId) {
         let mut state = self.heard.lock();
@@ -638,6 +647,7 @@ struct Arriving<'a> {
     receiver: &'a Receiver<'a>,
     lane: Lane,
     file: FileId,
+    by: By,
     is_over: bool,
 }
 
@@ -675,6 +685,10 @@ impl Incoming for Arriving<'_> {
             Piece::Data(_) | Piece::Copy { .. } | Piece::Whole(..) | Piece::End(_) => None,
         };
         self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
+    }
+
+    fn digested_by(&self) -> By {
+        self.by
     }
 
     fn next(&mut self) -> Result<Piece, Error> {

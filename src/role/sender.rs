@@ -10,7 +10,7 @@ use super::seen::{can_compare, may_send_unasked};
 use super::source::{Gathered, is_bare};
 use super::terms::Terms;
 use crate::delta::{Op, Signature, search, search_at};
-use crate::digest::{self, ContentHasher};
+use crate::digest::{self, By, ContentHasher};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
@@ -46,6 +46,8 @@ pub struct Sender<'a> {
     pub key: [u8; 16],
     /// The receiver may give entries away.
     pub receiver_is_super: bool,
+    /// By what contents are digested that go without blocks of a basis.
+    pub plain_by: By,
     /// What the client wants to be told.
     pub wants: Wants,
     /// What this end's part cost is told.
@@ -406,7 +408,7 @@ impl<'a> Sender<'a> {
             Basis::None => {}
         }
         self.line.say(&Message::Begin { file, lane })?;
-        let mut hasher = ContentHasher::new();
+        let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
         loop {
             let room = content_max_bytes(told_bytes).saturating_sub(at);

@@ -10,12 +10,13 @@ use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
 use super::terms::Terms;
+use crate::digest::By;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::ACTS_AS_SUPER;
+use crate::proto::message::{ACTS_AS_SUPER, QUICK_DIGESTS};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -202,6 +203,7 @@ impl Near<'_> {
                 line,
                 heard: &heard,
                 key: ours.key,
+                plain_by: plain_by(ours.features & theirs.features),
                 dest: self.dest.clone(),
                 wants,
                 is_client: true,
@@ -237,6 +239,7 @@ impl Near<'_> {
                 line,
                 heard: &heard,
                 key: ours.key,
+                plain_by: plain_by(ours.features & theirs.features),
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants,
                 throttle: throttle(&terms),
@@ -326,6 +329,7 @@ pub fn serve(
 /// The far end of a session that has begun; see [`serve`].
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
     let Begun { setup, theirs, version, speech, link } = begun;
+    let plain_by = plain_by(speech.features & theirs.features);
     let line = Arc::new(Line::new((speech.dialect)(version)));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
@@ -355,6 +359,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             line: &line,
             heard: &heard,
             key: theirs.key,
+            plain_by,
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
             wants: setup.wants,
             throttle: throttle(&terms),
@@ -373,6 +378,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             line: &line,
             heard: &heard,
             key: theirs.key,
+            plain_by,
             dest,
             wants: setup.wants,
             is_client: false,
@@ -440,6 +446,11 @@ fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
             Link { reader: Box::new(Expander::new(reader)), ..link }
         }
     }
+}
+
+/// By what contents without blocks are digested, where this is what both ends can do.
+fn plain_by(features: u64) -> By {
+    if features & QUICK_DIGESTS != 0 { By::Xxh3 } else { By::Blake3 }
 }
 
 /// What hears a sender under these terms.

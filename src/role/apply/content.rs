@@ -87,7 +87,8 @@ pub fn pour(
     vessel: Vessel<'_>,
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Poured, Spilt> {
-    std::thread::scope(|scope| pour_into(incoming, vessel, Digesting::new(scope, vessel.threads > 1), step))
+    let by = incoming.digested_by();
+    std::thread::scope(|scope| pour_into(incoming, vessel, Digesting::new(scope, by, vessel.threads > 1), step))
 }
 
 fn pour_into(
@@ -253,6 +254,7 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::By;
 
     /// A peer that never comes to an end.
     struct Endless;
@@ -264,6 +266,10 @@ mod tests {
 
         fn refusal(&mut self) -> Result<Option<Problem>, Error> {
             Ok(None)
+        }
+
+        fn digested_by(&self) -> By {
+            By::default()
         }
 
         fn next(&mut self) -> Result<Piece, Error> {

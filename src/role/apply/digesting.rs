@@ -1,6 +1,6 @@
 //! The digest of a content that is being written: beside the writing where the content is long.
 
-use crate::digest::{CONTENT_LEN_BYTES, ContentHasher};
+use crate::digest::{By, CONTENT_LEN_BYTES, ContentHasher};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
@@ -28,14 +28,14 @@ pub struct Digesting<'scope, 'env> {
 }
 
 enum How<'scope> {
-    Here(Box<ContentHasher>, Vec<u8>),
+    Here(ContentHasher, Vec<u8>),
     Beside(SyncSender<Vec<u8>>, Receiver<Vec<u8>>, ScopedJoinHandle<'scope, ContentHasher>),
 }
 
 impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Begins. `may_share`: there is a processor for a second thread.
-    pub fn new(scope: &'scope Scope<'scope, 'env>, may_share: bool) -> Digesting<'scope, 'env> {
-        Digesting { scope, how: How::Here(Box::new(ContentHasher::new()), Vec::new()), may_share, taken_bytes: 0 }
+    pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, may_share: bool) -> Digesting<'scope, 'env> {
+        Digesting { scope, how: How::Here(ContentHasher::new(by), Vec::new()), may_share, taken_bytes: 0 }
     }
 
     /// A buffer to fill, as long as is good and at most `max_bytes`; what is in it is of no meaning.
@@ -79,7 +79,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     fn share(&mut self) {
         self.may_share = false;
         let How::Here(hasher, _) = &self.how else { return };
-        let mut hasher = ContentHasher::clone(hasher);
+        let mut hasher = hasher.clone();
         let (pieces, waiting) = sync_channel::<Vec<u8>>(WAITING_MAX);
         let (give_back, free) = sync_channel(WAITING_MAX);
         let work = move || {
@@ -111,7 +111,7 @@ mod tests {
             (bytes.len(), false, false),
         ] {
             let (digest, is_beside) = std::thread::scope(|scope| {
-                let mut digesting = Digesting::new(scope, may_share);
+                let mut digesting = Digesting::new(scope, By::Blake3, may_share);
                 let mut rest = &bytes[..len];
                 while !rest.is_empty() {
                     let mut buffer = digesting.buffer(rest.len() as u64);

@@ -11,6 +11,7 @@ pub mod late;
 pub mod remove;
 pub mod similar;
 
+use crate::digest::By;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::copy::Abilities;
@@ -157,6 +158,8 @@ pub trait Incoming {
     fn begins_otherwise(&mut self) -> Result<bool, Error>;
     /// Waits for the first piece: why the file does not come, if it does not.
     fn refusal(&mut self) -> Result<Option<Problem>, Error>;
+    /// By what the content is digested, unless it comes whole in one piece.
+    fn digested_by(&self) -> By;
     /// The next piece; an error: the connection is lost.
     fn next(&mut self) -> Result<Piece, Error>;
 }

@@ -57,9 +57,11 @@ pub(super) struct Slot {
     /// Nobody will take it.
     pub(super) declined: bool,
     /// All of it came.
-    is_whole: bool,
+    pub(super) is_whole: bool,
     /// Somebody waits for it.
     pub(super) awaited: bool,
+    /// It was asked for with the blocks of a basis.
+    pub(super) has_blocks: bool,
 }
 
 impl Heard {

@@ -5,7 +5,8 @@
 
 use super::no_room::{Trees, all, converse, text};
 use super::*;
-use crate::proto::message::ACTS_AS_SUPER;
+use crate::proto::message::{ACTS_AS_SUPER, QUICK_DIGESTS};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
@@ -204,6 +205,54 @@ fn what_a_later_program_can_do_besides_changes_nothing() {
         for speeches in [[knows_more.clone(), today()], [today(), knows_more]] {
             let [near, far] = converse(top.path(), options(WORDS), false, ROOM_BYTES, speeches);
             assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+        }
+    }
+}
+
+/// The digests with which contents ended.
+static ENDED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+
+/// The version of today, which notes them.
+struct Noting(Native);
+
+impl Dialect for Noting {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
+        if let Message::End { digest, .. } = message {
+            ENDED.lock().unwrap().push(*digest);
+        }
+        self.0.encode(message, out)
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
+        self.0.decode(input)
+    }
+
+    fn frame_len(&self, input: &[u8]) -> crate::error::Result<Option<usize>> {
+        self.0.frame_len(input)
+    }
+}
+
+#[test]
+fn contents_are_digested_by_what_both_know() {
+    let plain = text("new", 200_000);
+    let pieced = text("large", 300_000);
+    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
+    let new = today().features;
+    assert_eq!(new & 1 << 7, QUICK_DIGESTS, "the bit of the protocol");
+    for (features, is_quick) in [([new, new], true), ([new, new & !QUICK_DIGESTS], false), ([0, new], false)] {
+        for is_pull in [false, true] {
+            ENDED.lock().unwrap().clear();
+            let top = tempfile::tempdir().unwrap();
+            trees().make(top.path());
+            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, features.map(speech));
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+            let plain = plain.as_bytes();
+            let wanted = if is_quick { crate::digest::whole(plain) } else { crate::digest::content(plain) };
+            let mut wanted = vec![wanted, crate::digest::content(pieced.as_bytes())];
+            let mut ended = ENDED.lock().unwrap().clone();
+            wanted.sort_unstable();
+            ended.sort_unstable();
+            assert_eq!(ended, wanted, "{features:x?}, pull: {is_pull}");
         }
     }
 }
