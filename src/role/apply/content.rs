@@ -1,6 +1,6 @@
 //! Where the bytes of a transferred file come from: a file of this machine, or a peer, piece by piece.
 
-use super::digesting::Digesting;
+use super::digesting::{Digesting, Next, Ready};
 use super::entry::Job;
 use super::similar::Similar;
 use super::{Context, Incoming, Piece, Wire};
@@ -87,85 +87,113 @@ pub fn pour(
     vessel: Vessel<'_>,
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Poured, Spilt> {
-    let by = incoming.digested_by();
-    std::thread::scope(|scope| pour_into(incoming, vessel, Digesting::new(scope, by, vessel.threads > 1), step))
+    std::thread::scope(|scope| {
+        let digesting = Digesting::new(scope, incoming.digested_by(), vessel.basis, vessel.threads > 1);
+        Pouring { vessel, digesting, at: vessel.start_bytes, poured: Poured::default(), step }.pour(incoming)
+    })
 }
 
-fn pour_into(
-    incoming: &mut dyn Incoming,
-    vessel: Vessel<'_>,
-    mut digesting: Digesting<'_, '_>,
-    step: &mut dyn FnMut(u64) -> bool,
-) -> Result<Poured, Spilt> {
-    let mut at = vessel.start_bytes;
-    let mut poured = Poured::default();
-    let put = |at: u64, bytes: &[u8]| match vessel.sparse {
-        true => write_where_not_zero(vessel.to, bytes, at, vessel.fresh).map(|_| ()),
-        false => sys::pwrite_all(vessel.to, bytes, at),
-    };
-    let fits = |end: u64| match end <= vessel.max_bytes {
-        true => Ok(()),
-        false => Err(Spilt::Lost(endless(vessel.max_bytes))),
-    };
-    loop {
-        match incoming.next().map_err(Spilt::Lost)? {
-            Piece::Data(bytes) => {
-                let len = bytes.len() as u64;
-                fits(at.saturating_add(len))?;
-                put(at, &bytes).map_err(Spilt::Write)?;
-                digesting.take(bytes);
-                at += len;
-                poured.literal_bytes += len;
-                if !step(len) {
-                    return Err(Spilt::Stopped);
+/// A content on its way into a file.
+struct Pouring<'scope, 'env, 'p> {
+    vessel: Vessel<'env>,
+    digesting: Digesting<'scope, 'env>,
+    /// Up to where it was written.
+    at: u64,
+    poured: Poured,
+    step: &'p mut dyn FnMut(u64) -> bool,
+}
+
+impl Pouring<'_, '_, '_> {
+    fn pour(mut self, incoming: &mut dyn Incoming) -> Result<Poured, Spilt> {
+        // Up to where it came.
+        let mut end = self.at;
+        let fits = |end: u64, len: u64, max_bytes: u64| match end.saturating_add(len) {
+            end if end <= max_bytes => Ok(end),
+            _ => Err(Spilt::Lost(endless(max_bytes))),
+        };
+        let max_bytes = self.vessel.max_bytes;
+        loop {
+            match incoming.next().map_err(Spilt::Lost)? {
+                Piece::Data(bytes) => {
+                    end = fits(end, bytes.len() as u64, max_bytes)?;
+                    self.give(Next::Bytes(bytes))?;
                 }
-            }
-            Piece::Copy { offset_bytes, len_bytes } => {
-                // A peer that names what is not there gets a file that fails its check.
-                let Some(basis) = vessel.basis else { return Err(Spilt::Mismatch) };
-                let stays = vessel.in_place && offset_bytes == at;
-                let mut from = offset_bytes;
-                let end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
-                fits(at.saturating_add(len_bytes))?;
-                while from < end {
-                    let mut piece = digesting.buffer(end - from);
-                    let got = sys::pread(basis, &mut piece, from).map_err(|_| Spilt::Mismatch)?;
-                    if got == 0 {
+                Piece::Copy { offset_bytes, len_bytes } => {
+                    // A peer that names what is not there gets a file that fails its check.
+                    if self.vessel.basis.is_none() {
                         return Err(Spilt::Mismatch);
                     }
-                    piece.truncate(got);
-                    if !stays {
-                        put(at, &piece).map_err(Spilt::Write)?;
-                    }
-                    digesting.take(piece);
-                    (from, at) = (from + got as u64, at + got as u64);
-                    poured.matched_bytes += got as u64;
-                    if !step(got as u64) {
-                        return Err(Spilt::Stopped);
+                    let range_end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
+                    end = fits(end, len_bytes, max_bytes)?;
+                    let mut from = offset_bytes;
+                    while from < range_end {
+                        let len = self.digesting.good_len(range_end - from);
+                        self.give(Next::Range(from, len))?;
+                        from += len as u64;
                     }
                 }
-            }
-            Piece::Whole(bytes, digest) => {
-                if digest::whole(&bytes) != digest {
-                    return Err(Spilt::Mismatch);
+                Piece::Whole(bytes, digest) => {
+                    if digest::whole(&bytes) != digest {
+                        return Err(Spilt::Mismatch);
+                    }
+                    if !bytes.is_empty() {
+                        self.write(Ready { bytes, from: None })?;
+                    }
+                    return self.ended();
                 }
-                put(at, &bytes).map_err(Spilt::Write)?;
-                at += bytes.len() as u64;
-                poured.literal_bytes += bytes.len() as u64;
-                if vessel.sparse {
-                    sys::truncate(vessel.to, at).map_err(Spilt::Write)?;
+                Piece::End(digest) => {
+                    while self.write_next()? {}
+                    let poured = self.ended()?;
+                    return if self.digesting.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
                 }
-                return if bytes.is_empty() || step(bytes.len() as u64) { Ok(poured) } else { Err(Spilt::Stopped) };
+                Piece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
+                Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
             }
-            Piece::End(digest) => {
-                if vessel.sparse {
-                    sys::truncate(vessel.to, at).map_err(Spilt::Write)?;
-                }
-                return if digesting.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
-            }
-            Piece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
-            Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
         }
+    }
+
+    /// What comes next is prepared, and written if enough is.
+    fn give(&mut self, next: Next) -> Result<(), Spilt> {
+        self.digesting.give(next);
+        while self.digesting.is_full() {
+            self.write_next()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is prepared, if anything is.
+    fn write_next(&mut self) -> Result<bool, Spilt> {
+        let Some(ready) = self.digesting.take() else { return Ok(false) };
+        self.write(ready.map_err(|_| Spilt::Mismatch)?)?;
+        Ok(true)
+    }
+
+    fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), Spilt> {
+        let Vessel { to, in_place, sparse, fresh, .. } = self.vessel;
+        let len = bytes.len() as u64;
+        // In the file itself what is taken from where it goes to is there.
+        if !(in_place && from == Some(self.at)) {
+            let written = match sparse {
+                true => write_where_not_zero(to, &bytes, self.at, fresh).map(|_| ()),
+                false => sys::pwrite_all(to, &bytes, self.at),
+            };
+            written.map_err(Spilt::Write)?;
+        }
+        self.at += len;
+        match from {
+            Some(_) => self.poured.matched_bytes += len,
+            None => self.poured.literal_bytes += len,
+        }
+        self.digesting.give_back(bytes);
+        if (self.step)(len) { Ok(()) } else { Err(Spilt::Stopped) }
+    }
+
+    /// All is written.
+    fn ended(&self) -> Result<Poured, Spilt> {
+        if self.vessel.sparse {
+            sys::truncate(self.vessel.to, self.at).map_err(Spilt::Write)?;
+        }
+        Ok(self.poured)
     }
 }
 

@@ -1,75 +1,131 @@
-//! The digest of a content that is being written: beside the writing where the content is long.
+//! What of a content is to be written next, read and digested: beside the writing of it where the content is long.
 
 use crate::digest::{By, CONTENT_LEN_BYTES, ContentHasher};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use crate::fs::sys;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// After so many bytes a content is worth a thread of its own for its digest.
+/// After so many bytes a content is worth a thread of its own for what is done before it is written.
 const LONG_BYTES: u64 = 4 << 20;
-/// So many pieces may wait for that thread.
-const WAITING_MAX: usize = 2;
+/// So many pieces may lie between the two threads and in the hands of the other.
+const AHEAD_MAX: usize = 3;
 
 /// A piece that one thread reads, writes and digests: it stays in the nearest caches.
 const PIECE_BYTES: u64 = 128 << 10;
 /// A piece that goes to another thread, which is woken for it: that takes as long as to digest 64 KiB.
 const SHARED_PIECE_BYTES: u64 = 512 << 10;
 
-/// Takes the pieces of a content in order, and digests them.
+/// What comes next of a content.
+pub enum Next {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// So many of the basis, from here on.
+    Range(u64, usize),
+}
+
+/// Bytes that are digested and not written yet.
+pub struct Ready {
+    /// They.
+    pub bytes: Vec<u8>,
+    /// Where they lie in the basis, if they are from there.
+    pub from: Option<u64>,
+}
+
+/// Takes the pieces of a content in order, reads what is to be read, digests them, and gives them back in that order.
 ///
-/// A long content is digested by another thread while this one reads and writes: one thread that did both would be what
-/// the peer waits for. Memory: pieces as they were handed over, no more of them than wait, are at work, and are free
-/// again.
+/// For a long content another thread does that while this one writes, a few pieces ahead: one thread that did all would be
+/// what the peer waits for. Memory: no more pieces than may be ahead.
 pub struct Digesting<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
+    basis: Option<BorrowedFd<'env>>,
     how: How<'scope>,
     /// May become a thread once there were more than [`LONG_BYTES`].
     may_share: bool,
-    taken_bytes: u64,
+    given_bytes: u64,
+    spare: Vec<Vec<u8>>,
 }
 
 enum How<'scope> {
-    Here(ContentHasher, Vec<u8>),
-    Beside(SyncSender<Vec<u8>>, Receiver<Vec<u8>>, ScopedJoinHandle<'scope, ContentHasher>),
+    Here(ContentHasher, VecDeque<io::Result<Ready>>),
+    Beside(Beside<'scope>),
+}
+
+struct Beside<'scope> {
+    tasks: Sender<(Next, Vec<u8>)>,
+    ready: Receiver<io::Result<Ready>>,
+    thread: ScopedJoinHandle<'scope, ContentHasher>,
+    /// How many were given and not taken.
+    ahead: usize,
 }
 
 impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Begins. `may_share`: there is a processor for a second thread.
-    pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, may_share: bool) -> Digesting<'scope, 'env> {
-        Digesting { scope, how: How::Here(ContentHasher::new(by), Vec::new()), may_share, taken_bytes: 0 }
+    pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, basis: Option<BorrowedFd<'env>>, may_share: bool) -> Self {
+        let how = How::Here(ContentHasher::new(by), VecDeque::new());
+        Digesting { scope, basis, how, may_share, given_bytes: 0, spare: Vec::new() }
     }
 
-    /// A buffer to fill, as long as is good and at most `max_bytes`; what is in it is of no meaning.
-    pub fn buffer(&mut self, max_bytes: u64) -> Vec<u8> {
-        let (mut free, good_bytes) = match &mut self.how {
-            How::Here(_, free) => (std::mem::take(free), PIECE_BYTES),
-            How::Beside(_, free, _) => (free.try_recv().unwrap_or_default(), SHARED_PIECE_BYTES),
+    /// How long a range is best that is given next, of so many bytes.
+    pub fn good_len(&self, left_bytes: u64) -> usize {
+        left_bytes.min(if matches!(self.how, How::Here(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES }) as usize
+    }
+
+    /// Hands over what comes next. Where [`Digesting::is_full`] something is to be taken first.
+    pub fn give(&mut self, next: Next) {
+        self.given_bytes += match &next {
+            Next::Bytes(bytes) => bytes.len() as u64,
+            Next::Range(_, len) => *len as u64,
         };
-        free.resize(max_bytes.min(good_bytes) as usize, 0);
-        free
-    }
-
-    /// The next bytes.
-    pub fn take(&mut self, piece: Vec<u8>) {
-        self.taken_bytes += piece.len() as u64;
-        if self.may_share && self.taken_bytes > LONG_BYTES {
+        if self.may_share && self.given_bytes > LONG_BYTES {
             self.share();
         }
+        let buffer = self.spare.pop().unwrap_or_default();
         match &mut self.how {
-            How::Here(hasher, free) => {
-                hasher.update(&piece);
-                *free = piece;
+            How::Here(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
+            How::Beside(beside) => {
+                beside.ahead += 1;
+                // It hangs up only if it has panicked, which `take` meets.
+                let _ = beside.tasks.send((next, buffer));
             }
-            // It hangs up only if it has panicked, which `finish` meets.
-            How::Beside(pieces, ..) => drop(pieces.send(piece)),
         }
     }
 
-    /// The digest of all that was taken.
+    /// Whether nothing more is to be given before something is taken.
+    pub fn is_full(&self) -> bool {
+        match &self.how {
+            How::Here(_, ready) => !ready.is_empty(),
+            How::Beside(beside) => beside.ahead >= AHEAD_MAX,
+        }
+    }
+
+    /// What is to be written next; `None`: all that was given was taken. An error: the basis has not what it should.
+    pub fn take(&mut self) -> Option<io::Result<Ready>> {
+        match &mut self.how {
+            How::Here(_, ready) => ready.pop_front(),
+            How::Beside(beside) if beside.ahead == 0 => None,
+            How::Beside(beside) => {
+                beside.ahead -= 1;
+                Some(beside.ready.recv().unwrap_or_else(|_| Err(io::Error::other("a thread has crashed"))))
+            }
+        }
+    }
+
+    /// Takes a buffer that is of no use any more.
+    pub fn give_back(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < AHEAD_MAX {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// The digest of all that was given.
     pub fn finish(self) -> [u8; CONTENT_LEN_BYTES] {
         match self.how {
             How::Here(hasher, _) => hasher.finish(),
-            How::Beside(pieces, _, thread) => {
-                drop(pieces);
+            How::Beside(Beside { tasks, thread, .. }) => {
+                drop(tasks);
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).finish()
             }
         }
@@ -78,52 +134,111 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Leaves what comes to another thread, if there can be one.
     fn share(&mut self) {
         self.may_share = false;
-        let How::Here(hasher, _) = &self.how else { return };
-        let mut hasher = hasher.clone();
-        let (pieces, waiting) = sync_channel::<Vec<u8>>(WAITING_MAX);
-        let (give_back, free) = sync_channel(WAITING_MAX);
+        let How::Here(hasher, ready) = &self.how else { return };
+        debug_assert!(ready.is_empty(), "what is there goes first");
+        let (mut hasher, basis) = (hasher.clone(), self.basis);
+        let (tasks, given) = channel::<(Next, Vec<u8>)>();
+        let (done, ready) = channel();
         let work = move || {
-            for piece in waiting {
-                hasher.update(&piece);
-                // There may be enough of them.
-                let _ = give_back.try_send(piece);
+            for (next, buffer) in given {
+                if done.send(prepare(&mut hasher, basis, next, buffer)).is_err() {
+                    break;
+                }
             }
             hasher
         };
         if let Ok(thread) = Builder::new().name("digest".into()).spawn_scoped(self.scope, work) {
-            self.how = How::Beside(pieces, free, thread);
+            self.how = How::Beside(Beside { tasks, ready, thread, ahead: 0 });
         }
     }
+}
+
+/// Reads what is to be read, and digests it.
+fn prepare(
+    hasher: &mut ContentHasher,
+    basis: Option<BorrowedFd<'_>>,
+    next: Next,
+    mut buffer: Vec<u8>,
+) -> io::Result<Ready> {
+    let ready = match next {
+        Next::Bytes(bytes) => Ready { bytes, from: None },
+        Next::Range(from, len) => {
+            let basis = basis.ok_or(io::ErrorKind::NotFound)?;
+            buffer.resize(len, 0);
+            let mut filled = 0;
+            while filled < len {
+                match sys::pread(basis, &mut buffer[filled..], from + filled as u64)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    got => filled += got,
+                }
+            }
+            Ready { bytes: buffer, from: Some(from) }
+        }
+    };
+    hasher.update(&ready.bytes);
+    Ok(ready)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::digest::content;
+    use std::io::Write as _;
+    use std::os::fd::AsFd;
 
     #[test]
     fn one_thread_and_two_say_the_same() {
         let bytes: Vec<u8> = (0..2 * LONG_BYTES as u32 + 12_345).map(|n| (n ^ (n >> 9)) as u8).collect();
+        let mut basis = tempfile::tempfile().unwrap();
+        basis.write_all(&bytes).unwrap();
         for (len, may_share, shared) in [
             (0, true, false),
             (LONG_BYTES as usize, true, false),
             (bytes.len(), true, true),
             (bytes.len(), false, false),
         ] {
-            let (digest, is_beside) = std::thread::scope(|scope| {
-                let mut digesting = Digesting::new(scope, By::Blake3, may_share);
-                let mut rest = &bytes[..len];
-                while !rest.is_empty() {
-                    let mut buffer = digesting.buffer(rest.len() as u64);
-                    let (now, later) = rest.split_at(buffer.len());
-                    buffer.copy_from_slice(now);
-                    rest = later;
-                    digesting.take(buffer);
+            std::thread::scope(|scope| {
+                let mut digesting = Digesting::new(scope, By::Blake3, Some(basis.as_fd()), may_share);
+                let mut taken = Vec::new();
+                let mut take = |digesting: &mut Digesting<'_, '_>| {
+                    let Some(ready) = digesting.take() else { return false };
+                    let Ready { bytes, from } = ready.unwrap();
+                    assert!(from.is_none_or(|from| from == taken.len() as u64));
+                    taken.extend_from_slice(&bytes);
+                    digesting.give_back(bytes);
+                    true
+                };
+                let (mut at, mut nth) = (0, 0);
+                while at < len {
+                    let count = digesting.good_len((len - at) as u64);
+                    digesting.give(match nth % 3 {
+                        0 => Next::Bytes(bytes[at..at + count].to_vec()),
+                        _ => Next::Range(at as u64, count),
+                    });
+                    (at, nth) = (at + count, nth + 1);
+                    while digesting.is_full() {
+                        assert!(take(&mut digesting));
+                    }
                 }
-                let is_beside = matches!(digesting.how, How::Beside(..));
-                (digesting.finish(), is_beside)
+                while take(&mut digesting) {}
+                assert!(taken == bytes[..len]);
+                assert_eq!(matches!(digesting.how, How::Beside(_)), shared, "{len} bytes, {may_share}");
+                assert_eq!(digesting.finish(), content(&bytes[..len]));
             });
-            assert_eq!((digest, is_beside), (content(&bytes[..len]), shared), "{len} bytes, {may_share}");
         }
+    }
+
+    #[test]
+    fn a_basis_that_has_less_is_told_in_its_turn() {
+        let mut basis = tempfile::tempfile().unwrap();
+        basis.write_all(b"basis").unwrap();
+        std::thread::scope(|scope| {
+            let mut digesting = Digesting::new(scope, By::Blake3, Some(basis.as_fd()), false);
+            digesting.give(Next::Range(2, 3));
+            assert_eq!(digesting.take().unwrap().unwrap().bytes, b"sis");
+            digesting.give(Next::Range(2, 4));
+            assert!(digesting.take().unwrap().is_err());
+            assert!(digesting.take().is_none());
+        });
     }
 }
