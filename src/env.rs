@@ -57,7 +57,7 @@ impl Env {
     /// Lets signals that ask the process to end set [`Env::stop`] instead; a second one ends it at once.
     pub fn hear_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-            signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
+            signal_hook::flag::register_conditional_shutdown(signal, 20, self.asked.clone())?;
             signal_hook::flag::register(signal, self.asked.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
         }
