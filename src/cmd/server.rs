@@ -175,7 +175,7 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
         return Ok((status, false));
     }
     let identity = Identity::load_or_make(places)?;
-    let is_new = in_background(env, places, start)?;
+    let mut is_new = in_background(env, places, start)?;
     let waits = Since::now();
     loop {
         // One that another process starts at the same time may be a little later.
@@ -189,7 +189,11 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
             let words = format!("sparsync: the server does not answer; its log is {}", log.display());
             return Err(Error::new(Exit::Ipc, words));
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(if is_new { 10 } else { 50 }));
+        if !is_new {
+            // The one that was there first may have been about to end.
+            is_new = in_background(env, places, start)?;
+        }
     }
 }
 
