@@ -136,6 +136,14 @@ impl State {
         self.shut.as_ref().map_or(Ok(()), |(exit, message)| Err(Error::new(*exit, message.clone())))
     }
 
+    /// Whether a message tells what has happened to a peer that is there, while the run stops at this end: as far as there
+    /// is room, which nobody waits for any more.
+    fn may_tell(&self, message: &Message) -> bool {
+        let stops_here = self.shut.as_ref().is_some_and(|(exit, _)| *exit == Exit::Signal) && !self.is_deaf;
+        let is_room = self.may_say(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
+        matches!(message, Message::Event(_)) && stops_here && is_room
+    }
+
     /// Whether the window of a message has room for it.
     fn may_say(&self, message: &Message) -> bool {
         match class_of(message) {
@@ -210,7 +218,9 @@ impl Line {
     pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
-            state.check()?;
+            if let Err(error) = state.check() {
+                return if state.may_tell(message) { self.put(&mut state, message, as_it_is) } else { Err(error) };
+            }
             let may_say = state.may_say(message);
             if may_say && state.buffer.len() < BUFFER_MAX_BYTES {
                 return self.put(&mut state, message, as_it_is);
@@ -564,6 +574,21 @@ mod tests {
     fn want(lane: Lane, len_bytes: usize) -> Message {
         let basis = if len_bytes == 0 { Basis::None } else { Basis::Blocks(vec![7; len_bytes]) };
         Message::Want { file: FILE, lane, basis }
+    }
+
+    #[test]
+    fn what_has_happened_is_told_while_the_run_stops() {
+        let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
+        let is_told = |exit: Exit, is_deaf| {
+            let line = Line::new(Box::new(Native::new(1)));
+            line.lock().is_deaf = is_deaf;
+            line.shut(exit, Vec::new());
+            assert!(line.say(&want(Lane::Asked, 0)).is_err());
+            line.say(&event).is_ok()
+        };
+        assert!(is_told(Exit::Signal, false));
+        assert!(!is_told(Exit::Signal, true), "the peer wanted it to stop");
+        assert!(!is_told(Exit::Stream, false), "nobody is there");
     }
 
     #[test]
