@@ -337,11 +337,11 @@ impl Line {
     }
 
     /// Says why the run ends, whatever else cannot be said any more: behind what waits already, without regard to room.
-    /// A peer that said so itself, or is gone, is told nothing.
-    pub fn fail(&self, error: &Error) {
+    /// A peer that said so itself, or is gone, is told nothing: `false`.
+    pub fn fail(&self, error: &Error) -> bool {
         let mut state = self.lock();
         if state.is_deaf || state.ending {
-            return;
+            return false;
         }
         // A message that is too long to be told is no reason to keep the exit back.
         let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
@@ -351,6 +351,7 @@ impl Line {
         }
         drop(state);
         self.end();
+        true
     }
 
     /// Lets the writer end once everything is written.

@@ -24,6 +24,7 @@ use crate::transport::Link;
 use crate::transport::link::FAREWELL;
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::squeeze::{AsItIs, Expander, Squeeze, Squeezer};
+use crate::work::clock::Since;
 use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -468,6 +469,17 @@ fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
     terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
 }
 
+/// Whether a peer has to hear of this error: that it is gone or silent, or that somebody wants the run to end at once, is
+/// nothing to wait for.
+fn is_worth_waiting(error: &Error) -> bool {
+    !matches!(error.exit, Exit::Signal | Exit::Timeout | Exit::Stream)
+}
+
+/// A peer that takes nothing of what was said for so long does not hear why the run ends.
+const LAST_WORD_MOVES: Duration = Duration::from_secs(3);
+/// Nor one that does not come to it within this.
+const LAST_WORD_MAX: Duration = Duration::from_secs(60);
+
 /// A conversation that has begun.
 struct Talk<'a> {
     line: &'a Arc<Line>,
@@ -486,6 +498,8 @@ impl Talk<'_> {
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read holds the writer up for ever; nobody waits for it then.
         let (is_writing, written) = mpsc::channel::<()>();
+        let gone = Arc::<[AtomicU64; 2]>::default();
+        let writer = Box::new(Counted { inner: writer, traffic: gone.clone() });
         let writing = line.clone();
         let write = move || {
             writing.write(writer, quiet_for);
@@ -497,10 +511,21 @@ impl Talk<'_> {
             spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
-            if let Err(error) = &ended {
-                line.fail(error);
-            }
+            let is_told = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
             line.end();
+            if is_told {
+                // What was said before goes first, and on a slow link it takes its time. Meanwhile the peer is heard: one
+                // that cannot say what it has to say would take that for the reason.
+                let passed = || gone[0].load(Ordering::Relaxed);
+                let waits = Since::now();
+                let mut before = None;
+                while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {
+                    before = Some(passed());
+                    if written.recv_timeout(LAST_WORD_MOVES) != Err(mpsc::RecvTimeoutError::Timeout) {
+                        break;
+                    }
+                }
+            }
             parting.begin();
             let _ = written.recv_timeout(FAREWELL);
             if let Some(leave) = leave.filter(|_| ended.is_ok()) {

@@ -416,6 +416,30 @@ fn a_peer_that_neither_reads_nor_hangs_up_does_not_hold_a_failed_run() {
 }
 
 #[test]
+fn the_reason_comes_through_a_slow_link_behind_all_that_waits() {
+    let stage = Stage::new();
+    stage.has("a", &"x".repeat(16 << 20));
+    let ended = serve(&stage, &["-r"], true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        hear_all(peer);
+        peer.say(&want(0, 0));
+        // Once so much has come, the rest waits at every place on the way.
+        let mut pieces = 0;
+        peer.hear_until(|message| {
+            pieces += usize::from(matches!(message, Message::Data { .. }));
+            (pieces == 8).then_some(())
+        });
+        peer.say_bytes(&[0xff; 64]);
+        while peer.hear().is_some() {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    ended.refuses(Exit::Protocol, "");
+}
+
+#[test]
 fn silence_ends_with_the_timeout() {
     let (to_us, _kept) = (std::io::pipe().unwrap(), ());
     let (reader, writer) = to_us;
