@@ -4,6 +4,7 @@ use super::congestion::Control;
 use quinn::congestion::{Controller, ControllerFactory};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Control by the rate at which a path delivers.
@@ -11,7 +12,15 @@ pub struct ByRate;
 
 impl ControllerFactory for ByRate {
     fn build(self: Arc<ByRate>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
-        Box::new(Path { control: Control::new(mtu_bytes.into()), began: now })
+        Box::new(Path { control: Control::new(mtu_bytes.into()), began: now, ends: Arc::default() })
+    }
+}
+
+/// Lets the word go that a connection ends, which is about to be said: quinn holds it back behind a window that is full, and
+/// from then on hears nothing that would open one.
+pub fn let_end(connection: &quinn::Connection) {
+    if let Ok(path) = connection.congestion_state().into_any().downcast::<Path>() {
+        path.ends.store(true, Ordering::Relaxed);
     }
 }
 
@@ -20,7 +29,12 @@ impl ControllerFactory for ByRate {
 struct Path {
     control: Control,
     began: Instant,
+    /// Nothing more goes but the word that this is the end.
+    ends: Arc<AtomicBool>,
 }
+
+/// Room for any datagram.
+const WIDE_BYTES: u64 = 1 << 40;
 
 impl Path {
     fn moment(&self, when: Instant) -> Duration {
@@ -50,7 +64,7 @@ impl Controller for Path {
     }
 
     fn window(&self) -> u64 {
-        self.control.window_bytes()
+        if self.ends.load(Ordering::Relaxed) { WIDE_BYTES } else { self.control.window_bytes() }
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {

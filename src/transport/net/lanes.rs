@@ -17,7 +17,6 @@ use crate::transport::link::{Leave, Patience};
 use crate::trust::Pin;
 use crate::trust::tls::ALPN_LANES;
 use crate::work::clock::Since;
-use quinn::VarInt;
 use std::collections::HashMap;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -398,7 +397,7 @@ pub struct HangUp(Arc<Shared>);
 impl HangUp {
     /// Hangs up, and tells the peer why.
     pub fn now(&self, why: &str) {
-        self.0.connection.close(VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes());
+        quic::close(&self.0.connection, quic::HangUp::Told, why.as_bytes());
         let mut lane = self.0.lane();
         match &*lane {
             Lane::Tls(tls) => tls.now(),

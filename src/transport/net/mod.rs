@@ -69,7 +69,7 @@ impl HangUp {
     pub fn now(&self, why: &str) {
         match self {
             HangUp::Quic(connection) => {
-                connection.close(quinn::VarInt::from_u32(quic::HangUp::Told as u32), why.as_bytes());
+                quic::close(connection, quic::HangUp::Told, why.as_bytes());
             }
             HangUp::Lanes(lanes) => lanes.now(why),
             HangUp::Tls(connection) => connection.now(),

@@ -203,7 +203,7 @@ pub async fn welcome(
     let (send, mut recv) = connection.accept_bi().await?;
     let mut first = [0; BEGINS.len()];
     if recv.read_exact(&mut first).await.is_err() || first != BEGINS {
-        connection.close(VarInt::from_u32(HangUp::Told as u32), b"the conversation does not begin as one");
+        close(&connection, HangUp::Told, b"the conversation does not begin as one");
         return Err(ConnectionError::LocallyClosed);
     }
     Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
@@ -221,7 +221,13 @@ pub async fn leave(connection: quinn::Connection) {
     for _ in 0..TURNS_TO_GO {
         tokio::task::yield_now().await;
     }
-    connection.close(VarInt::from_u32(HangUp::Done as u32), b"");
+    close(&connection, HangUp::Done, b"");
+}
+
+/// Ends a connection at once and tells the peer so, however much is under way to it.
+pub fn close(connection: &quinn::Connection, code: HangUp, why: &[u8]) {
+    by_rate::let_end(connection);
+    connection.close(VarInt::from_u32(code as u32), why);
 }
 
 /// Nobody feels a turn on a way that is shorter.
@@ -327,7 +333,7 @@ impl Drop for Hold {
                     Some(heard) => is_heard(&connection, heard, last_words, &stop).await,
                     None => true,
                 };
-                connection.close(VarInt::from_u32(HangUp::Done as u32), b"");
+                close(&connection, HangUp::Done, b"");
                 // A peer that heard everything hangs up by itself. Another one has to be told, and that word may be lost:
                 // it is said again while this end is still there.
                 if !was_heard {

@@ -123,6 +123,6 @@ impl Controller for Nudged {
     }
 
     fn into_any(self: Box<Nudged>) -> Box<dyn Any> {
-        self
+        self.inner.into_any()
     }
 }

@@ -766,6 +766,28 @@ fn who_hears_nothing_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn a_client_that_leaves_with_a_full_window_is_not_missed_for_long() {
+    let world = World::new();
+    let relay = Relay::to(world.address());
+    let (link, Guest { reader: mut far_reader, writer: far_writer, .. }) =
+        world.meet_at(relay.address, Kind::Quic, patient());
+    // Nothing that it says is acknowledged any more.
+    relay.mute(true);
+    let Link { reader, mut writer, parting, .. } = link;
+    parting.begin();
+    assert!(writer.write_all(&bytes(16 << 20)).is_err(), "a window holds less");
+    drop((reader, writer));
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        while matches!(far_reader.read(&mut [0; 1 << 10]), Ok(1..)) {}
+        let _ = tell.send(());
+    });
+    told.recv_timeout(LONG).expect("it says that it leaves");
+    drop(far_writer);
+    assert!(until(LONG, || world.listener.conversations() == 0), "its place stays taken");
+}
+
+#[test]
 fn a_place_is_taken_until_the_last_word_was_heard() {
     let world = World::new();
     let relay = Relay::to(world.address());
