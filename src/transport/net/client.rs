@@ -31,6 +31,8 @@ pub struct Dial {
     pub first_words: Vec<u8>,
     /// Taken before anything is said.
     pub floor: Floor,
+    /// So much later than by the kind before it each kind is tried.
+    pub kind_step: Duration,
 }
 
 /// The right to speak, of which there is one where several ways lead to one peer: who has two conversations begin would have
@@ -53,7 +55,15 @@ impl Floor {
 impl Dial {
     /// Moves conversations on the usual terms.
     pub fn new(tls: Arc<rustls::ClientConfig>, limit: Duration, patience: Patience) -> Dial {
-        Dial { tls, limit, patience, lanes: lanes::Terms::default(), first_words: Vec::new(), floor: Floor::default() }
+        Dial {
+            tls,
+            limit,
+            patience,
+            lanes: lanes::Terms::default(),
+            first_words: Vec::new(),
+            floor: Floor::default(),
+            kind_step: KIND_STEP,
+        }
     }
 
     fn link(&self, engine: Engine, reached: Reached, peer: SocketAddr) -> Result<Linked, Trouble> {
@@ -177,7 +187,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
     let movable = may_move.then(|| client_config_for(&dial.tls, &[ALPN_LANES, ALPN]));
     for (rank, &peer) in peers.iter().enumerate() {
         for (step, &kind) in kinds.iter().enumerate() {
-            let head_start = ADDRESS_STEP * rank as u32 + KIND_STEP * step as u32;
+            let head_start = ADDRESS_STEP * rank as u32 + dial.kind_step * step as u32;
             let tls = movable.as_ref().filter(|_| kind == Kind::Quic).unwrap_or(&dial.tls).clone();
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;

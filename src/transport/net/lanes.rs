@@ -34,11 +34,13 @@ pub struct Terms {
     pub rtt_max: Duration,
     /// And where no more than one datagram in so many was lost.
     pub lost_one_in: u64,
+    /// If it takes longer to come to terms over TLS, QUIC stays.
+    pub limit: Duration,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { after_bytes: LANE_AFTER_BYTES, rtt_max: LANE_RTT_MAX, lost_one_in: LANE_LOST_ONE_IN }
+        Terms { after_bytes: LANE_AFTER_BYTES, rtt_max: LANE_RTT_MAX, lost_one_in: LANE_LOST_ONE_IN, limit: LANE_LIMIT }
     }
 }
 
@@ -177,7 +179,7 @@ impl Mover {
             }
         };
         // Up to here nothing has happened that counts; this word settles it for both.
-        if let Ok(Ok(mut tunnel)) = tokio::time::timeout(LANE_LIMIT, dial).await
+        if let Ok(Ok(mut tunnel)) = tokio::time::timeout(terms.limit, dial).await
             && tunnel.say(&YES).await.is_ok()
         {
             self.attach(tunnel);
@@ -186,7 +188,10 @@ impl Mover {
 
     /// A server's part. It sees what is lost on the way to the client, which the client does not.
     pub async fn answer(self, mut tunnel: tls::Tunnel, lost_one_in: u64) {
-        if is_clean(&self.shared.connection, lost_one_in)
+        let connection = &self.shared.connection;
+        // One that was hung up has a name until that has gone round.
+        if connection.close_reason().is_none()
+            && is_clean(connection, lost_one_in)
             && tunnel.say(&YES).await.is_ok()
             && tunnel.hear().await.is_ok_and(|said| said == YES)
         {
@@ -296,7 +301,7 @@ fn told_why(connection: &quinn::Connection, error: io::Error) -> io::Error {
 }
 
 /// So much later than the end over TCP the reason for it may come over QUIC.
-const WHY_COMES_WITHIN: Duration = Duration::from_millis(300);
+const WHY_COMES_WITHIN: Duration = Duration::from_secs(1);
 
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {

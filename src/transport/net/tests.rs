@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Longer than anything here may take on a busy machine.
-const LONG: Duration = Duration::from_secs(10);
+/// Longer than anything here may take on a busy machine, and less than [`Limits::idle`] says.
+const LONG: Duration = Duration::from_secs(60);
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 /// A server on loopback, and the identities of both ends.
@@ -233,15 +233,20 @@ fn a_run_that_shall_stop_waits_neither_for_a_dial_nor_for_a_word() {
         let patience = Patience { stop: stop.clone(), ..patient() };
         let (mut link, _guest) = world.meet(kind, patience.clone());
         link.reader.read_exact(&mut [0]).unwrap();
-        let stopped = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let read = scope.spawn(|| link.reader.read(&mut [0; 8]));
             stop.store(true, Ordering::Relaxed);
-            let begun = Since::now();
             let error = read.join().unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
-            begun.elapsed()
         });
-        assert!(stopped < FAREWELL, "{stopped:?}");
+        // Not even as long as a farewell.
+        assert!(!patience.parting.has_begun());
+        let soon = || {
+            let begun = Since::now();
+            link.reader.read(&mut [0; 8]).unwrap_err();
+            begun.elapsed() < FAREWELL
+        };
+        assert!(at_least_once(soon));
         let udp = std::net::UdpSocket::bind(HERE).unwrap();
         let trouble = dial_by(kind, udp.local_addr().unwrap(), &world.dial(patience)).err();
         assert!(matches!(trouble, Some(Trouble::Stopped | Trouble::Unreachable(_))), "{trouble:?}");
@@ -362,7 +367,8 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
     let world = World::new();
     // Nobody is at the first address, which is tried first.
     let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
-    let won = race_with(&world, &[closed, world.address()], &Kind::BOTH, &world.dial(patient())).ok().unwrap();
+    let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
+    let won = race_with(&world, &[closed, world.address()], &Kind::BOTH, &dial).ok().unwrap();
     assert_eq!((won.kind, won.address), (Kind::Quic, world.address()));
     assert_eq!(won.story.last().unwrap(), &format!("{} over QUIC: taken", world.address()));
     let mut link = won.link;
@@ -373,7 +379,8 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
 fn the_kind_that_is_named_first_has_the_head_start() {
     let world = World::new();
     for kinds in [[Kind::Tls, Kind::Quic], [Kind::Quic, Kind::Tls]] {
-        let won = race_with(&world, &[world.address()], &kinds, &world.dial(patient())).ok().unwrap();
+        let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
+        let won = race_with(&world, &[world.address()], &kinds, &dial).ok().unwrap();
         assert_eq!(won.kind, kinds[0]);
     }
 }
@@ -412,7 +419,8 @@ fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
     assert_eq!(lost.story.len(), 2, "{:?}", lost.story);
     // Another key at one address matters more than nobody at another.
     let stranger = Identity::passing().unwrap();
-    let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..dial };
+    let limit = Duration::from_secs(3);
+    let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), limit, ..dial };
     let lost = race_with(&world, &[address, world.address()], &Kind::BOTH, &dial).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::WrongKey(_)), "{:?}", lost.story);
     assert!(race(&[], &Kind::BOTH, &dial).is_err());
@@ -554,21 +562,25 @@ fn what_is_said_first_is_the_beginning_of_what_is_said() {
 fn who_leaves_in_peace_waits_for_nobody() {
     // Over QUIC it does on a way as short as this; tests/turns.rs has a long one.
     let world = World::new();
-    let (link, mut guest) = world.meet_at(world.address(), Kind::Tls, patient());
-    let Link { mut reader, mut writer, leave, .. } = link;
-    reader.read_exact(&mut [0]).unwrap();
-    // Somebody who reads is no hindrance.
-    let reading = std::thread::spawn(move || reader.read(&mut [0]).map_or(0, |got| got));
-    let begun = Since::now();
-    writer.write_all(b"bye").unwrap();
-    drop(writer);
-    leave.expect("the network has a way to leave")();
-    assert_eq!(reading.join().unwrap(), 0);
-    assert!(begun.elapsed() < FAREWELL, "{:?}", begun.elapsed());
-    let mut got = [0; 3];
-    guest.reader.read_exact(&mut got).unwrap();
-    assert_eq!(&got, b"bye");
-    assert!(!matches!(guest.reader.read(&mut [0]), Ok(1..)), "and nothing more");
+    let soon = || {
+        let (link, mut guest) = world.meet_at(world.address(), Kind::Tls, patient());
+        let Link { mut reader, mut writer, leave, .. } = link;
+        reader.read_exact(&mut [0]).unwrap();
+        // Somebody who reads is no hindrance.
+        let reading = std::thread::spawn(move || reader.read(&mut [0]).map_or(0, |got| got));
+        let begun = Since::now();
+        writer.write_all(b"bye").unwrap();
+        drop(writer);
+        leave.expect("the network has a way to leave")();
+        assert_eq!(reading.join().unwrap(), 0);
+        let took = begun.elapsed();
+        let mut got = [0; 3];
+        guest.reader.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"bye");
+        assert!(!matches!(guest.reader.read(&mut [0]), Ok(1..)), "and nothing more");
+        took < FAREWELL
+    };
+    assert!(at_least_once(soon));
 }
 
 #[test]
@@ -690,16 +702,19 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
 #[test]
 fn peers_that_say_nothing_keep_nobody_out() {
     let limits = Limits { half_open: 4, retry_from: 4, ..Limits::default() };
-    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
-    let begun = Since::now();
-    let mut mute: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(world.address()).unwrap()).collect();
-    for old in &mut mute[..4] {
-        assert!(matches!(old.read(&mut [0]), Ok(0) | Err(_)), "it has lost its place to another");
-    }
-    each(|kind| {
-        world.meet(kind, patient());
-    });
-    assert!(begun.elapsed() < HANDSHAKE, "nobody waited for the mute ones: {:?}", begun.elapsed());
+    let soon = || {
+        let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+        let begun = Since::now();
+        let mut mute: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(world.address()).unwrap()).collect();
+        for old in &mut mute[..4] {
+            assert!(matches!(old.read(&mut [0]), Ok(0) | Err(_)), "it has lost its place to another");
+        }
+        each(|kind| {
+            world.meet(kind, patient());
+        });
+        begun.elapsed() < HANDSHAKE
+    };
+    assert!(at_least_once(soon), "somebody waited for the mute ones");
 }
 
 /// The first word of a client over QUIC; each begins a handshake of its own.
@@ -720,18 +735,21 @@ fn first_word(world: &World) -> Vec<u8> {
 #[test]
 fn clients_of_quic_that_say_one_word_keep_nobody_out() {
     let limits = Limits { half_open: 4, retry_from: 100, ..Limits::default() };
-    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
-    let begun = Since::now();
-    let mute = std::net::UdpSocket::bind(HERE).unwrap();
-    for _ in 0..8 {
-        mute.send_to(&first_word(&world), world.address()).unwrap();
-        // An answer, so it has begun.
-        mute.recv(&mut [0; 1 << 16]).unwrap();
-    }
-    each(|kind| {
-        world.meet(kind, patient());
-    });
-    assert!(begun.elapsed() < HANDSHAKE, "nobody waited for the mute ones: {:?}", begun.elapsed());
+    let soon = || {
+        let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+        let begun = Since::now();
+        let mute = std::net::UdpSocket::bind(HERE).unwrap();
+        for _ in 0..8 {
+            mute.send_to(&first_word(&world), world.address()).unwrap();
+            // An answer, so it has begun.
+            mute.recv(&mut [0; 1 << 16]).unwrap();
+        }
+        each(|kind| {
+            world.meet(kind, patient());
+        });
+        begun.elapsed() < HANDSHAKE
+    };
+    assert!(at_least_once(soon), "somebody waited for the mute ones");
 }
 
 #[test]
@@ -825,6 +843,11 @@ fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
     });
 }
 
+/// Whether something that goes fast did so: a busy machine may hold up one attempt, and not each of them.
+fn at_least_once(mut is_fast: impl FnMut() -> bool) -> bool {
+    (0..5).any(|_| is_fast())
+}
+
 /// Waits until it is so; whether it came about.
 fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
     let begun = Since::now();
@@ -864,7 +887,7 @@ fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
             assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
             relay.shut(true);
             let before = relay.clients();
-            let asked = until(Duration::from_secs(12), || relay.clients() >= before + ASKS);
+            let asked = until(LONG, || relay.clients() >= before + ASKS);
             *begun.lock().unwrap() = Since::now();
             relay.shut(false);
             assert!(asked, "up: {up}; it asked {} times", relay.clients() - before);
