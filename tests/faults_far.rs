@@ -2,8 +2,8 @@
 //! asked to stop, or falls silent.
 //!
 //! Whoever dies, what has its final name is whole, the others leave by themselves, and the next run finishes the job.
-//! Client and server die at the n-th call on files (see `src/fs/sys.rs`); the shell dies, with both of the streams that it
-//! carries, behind the n-th byte in one direction.
+//! Client and server, or a thread of theirs, die at the n-th call on files (see `src/fs/sys.rs`); the shell dies, with both
+//! of the streams that it carries, behind the n-th byte in one direction.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -22,6 +22,10 @@ enum Death {
     Client(u64),
     /// The server, likewise.
     Server(u64),
+    /// A thread of the client crashes at this call on files.
+    ThreadOfClient(u64),
+    /// One of the server, likewise.
+    ThreadOfServer(u64),
     /// The shell, behind so many bytes from the client to the server.
     ShellThere(u64),
     /// The shell, behind so many bytes from the server to the client.
@@ -35,9 +39,11 @@ enum Way {
     Pull,
 }
 
-/// Whoever is left has noticed by then, also on a busy machine.
-const PROMPTLY: Duration = Duration::from_secs(15);
+/// Whoever is left has noticed by then, also on a busy machine: less than the program gives a shell that does not leave.
+const PROMPTLY: Duration = Duration::from_secs(28);
 const KILLED: i32 = 1000 + 9;
+/// How a program ends that has met a bug of its own.
+const CRASHED: i32 = 15;
 
 /// Drops what ssh would take, as sshd does.
 const FAKE: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
@@ -67,7 +73,10 @@ impl Way {
 /// Runs a scene between two machines. `None`: nobody dies.
 fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Output {
     let script = match death {
-        None | Some(Death::Client(_)) => "unset SPARSYNC_KILL_AT\nexec sh -c \"exec $*\"\n".to_owned(),
+        None | Some(Death::Client(_) | Death::ThreadOfClient(_)) => {
+            "unset SPARSYNC_KILL_AT SPARSYNC_PANIC_AT\nexec sh -c \"exec $*\"\n".to_owned()
+        }
+        Some(Death::ThreadOfServer(at)) => format!("export SPARSYNC_PANIC_AT={at}\nexec sh -c \"exec $*\"\n"),
         Some(Death::Server(at)) => format!("export SPARSYNC_KILL_AT={at}\nexec sh -c \"exec $*\"\n"),
         Some(Death::ShellThere(bytes)) => format!("CUT={bytes} DIRECTION=there far=$*\n{SERVE}{RELAY}"),
         Some(Death::ShellBack(bytes)) => format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}"),
@@ -75,6 +84,7 @@ fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Outp
     stage.script("shell", &[FAKE, &script].concat());
     let env = match death {
         Some(Death::Client(at)) => vec![("SPARSYNC_KILL_AT", at.to_string())],
+        Some(Death::ThreadOfClient(at)) => vec![("SPARSYNC_PANIC_AT", at.to_string())],
         _ => Vec::new(),
     };
     let program = format!("--rsync-path={}", oracle::under_test().display());
@@ -98,6 +108,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     }
     match death {
         Death::Client(_) => assert_eq!(broken.exit, KILLED, "{}", said(&broken)),
+        Death::ThreadOfClient(_) | Death::ThreadOfServer(_) => assert_eq!(broken.exit, CRASHED, "{}", said(&broken)),
         // What was not told to the client, it reports as a stream that broke off.
         Death::Server(_) | Death::ShellThere(_) | Death::ShellBack(_) => {
             assert_eq!(broken.exit, 12, "{}", said(&broken));
@@ -155,6 +166,15 @@ fn the_server_of_a_push() {
 #[test]
 fn the_server_of_a_pull() {
     dies_at_each(Way::Pull, 25, (1..).step_by(2).map(Death::Server));
+}
+
+/// Others may wait for a thread that is no more: a bug must not look like a hang.
+#[test]
+fn a_thread_of_either_end() {
+    dies_at_each(Way::Push, 5, (1..).step_by(9).map(Death::ThreadOfClient));
+    dies_at_each(Way::Push, 10, (1..).step_by(9).map(Death::ThreadOfServer));
+    dies_at_each(Way::Pull, 10, (1..).step_by(9).map(Death::ThreadOfClient));
+    dies_at_each(Way::Pull, 5, (1..).step_by(9).map(Death::ThreadOfServer));
 }
 
 #[test]

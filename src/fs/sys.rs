@@ -1,7 +1,7 @@
 //! Every system call on files, one function each: the one place that counts and fails them.
 //!
 //! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
-//! (`SPARSYNC_KILL_AT=n`), or to wait there, with all threads that come that far, until somebody wrote to a fifo
+//! (`SPARSYNC_KILL_AT=n`), or to panic there (`SPARSYNC_PANIC_AT=n`), or to wait there, with all threads that come that far, until somebody wrote to a fifo
 //! (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends (`SPARSYNC_LINK_BYTES=n`), or to list names without
 //! their types (`SPARSYNC_UNTYPED=1`), which is how the tests of cost, of crashes, of changing trees and of signals work.
 //! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
@@ -62,6 +62,7 @@ mod counted {
     static COUNTS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
     static ALL: AtomicU64 = AtomicU64::new(0);
     static KILL_AT: OnceLock<Option<u64>> = OnceLock::new();
+    static PANIC_AT: OnceLock<Option<u64>> = OnceLock::new();
     static HOLD_AT: OnceLock<Option<(u64, String)>> = OnceLock::new();
     static HELD: OnceLock<()> = OnceLock::new();
 
@@ -73,6 +74,8 @@ mod counted {
         if *kill_at == Some(nth) {
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
+        let panic_at = PANIC_AT.get_or_init(|| std::env::var("SPARSYNC_PANIC_AT").ok()?.parse().ok());
+        assert!(*panic_at != Some(nth), "SPARSYNC_PANIC_AT");
         let hold_at = HOLD_AT.get_or_init(|| {
             let said = std::env::var("SPARSYNC_HOLD_AT").ok()?;
             let (at, fifo) = said.split_once(':')?;
