@@ -36,7 +36,7 @@ impl Scene {
     fn run(&self, line: &str) -> Output {
         let top = self.0.path().to_str().unwrap();
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "20"]).arg(oracle::under_test()).args(["-s", "-e", "./shell"]);
+        command.args(["-s", "KILL", "90"]).arg(oracle::under_test()).args(["-s", "-e", "./shell"]);
         command.args(line.split_whitespace().map(|word| word.replace("TOP", top)));
         command.current_dir(self.0.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", self.path("home"));
         command.output().expect("a program can be started")

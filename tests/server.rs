@@ -45,8 +45,9 @@ impl Scene {
     /// sparsync with the configuration of one of the two; `TOP` is the scene in full.
     pub fn command(&self, who: &str, line: &str) -> Command {
         let top = self.0.path().to_str().unwrap();
+        // Less than it takes until a peer that says nothing is given up: nobody here may wait for that.
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "20"]).arg(oracle::under_test());
+        command.args(["-s", "KILL", "90"]).arg(oracle::under_test());
         command.args(line.split_whitespace().map(|word| word.replace("TOP", top)));
         command.current_dir(self.0.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", top);
         command.env("SPARSYNC_CONFIG_DIR", who).env_remove("XDG_CONFIG_HOME");
@@ -387,15 +388,16 @@ fn a_copy_outlives_a_session_that_is_told_to_end() {
     const BYTES: usize = 16 << 20;
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    std::fs::write(scene.path("src/big"), vec![7; BYTES]).unwrap();
-    let mut copy = scene.command("client", "-a --transport=quic --bwlimit=4m src/big host:TOP/in/pushed");
+    let content = noise(BYTES);
+    std::fs::write(scene.path("src/big"), &content).unwrap();
+    let mut copy = scene.command("client", "-a --transport=quic --bwlimit=3m src/big host:TOP/in/pushed");
     let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
     assert!(Command::new("pkill").args(["-TERM", "-P", &scene.status("pid")]).status().unwrap().success());
     let output = copy.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.contains("was lost; dialling again"), "{output:?}");
-    assert!(std::fs::read(scene.path("in/pushed")).unwrap() == vec![7; BYTES]);
+    assert!(std::fs::read(scene.path("in/pushed")).unwrap() == content);
 }
 
 #[test]
@@ -663,8 +665,7 @@ fn a_key_that_was_granted_something_copies_both_ways() {
     assert!(!scene.copy("-a src/ host:TOP/out/").status.success());
     assert!(!scene.path("out/new").exists());
     assert!((4..6).contains(&scene.sessions()), "{}", scene.sessions());
-    let told = scene.well("status");
-    assert!(told.contains("sessions   0 now, 4 in all"), "{told}");
+    until(|| scene.well("status").contains("sessions   0 now, "));
 }
 
 /// A port of this machine whose UDP side is mute, and whose TCP side leads to another port.
@@ -716,6 +717,59 @@ fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() 
     assert_eq!(copies, [true, false], "{sshed}");
 }
 
+/// A server that has shaken hands and is not heard any more: the shell that came through meanwhile is not kept waiting, nor
+/// was it in vain.
+#[test]
+fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
+    use std::net::{Ipv6Addr, UdpSocket};
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    let server = (Ipv6Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
+    let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap());
+    far.connect(server).unwrap();
+    let port = near.local_addr().unwrap().port();
+    let (from_near, to_far) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    let client = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let whose = client.clone();
+    std::thread::spawn(move || {
+        let mut datagram = [0; 1 << 16];
+        while let Ok((count, address)) = from_near.recv_from(&mut datagram) {
+            *whose.lock().unwrap() = Some(address);
+            let _ = to_far.send(&datagram[..count]);
+        }
+    });
+    std::thread::spawn(move || {
+        let mut datagram = [0; 1 << 16];
+        while let Ok(count) = far.recv(&mut datagram) {
+            // Only those of a handshake have long headers.
+            const IS_LONG: u8 = 0x80;
+            if datagram[0] & IS_LONG != 0 {
+                let _ = near.send_to(&datagram[..count], client.lock().unwrap().unwrap());
+            }
+        }
+    });
+    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    let program = oracle::under_test().display().to_string();
+    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
+    // On a busy machine the shell may have come through before the server was spoken to.
+    const TRIES: usize = 10;
+    let tries = [("host:TOP/in/f got", "got"), ("src/new host:TOP/in/new", "in/new")].into_iter().cycle().take(TRIES);
+    for (n, (line, copied)) in tries.enumerate() {
+        if n > 1 && scene.sessions() > 1 {
+            break;
+        }
+        // What served the time before is forgotten.
+        let hosts = hosts.replace(&server.1.to_string(), &port.to_string());
+        std::fs::write(scene.path("client/hosts.toml"), hosts).unwrap();
+        let mut copy = scene.command("client", &format!("-avv --rsync-path={program} {line}"));
+        let output = copy.env("PATH", &path).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains("by a remote shell: "), "{line}: {output:?}");
+        assert!(scene.path(copied).exists(), "{line}");
+    }
+    assert!(scene.sessions() > 0, "it was never spoken to");
+}
+
 #[test]
 fn where_udp_is_shut_tls_serves() {
     let scene = Scene::new();
@@ -736,7 +790,7 @@ fn a_grant_that_could_grant_itself_more_is_told() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    for all in ["--root TOP", "--root TOP/server", "--expires 2d", "--root TOP/in --root TOP/link --json"] {
+    for all in ["--root TOP", "--root TOP/server", "--expires 2099-01-01", "--root TOP/in --root TOP/link --json"] {
         let told = warning(all);
         assert!(told.starts_with("sparsync: warning: laptop may write all below /"), "{all}: {told}");
         assert!(!told.contains("--read-only"), "{told}");
@@ -744,7 +798,7 @@ fn a_grant_that_could_grant_itself_more_is_told() {
         assert_eq!(warning(all), "", "it was told already");
     }
     // Who reads the key can pose as this server.
-    for all in ["--read-only", "--root TOP --read-only", "--root TOP/server --read-only --expires 2d"] {
+    for all in ["--read-only", "--root TOP --read-only", "--root TOP/server --read-only --expires 2099-01-01"] {
         let told = warning(all);
         assert!(told.starts_with("sparsync: warning: laptop may read all below /"), "{all}: {told}");
         assert!(told.contains("pose as this server") && !told.contains("--read-only"), "{told}");
@@ -1041,11 +1095,10 @@ fn a_copy_outlives_its_server() {
         if from == "src/big" {
             std::fs::write(scene.path(from), &content).unwrap();
         }
-        let mut copy = scene.command("client", &format!("-av --bwlimit=12m {line}"));
+        let mut copy = scene.command("client", &format!("-av --bwlimit=6m {line}"));
         let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        until(|| scene.status(counted).parse::<usize>().unwrap() >= BYTES / 4);
+        until(|| scene.status(counted).parse::<usize>().unwrap() >= BYTES / 8);
         scene.kill();
-        let begun = std::time::Instant::now();
         scene.well(&format!("start --port {port}"));
         let output = copy.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
@@ -1057,7 +1110,6 @@ fn a_copy_outlives_its_server() {
             continue;
         }
         assert!(output.status.success() && told.contains("was lost; dialling again"), "{line}: {output:?}");
-        assert!(begun.elapsed() < Duration::from_secs(15), "{line}: {:?}", begun.elapsed());
         assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
     }
 }

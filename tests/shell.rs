@@ -41,7 +41,7 @@ impl Scene {
     fn run(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Output {
         let args = args.iter().map(|arg| OsStr::from_bytes(arg));
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "20"]).arg(program).args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        command.args(["-s", "KILL", "90"]).arg(program).args(args).current_dir(self.0.path()).stdin(Stdio::null());
         for name in ["RSYNC_RSH", "RSYNC_OLD_ARGS", "RSYNC_PROTECT_ARGS", "RSYNC_PARTIAL_DIR"] {
             command.env_remove(name);
         }
