@@ -420,6 +420,20 @@ fn the_source_is_looked_at_before_the_far_end_answers() {
 }
 
 #[test]
+fn the_destination_is_looked_at_before_the_far_end_answers() {
+    let scene = Scene::new();
+    for n in 0..300 {
+        std::fs::create_dir_all(scene.path(&format!("dst/d{n}"))).unwrap();
+    }
+    // Nobody else is called so, and they come with the look.
+    let looked = "until grep -q '^scan' /proc/$PPID/task/*/comm; do :; done 2>/dev/null";
+    let output =
+        scene.shell(&format!("{looked}\nexec sh -c \"$*\""), &format!("{} -a far:src/ dst", scene.ours()), &[]);
+    assert_eq!(ended(&output), (Some(0), String::new()));
+    assert_eq!(std::fs::read_to_string(scene.path("dst/a")).unwrap(), "a\n");
+}
+
+#[test]
 fn what_was_seen_of_the_source_is_told_by_the_one_who_copies() {
     let scene = Scene::new();
     std::os::unix::fs::symlink("nowhere", scene.path("src/d")).unwrap();

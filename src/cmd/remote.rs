@@ -16,12 +16,15 @@ use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::sys;
 use crate::options::{ArgStyle, CheckMode, FilesFrom, Options, Transport};
+use crate::path::RelPath;
 use crate::proto::{Setup, Speech};
 use crate::report::Tally;
 use crate::report::event::Wants;
-use crate::role::ahead::{Aim, Looking};
+use crate::role::ahead::{Aim, EARLY_IS_GOOD_FOR, Early};
 use crate::role::codec;
+use crate::role::seen::can_compare;
 use crate::role::session::{FirstWords, Near};
+use crate::role::sight::{Guess, guessed_name};
 use crate::role::terms::Terms;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
@@ -69,8 +72,19 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         stop_at_unix_secs: None,
         outlives_loss: false,
     };
-    let aim = Aim::early(terms, &near.sources, sys::random(), near.is_likely_super());
-    aim.look(|looking| near.copy(env, Some(looking), since)).unwrap_or_else(|error| fail(env, &error))
+    let key = sys::random();
+    let ended = match near.guess(env) {
+        None if near.far.server_sends => Ok(near.copy(env, None, since)),
+        None => {
+            let aim = Aim::early(terms, &near.sources, key, near.is_likely_super());
+            aim.look(|looking| near.copy(env, Some(Early::Source(Box::new(looking))), since))
+        }
+        Some((whole, dest)) => {
+            let guess = Guess { terms, dest, whole, key, good_for: EARLY_IS_GOOD_FOR };
+            guess.look(|glance| near.copy(env, glance.map(Early::Dest), since))
+        }
+    };
+    ended.unwrap_or_else(|error| fail(env, &error))
 }
 
 /// What a shell may take to end behind a far end that is done.
@@ -161,14 +175,13 @@ impl Side {
         Patience { idle, stop: env.stop.clone(), ..Patience::default() }
     }
 
-    /// The rules for a look at the source while the far end is not known yet; `None`: there shall be no such look.
+    /// The rules for a look at this end's tree while the far end is not known yet; `None`: there shall be no such look.
     ///
     /// If a stock rsync answers, the run is the installed rsync's from the beginning, so nothing may be taken that it will
     /// want: standard input, or what a fifo brings. With `-c` contents would be read, of which there is no end.
     fn rules_of_early_look(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
-        let may_look = !self.far.server_sends
-            && select.files_from.is_none()
+        let may_look = select.files_from.is_none()
             && !rules::name_files(&self.options)
             && self.options.check.mode != CheckMode::Digest;
         // What is wrong with them is told when they are read for the session.
@@ -176,17 +189,28 @@ impl Side {
         Some(read.rules(&self.options))
     }
 
+    /// What a client that receives may look at while the far end is not known yet: the directory of the transfer whose digests
+    /// will be asked for, if they are, and the destination.
+    fn guess(&self, env: &Env) -> Option<(RelPath, &[u8])> {
+        let ([argument], Some(dest), true) = (self.far_paths(), &self.dest, self.far.server_sends) else { return None };
+        let has_log = self.options.output.log_file.is_some();
+        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), false);
+        let compares = !self.lists_only() && can_compare(&self.options, wants);
+        let whole = guessed_name(argument, &self.options).filter(|_| compares)?;
+        Some((whole, if dest.is_empty() { b"." } else { dest }))
+    }
+
     /// Whether the far end is likely to be the super-user's: nobody knows before it says so.
     fn is_likely_super(&self) -> bool {
         self.far.user.as_deref().map_or(sys::ids().0 == 0, |user| user == b"root")
     }
 
-    /// Copies. `looking`: the source, if it is looked at already.
-    fn copy(&self, env: &mut Env, looking: Option<Looking<'_>>, since: Since) -> Exit {
+    /// Copies. `early`: this end's tree, if it is looked at already.
+    fn copy(&self, env: &mut Env, early: Option<Early<'_>>, since: Since) -> Exit {
         let mut prepared = None;
-        match self.reach(env, &mut prepared, looking.as_ref()) {
+        match self.reach(env, &mut prepared, early.as_ref()) {
             Ok(Reached::Native(carrier, link, said)) => {
-                self.converse(env, (carrier, link, said.map(|said| *said)), (prepared, looking), since)
+                self.converse(env, (carrier, link, said.map(|said| *said)), (prepared, early), since)
             }
             Ok(Reached::Rsync) => {
                 // The installed rsync can talk to that one. Nothing was touched yet, and nothing taken that it may want.
@@ -202,7 +226,7 @@ impl Side {
         &self,
         env: &mut Env,
         prepared: &mut Option<Prepared>,
-        looking: Option<&Looking<'_>>,
+        early: Option<&Early<'_>>,
     ) -> Result<Reached, Error> {
         let cannot_hear = |error: io::Error| {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
@@ -239,11 +263,11 @@ impl Side {
                 })
             }
             Plan::Server { peer, kinds, or_shell } => {
-                let first = self.first_words(env, (prepared, looking), Paths::Told);
+                let first = self.first_words(env, (prepared, early), Paths::Told);
                 by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell }, first)
             }
             Plan::OneOff => {
-                let first = self.first_words(env, (prepared, looking), self.paths_by_shell());
+                let first = self.first_words(env, (prepared, early), self.paths_by_shell());
                 by_one_off::reach(self, env, first)
             }
         }
@@ -253,7 +277,7 @@ impl Side {
     fn first_words(
         &self,
         env: &Env,
-        (prepared, looking): (&mut Option<Prepared>, Option<&Looking<'_>>),
+        (prepared, early): (&mut Option<Prepared>, Option<&Early<'_>>),
         paths: Paths,
     ) -> FirstWords {
         let select = &self.options.select;
@@ -264,11 +288,11 @@ impl Side {
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
         let Some(Prepared { rules, listed, log }) = prepared else {
             // Where nothing is read, nothing is looked at.
-            return FirstWords::greeting(&speech(), &self.options, looking.map_or_else(sys::random, Looking::key));
+            return FirstWords::greeting(&speech(), &self.options, early.map_or_else(sys::random, Early::key));
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        self.near(env, (rules, listed), wants, paths).first_words(looking)
+        self.near(env, (rules, listed), wants, paths).first_words(early)
     }
 
     /// Where the paths of the far end are told that a remote shell starts.
@@ -333,7 +357,7 @@ impl Side {
         &self,
         env: &mut Env,
         (mut carrier, link, said): (Carrier, Link, Option<FirstWords>),
-        (prepared, looking): (Option<Prepared>, Option<Looking<'_>>),
+        (prepared, early): (Option<Prepared>, Option<Early<'_>>),
         since: Since,
     ) -> Exit {
         let link = match sys::narrow_link_bytes() {
@@ -351,7 +375,7 @@ impl Side {
         let near = Near { outlives_loss: is_net, ..self.near(env, (&rules, &listed), reporter.wants(), paths) };
         let mut tally = Tally::default();
         let mut made = Since::now();
-        let mut ended = near.run(link, (said, looking), &mut reporter, &mut tally);
+        let mut ended = near.run(link, (said, early), &mut reporter, &mut tally);
         // How much was deleted until a loss nobody knows, so a limit could not be held.
         let may_redial = self.options.delete.max.is_none();
         if let Carrier::Net(redial) = &mut carrier {

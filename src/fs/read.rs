@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub const RULES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a run asks of each entry beyond stat.
+#[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     /// Device, inode and links of what has several names.
     pub hard_links: bool,

@@ -7,6 +7,7 @@ use super::receiving::spawn;
 use super::scan::source::SourceWalk;
 use super::scan::{Listed, Look, Scanner, SourceTask, Ticket};
 use super::seen::{Digester, can_compare};
+use super::sight::Glance;
 use super::source::{Gathered, Gatherer};
 use super::terms::Terms;
 use crate::error::Error;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 /// What was looked at longer ago, before there was a peer, is looked at again: while somebody is asked for a password he
 /// may change what is to be copied.
-const EARLY_IS_GOOD_FOR: Duration = Duration::from_secs(5);
+pub const EARLY_IS_GOOD_FOR: Duration = Duration::from_secs(5);
 
 /// A source to be looked at.
 pub struct Aim<'a> {
@@ -100,6 +101,40 @@ impl<'a> Aim<'a> {
                 Ok(body(looking))
             })
         })
+    }
+}
+
+/// What a client looks at while it still connects.
+pub enum Early<'l> {
+    /// The source, which it sends.
+    Source(Box<Looking<'l>>),
+    /// The destination, to which it receives.
+    Dest(Glance<'l>),
+}
+
+impl<'l> Early<'l> {
+    /// The key of its digests.
+    pub fn key(&self) -> [u8; 16] {
+        match self {
+            Early::Source(looking) => looking.key(),
+            Early::Dest(glance) => glance.key(),
+        }
+    }
+
+    /// The source, if it is that.
+    pub fn source(&self) -> Option<&Looking<'l>> {
+        match self {
+            Early::Source(looking) => Some(looking),
+            Early::Dest(_) => None,
+        }
+    }
+
+    /// The destination, if it is that.
+    pub fn dest(&self) -> Option<&Glance<'l>> {
+        match self {
+            Early::Source(_) => None,
+            Early::Dest(glance) => Some(glance),
+        }
     }
 }
 

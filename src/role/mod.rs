@@ -20,6 +20,8 @@ pub mod line;
 
 pub mod seen;
 
+pub mod sight;
+
 pub mod ahead;
 
 pub mod request;

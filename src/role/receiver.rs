@@ -12,13 +12,14 @@ use super::line::Line;
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::request::Request;
 use super::scan::dest::DestWalk;
-use super::scan::{DirPlan, LeftOut, Listed, Look, Original, Scanner, Teller, There, Ticket, enter_dir};
+use super::scan::{DirPlan, LeftOut, Listed, Original, Scanner, Teller, There, Ticket, enter_dir};
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
+use super::sight::{Glance, SeenLook, Sight, Sights};
 use super::terms::Terms;
-use crate::digest::{self, By};
+use crate::digest::By;
 use crate::error::Error;
-use crate::filter::{Chain, Side, Verdict};
+use crate::filter::Chain;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
@@ -26,7 +27,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
-use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use std::collections::{HashMap, VecDeque};
@@ -47,6 +48,8 @@ pub struct Receiver<'a> {
     pub key: [u8; 16],
     /// By what contents are digested that come without blocks of a basis.
     pub plain_by: By,
+    /// The destination, if it is being looked at already.
+    pub glance: Option<&'a Glance<'a>>,
     /// Where to, as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
@@ -203,10 +206,18 @@ impl Origin for AtPeer<'_> {
             owners: walk.policy.may_make_devices,
             ids: &self.accounts.ids,
         };
-        let look = SeenLook { walk: walk.clone(), digester };
+        let sight = Sight {
+            root: walk.dest,
+            wanted: walk.wanted,
+            link_owners: walk.policy.preserve.link_owners,
+            threads: walk.threads,
+            is_over: None,
+        };
+        let met = self.receiver.glance.and_then(|glance| glance.meet(walk.dest, &self.whole));
         Ok(Box::new(ToldPlans {
             there: self,
-            scanner: Scanner::new(look, false),
+            scanner: Scanner::new(SeenLook { sight, digester }, false),
+            met,
             speaks: AtomicBool::new(self.whole.is_empty()),
             walk,
             whole_list_first,
@@ -223,6 +234,8 @@ struct ToldPlans<'w> {
     walk: Arc<DestWalk<'w>>,
     /// Looks at the destination for the digests that the sender compares.
     scanner: Scanner<SeenLook<'w>>,
+    /// It was looked at before there was a peer: what was seen, and where it begins.
+    met: Option<(&'w dyn Sights, Ticket)>,
     /// Somebody tells these digests, or has.
     speaks: AtomicBool,
     whole_list_first: bool,
@@ -494,10 +507,11 @@ impl ToldPlans<'_> {
         let line = self.there.receiver.line;
         let mut batch = Vec::new();
         for path in &self.there.whole {
-            let chain = self.walk.receiver_chain.clone();
-            let mut stack = vec![self.scanner.start((path.clone(), chain))];
+            let begin = || self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
+            let (sights, first) = self.met.unwrap_or_else(|| (&self.scanner, begin()));
+            let mut stack = vec![first];
             while let Some(ticket) = stack.pop() {
-                let found = self.scanner.take(ticket);
+                let found = sights.take(ticket);
                 stack.extend(found.tickets.iter().rev());
                 if let Some((path, list)) = found.list {
                     let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -513,62 +527,6 @@ impl ToldPlans<'_> {
             }
         }
         if batch.is_empty() { Ok(()) } else { line.say(&Message::Digests(batch)) }
-    }
-}
-
-/// Looks at directories of the destination for their digests.
-struct SeenLook<'w> {
-    walk: Arc<DestWalk<'w>>,
-    digester: Digester<'w>,
-}
-
-/// What was seen of a directory of the destination.
-struct SeenDir {
-    seen: Seen,
-    entries: usize,
-    tickets: Vec<Ticket>,
-    /// Its entries.
-    list: Option<(RelPath, DirList)>,
-}
-
-impl Look for SeenLook<'_> {
-    type Task = (RelPath, Chain);
-    type Found = SeenDir;
-
-    fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
-        let absent = || (SeenDir { seen: Seen::Absent, entries: 0, tickets: Vec::new(), list: None }, Vec::new());
-        let Some((list, chain)) = self.walk.see(&path, &chain) else { return absent() };
-        let Some(list) = list else {
-            let seen = Seen::Dir { digest: None, children: Vec::new() };
-            return (SeenDir { seen, entries: 0, tickets: Vec::new(), list: None }, Vec::new());
-        };
-        let takes_part = |entry: &Entry| {
-            let full = || path.join(list.name(entry));
-            chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
-        };
-        let key = &self.digester.key;
-        let digest = self.digester.digest(&path, &list, &takes_part);
-        let dirs = list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry));
-        let (children, tasks): (Vec<u32>, Vec<_>) = dirs
-            .map(|entry| list.name(entry))
-            .map(|name| (digest::keyed_name(key, name), (path.join(name), chain.clone())))
-            .unzip();
-        let tickets = vec![Ticket::NONE; tasks.len()];
-        let entries = list.len();
-        let list = Some((path, list));
-        (SeenDir { seen: Seen::Dir { digest, children }, entries, tickets, list }, tasks)
-    }
-
-    fn number(&self, found: &mut SeenDir, tickets: &mut dyn Iterator<Item = Ticket>) {
-        for (mine, ticket) in found.tickets.iter_mut().zip(tickets) {
-            *mine = ticket;
-        }
-    }
-
-    fn park(&self, _found: &mut SeenDir) {}
-
-    fn size(&self, found: &SeenDir) -> (usize, (u64, u64)) {
-        (found.entries, (0, 0))
     }
 }
 

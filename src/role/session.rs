@@ -1,6 +1,6 @@
 //! A copy between two machines: the near end and the far end of one conversation.
 
-use super::ahead::Looking;
+use super::ahead::Early;
 use super::codec;
 use super::line::{Ear, Line};
 use super::opening::{self, Begun, Opening, hear_greeting, lost};
@@ -64,11 +64,11 @@ pub struct Near<'a> {
 
 impl Near<'_> {
     /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run. `said`: what was said
-    /// already; `looking`: the source that is sent is being looked at already.
+    /// already; `early`: this end's tree is being looked at already.
     pub fn run(
         &self,
         link: Link,
-        (said, looking): (Option<FirstWords>, Option<Looking<'_>>),
+        (said, early): (Option<FirstWords>, Option<Early<'_>>),
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -83,7 +83,7 @@ impl Near<'_> {
                 (first, Vec::new())
             }
             None => {
-                let key = looking.as_ref().map_or_else(sys::random, Looking::key);
+                let key = early.as_ref().map_or_else(sys::random, Early::key);
                 let mut first = FirstWords::greeting(&self.speech, self.options, key);
                 let flight = std::mem::take(&mut first.bytes);
                 (first, flight)
@@ -122,7 +122,7 @@ impl Near<'_> {
         let link = dress(link, sends, when, &line);
         let dialect = (self.speech.dialect)(version);
         let talk = Talk { line: &line, dialect, timeout_secs: self.options.connect.timeout_secs, link };
-        let ended = self.take_role((talk, looking, outset), terms, (&ours, &theirs), reporter, tally);
+        let ended = self.take_role((talk, early, outset), terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -131,9 +131,9 @@ impl Near<'_> {
         ended
     }
 
-    /// What can be said to a server before it says anything. `looking`: the source that is sent, if it is looked at already.
-    pub fn first_words(&self, looking: Option<&Looking<'_>>) -> FirstWords {
-        let key = looking.map_or_else(sys::random, Looking::key);
+    /// What can be said to a server before it says anything. `early`: this end's tree, if it is looked at already.
+    pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
+        let key = early.map_or_else(sys::random, Early::key);
         let mut first = FirstWords::greeting(&self.speech, self.options, key);
         // Which compressions it takes is not known. That it takes zstd is taken for granted: one that does not sends it all
         // the same, and what it is sent depends on what it says.
@@ -148,7 +148,7 @@ impl Near<'_> {
         (first.bytes, first.has_setup) = (bytes.clone(), true);
         // If it is said to another one again, nobody knows what the first has deleted for it (`--delete-missing-args`).
         let is_harmless = self.options.delete.max.is_none();
-        let outset = looking.filter(|_| !self.setup.server_sends && is_harmless).and_then(|looking| {
+        let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|looking| {
             let (roots, outset) =
                 looking.peek(|start| sender::outset(&self.terms(), self.setup.wants, start, looking.ids()))?;
             let mut frame = Vec::new();
@@ -186,7 +186,7 @@ impl Near<'_> {
 
     fn take_role(
         &self,
-        (talk, looking, outset): (Talk<'_>, Option<Looking<'_>>, Option<Outset>),
+        (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
         terms: Terms<'_>,
         (ours, theirs): (&Greeting, &Greeting),
         reporter: &mut TextReporter,
@@ -205,6 +205,7 @@ impl Near<'_> {
                 heard: &heard,
                 key: ours.key,
                 plain_by: plain_by(ours.features & theirs.features),
+                glance: early.as_ref().and_then(Early::dest),
                 dest: self.dest.clone(),
                 wants,
                 is_client: true,
@@ -251,8 +252,9 @@ impl Near<'_> {
                 std::thread::scope(|scope| {
                     spawn(scope, "report", || told.report(reporter, line, self.stop))?;
                     // What was told of it counts.
+                    let looking = early.as_ref().and_then(Early::source);
                     let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
-                        Some(looking) => sender.run_on(&looking, outset, tally),
+                        Some(looking) => sender.run_on(looking, outset, tally),
                         None => sender.run(&self.sources, self.listed.as_deref(), tally),
                     };
                     told.end();
@@ -380,6 +382,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             heard: &heard,
             key: theirs.key,
             plain_by,
+            glance: None,
             dest,
             wants: setup.wants,
             is_client: false,

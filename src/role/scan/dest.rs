@@ -2,8 +2,7 @@
 
 use super::alternate::{AltDirs, Alternate};
 use super::{
-    Compare, DirPlan, Listed, NONE, Original, Place, Step, SubDir, There, Ticket, enter, enter_dir, is_included,
-    told_incomplete,
+    Compare, DirPlan, Listed, NONE, Original, Place, Step, SubDir, There, Ticket, enter, is_included, told_incomplete,
 };
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
@@ -11,7 +10,7 @@ use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::errno;
 use crate::fs::operator;
-use crate::fs::read::{self, Names, Wanted};
+use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
@@ -69,7 +68,7 @@ pub struct DestWalk<'a> {
 impl DestWalk<'_> {
     /// Decides one directory of which the source's entries are known. Tickets of its directories are given by whoever
     /// knows of their tasks; `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if
-    /// they were just looked at ([`DestWalk::see`]).
+    /// they were just looked at for their digest.
     pub fn decide(&self, found: Listed, there: &There, mut chain: Chain, known: Option<DirList>) -> DirPlan {
         let mut plan = DirPlan::of(found);
         for entry in &mut plan.source.entries {
@@ -98,43 +97,6 @@ impl DestWalk<'_> {
         }
         plan.receiver_chain = Some(chain);
         plan
-    }
-
-    /// Looks at a directory of the destination for its own sake: its entries, and the rules in force in it. `None`: there is no such directory; an inner one: its entries cannot be told.
-    pub fn see(&self, path: &RelPath, chain: &Chain) -> Option<(Option<DirList>, Chain)> {
-        let root = self.dest?;
-        let dir = match root.open_dir(path) {
-            Ok(dir) => dir,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Some((None, chain.clone())),
-            Err(_) => return None,
-        };
-        let mut chain = chain.clone();
-        if chain.has_per_dir() {
-            // What is to be told of it is told when it is decided about.
-            match enter_dir(&chain, &dir, path, ("generator", self.policy.preserve.link_owners)) {
-                Ok((entered, _)) => chain = entered,
-                Err(_) => return Some((None, chain)),
-            }
-        }
-        let mut names = Names::default();
-        if names.list(&dir).is_err() {
-            return Some((None, chain));
-        }
-        let looks = parallel::map(&names.items, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
-        let mut list = DirList::default();
-        list.reserve(names.items.len(), names.len_bytes());
-        for (&item, looked) in names.items.iter().zip(looks) {
-            let Ok(stat) = looked else { return Some((None, chain)) };
-            let name = names.name(item);
-            let entry = list.push(name, &stat);
-            let path = || path.join(name).as_bytes().to_vec();
-            let full = || root.full(&path());
-            if self.wanted.complete_dest(entry, &stat, (&dir, name), &full, &path).is_err() {
-                return Some((None, chain));
-            }
-        }
-        list.sort();
-        Some((Some(list), chain))
     }
 
     /// Looks at one directory in a directory of the destination; an empty list: there is none.

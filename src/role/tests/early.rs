@@ -3,7 +3,9 @@
 use super::no_room::Trees;
 use super::*;
 use crate::options::Compression;
-use crate::role::ahead::Aim;
+use crate::path::RelPath;
+use crate::role::ahead::{Aim, Early};
+use crate::role::sight::Guess;
 use crate::role::terms::Terms;
 
 /// Pushes a file that is changed once the client has looked at it; what the destination has then. `good_for`: so long the
@@ -52,13 +54,14 @@ fn pushed(good_for: Duration, speaks_first: bool) -> String {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("src/d/other"), "new").unwrap();
+        let early = Early::Source(Box::new(looking));
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
-        let said = speaks_first.then(|| near.first_words(Some(&looking)));
+        let said = speaks_first.then(|| near.first_words(Some(&early)));
         said.iter().for_each(|first| ours.writer.write_all(&first.bytes).unwrap());
         std::thread::scope(|scope| {
             let speech = Speech::ours(codec::features(None));
             scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-            near.run(ours, (said, Some(looking)), &mut reporter(&options), &mut Tally::default())
+            near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
         })
     });
     ended.unwrap().unwrap();
@@ -80,6 +83,89 @@ fn a_look_counts_for_a_while_and_then_there_is_another() {
 fn a_look_of_which_the_server_was_told_counts() {
     assert_eq!(pushed(LIMIT, true), "file");
     assert_eq!(pushed(Duration::ZERO, true), "file");
+}
+
+/// Pulls into a destination in which a file is changed once the client has looked at it; what that has then. `good_for`: so
+/// long the look counts. `whole`: what is looked at, it is thought. `elsewhere`: the destination is another one by then.
+fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
+    let top = tempfile::tempdir().unwrap();
+    let tree = [("d/file".to_owned(), "text".to_owned())];
+    Trees::of(&tree, &tree).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
+    let (sources, dest) = (vec![at("src")], at("dst"));
+    let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+    let rules = || Rules::new(Vec::new(), ChainOptions::default());
+    let near = Near {
+        options: &options,
+        speech: Speech::ours(codec::features(None)),
+        setup: setup(true),
+        sources: sources.clone(),
+        dest: Some(dest.clone()),
+        rules: rules(),
+        listed: None,
+        cwd,
+        umask: 0o022,
+        stop: &stop,
+        threads: 2,
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    };
+    let settle = |_: &Setup| {
+        let operands = sources.clone();
+        Ok(Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false })
+    };
+    let terms = Terms {
+        options: &options,
+        rules: &near.rules,
+        cwd,
+        umask: 0o022,
+        stop: &stop,
+        threads: 2,
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    };
+    let set_time = |path: &str| {
+        let file = std::fs::File::options().write(true).open(top.path().join(path)).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
+    };
+    ["src/d/file", "dst/d/file"].iter().for_each(|path| set_time(path));
+    for name in ["d", "."] {
+        let time = std::fs::metadata(top.path().join("src").join(name)).unwrap().modified().unwrap();
+        std::fs::File::open(top.path().join("dst").join(name)).unwrap().set_modified(time).unwrap();
+    }
+    let whole = RelPath::parse(whole.as_bytes()).unwrap();
+    let guess = Guess { terms, dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
+    let ended = guess.look(|glance| {
+        let glance = glance.expect("there is a destination");
+        while glance.seen() < if whole.is_root() { 2 } else { 1 } {
+            std::thread::yield_now();
+        }
+        std::fs::write(top.path().join("dst/d/file"), "changed since").unwrap();
+        if elsewhere {
+            std::fs::rename(top.path().join("dst"), top.path().join("old")).unwrap();
+        }
+        let (ours, theirs) = pipe::pair(ROOM_BYTES);
+        std::thread::scope(|scope| {
+            let speech = Speech::ours(codec::features(None));
+            scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            near.run(ours, (None, Some(Early::Dest(glance))), &mut reporter(&options), &mut Tally::default())
+        })
+    });
+    ended.unwrap().unwrap();
+    std::fs::read_to_string(top.path().join("dst/d/file")).unwrap()
+}
+
+#[test]
+fn a_look_at_the_destination_counts_for_a_while_and_then_there_is_another() {
+    assert_eq!(pulled(LIMIT, "", false), "changed since");
+    assert_eq!(pulled(Duration::ZERO, "", false), "text");
+}
+
+#[test]
+fn a_look_at_something_else_does_not_count() {
+    assert_eq!(pulled(LIMIT, "d", false), "text");
+    assert_eq!(pulled(LIMIT, "", true), "text");
 }
 
 /// Copies with a client that says what it can before it hears a server, which takes these compressions; how it ended, and
