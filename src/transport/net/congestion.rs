@@ -9,8 +9,9 @@
 //! - *Rate*: what was heard by the time in which it was sent or heard, whichever was longer; the highest of an epoch and
 //!   the one before (draft-cheng-iccrg-delivery-rate-estimation). Where there was not enough to send it can only rise.
 //! - *Base*: the time there and back of an empty path. It falls with what is measured. A pause in which our own queue drains
-//!   shows whether it is longer now: at the end of each epoch, and where a full window brings less than the rate. If it is as
-//!   long as before with less under way, then the path has grown longer; otherwise its rate has fallen.
+//!   shows whether it is longer now: at the end of each epoch, and where a full window brings less than the rate. It goes down
+//!   in steps, so that a path that has grown longer is not left empty: if a step makes the way no shorter, then there was no
+//!   queue, and that is the path. Where the way becomes as short as it was, a rate that was not brought has fallen.
 //! - *Gathered*: what was heard at once, beyond the rate. It waited somewhere, and something else fills the path meanwhile.
 //!
 //! Here is no clock and no socket: moments are times since a beginning, and they are handed in.
@@ -44,8 +45,11 @@ const GATHERED_MAX: Duration = Duration::from_millis(50);
 const EPOCH: Duration = Duration::from_secs(2);
 const EPOCH_ROUNDS: u32 = 5;
 /// A queue has drained when so much is under way of what fills the path: less than all, so that a rate that is believed too
-/// high by a fourth does not leave a queue that passes for the path.
-const DRAINED: f64 = 0.75;
+/// high by a fourth does not leave a queue that passes for the path ..
+const DRAINED: f64 = 0.8;
+/// .. but in each step no less than this part of what fills the path if there is no queue. From a window of two times the path
+/// two steps end just below it.
+const STEP: f64 = 0.65;
 /// A time there and back is another than before outside of these parts of it; jitter and a slow drift are inside.
 const SHORTER: f64 = 0.9;
 const LONGER: f64 = 1.25;
@@ -55,12 +59,13 @@ const USED: f64 = 0.8;
 const FULL: f64 = 0.9;
 /// Where it was not, and took so many times the base, a pause shows why. With less the window was not two times the path.
 const DOUBTED: f64 = 1.5;
-/// It does not tell while a queue of a fast time before drains: so many more follow.
-const DOUBT_TRIES: u32 = 3;
 /// Losses count where they are more than this part (BBR's draft) ..
 const LOST_PART: f64 = 0.02;
 /// .. and so many datagrams: radios lose bursts of eight and more while nothing is full.
 const LOST_DATAGRAMS: u64 = 24;
+/// So many of those that are told at once count. A full link goes on to carry what it can, so what it loses is told little by
+/// little between what is heard; a link that fades loses all for a while, and then that is told together.
+const LOST_AT_ONCE_DATAGRAMS: u64 = 16;
 /// They are counted over rounds until so many datagrams were heard or lost: together with the burst 4 %.
 const JUDGED_DATAGRAMS: u64 = 1200;
 /// Losses that count cut the window to what the round brought, but to no less than this part of it at once ..
@@ -169,24 +174,33 @@ enum Growth {
     Found,
 }
 
-/// A pause, the base that was believed when it began, and what else it shall show.
+/// Less is under way, to see what that does to the time there and back.
 #[derive(Debug, Clone, Copy)]
 enum Pause {
-    /// The queue drains.
-    Drains { believed: Duration, doubt: Option<Doubt> },
-    /// What was sent from this moment on found it empty; the shortest of their times.
-    Measures { believed: Duration, doubt: Option<Doubt>, from: Duration, shortest: Option<Duration> },
+    /// The queue drains, by a step.
+    Drains(Step),
+    /// What was sent from this moment on found it shorter; the shortest of their times.
+    Measures { step: Step, from: Duration, shortest: Option<Duration> },
 }
 
-/// A full window brought less than the rate: has the path grown longer, or has its rate fallen?
+/// One step of a pause.
 #[derive(Debug, Clone, Copy)]
-struct Doubt {
-    /// The time there and back with that window.
+struct Step {
+    /// The base that was believed when the pause began.
+    believed: Duration,
+    /// The time there and back before this step.
     before: Duration,
-    /// What it brought in a second.
+    /// Bytes in a second, as far as is known.
     rate: f64,
-    /// So many pauses may follow yet where one does not tell.
-    tries: u32,
+    /// A full window brought less than the rate: has the path grown longer, or has its rate fallen?
+    is_doubt: bool,
+}
+
+impl Step {
+    /// How long a path is filled by what is under way at the end of this step.
+    fn target(&self) -> Duration {
+        self.believed.mul_f64(DRAINED).max(self.before.mul_f64(STEP))
+    }
 }
 
 /// What losses have set.
@@ -232,9 +246,7 @@ impl Control {
     /// How many bytes may be under way.
     pub fn window_bytes(&self) -> u64 {
         let window = match self.pause {
-            Some(Pause::Drains { doubt, .. }) => {
-                DRAINED * doubt.map_or(self.rate(), |doubt| doubt.rate) * self.base_secs()
-            }
+            Some(Pause::Drains(step)) => step.rate * step.target().as_secs_f64(),
             Some(Pause::Measures { .. }) | None => self.wanted_bytes(),
         };
         let bound = self.bound.map_or(f64::MAX, |bound| bound.bytes);
@@ -326,10 +338,10 @@ impl Control {
         if sent.heard_bytes >= self.round.until_bytes {
             self.end_round(now);
         }
-        if let Some(Pause::Drains { believed, doubt }) = self.pause
+        if let Some(Pause::Drains(step)) = self.pause
             && self.out_bytes <= self.window_bytes()
         {
-            self.pause = Some(Pause::Measures { believed, doubt, from: now, shortest: None });
+            self.pause = Some(Pause::Measures { step, from: now, shortest: None });
         }
     }
 
@@ -356,8 +368,8 @@ impl Control {
         let brought = (self.heard_bytes - round.began_bytes) as f64;
         let rate = brought / now.saturating_sub(round.began_at).max(SHORTEST).as_secs_f64();
         self.judge(&round, brought);
-        if let Some(Pause::Measures { believed, doubt, shortest: Some(found), .. }) = self.pause {
-            self.conclude(now, believed, found, doubt, rate);
+        if let Some(Pause::Measures { step, shortest: Some(found), .. }) = self.pause {
+            self.pause = self.conclude(now, &step, found, rate).map(Pause::Drains);
         }
         if round.is_idle || !round.is_used {
             return;
@@ -373,49 +385,42 @@ impl Control {
                 bound.bytes *= 1.0 + STEP_MAX;
             }
             if let Some(before) = round.shortest.filter(|shortest| *shortest > base.mul_f64(DOUBTED)) {
-                let doubt = Some(Doubt { before, rate, tries: DOUBT_TRIES });
-                self.pause = Some(Pause::Drains { believed: base, doubt });
+                self.pause = Some(Pause::Drains(Step { believed: base, before, rate, is_doubt: true }));
                 return;
             }
         }
         if now.saturating_sub(self.epoch.began_at) >= EPOCH && self.epoch.rounds >= EPOCH_ROUNDS {
             if is_full {
-                self.pause = Some(Pause::Drains { believed: base, doubt: None });
+                let before = round.shortest.unwrap_or(base);
+                self.pause = Some(Pause::Drains(Step { believed: base, before, rate: self.rate(), is_doubt: false }));
             } else {
                 self.begin_epoch(now);
             }
         }
     }
 
-    /// A pause has found a base, while a round brought this rate.
-    fn conclude(&mut self, now: Duration, believed: Duration, found: Duration, doubt: Option<Doubt>, rate: f64) {
-        let is_as = |time: Duration| (time.mul_f64(SHORTER)..time.mul_f64(LONGER)).contains(&found);
-        self.pause = None;
-        match doubt {
-            // As long as with a full window: there was no queue, and the path has grown longer.
-            Some(doubt) if is_as(doubt.before) => {
-                self.epoch.rate = self.rate();
-                self.growth = Growth::Grows { rate: self.rate(), flat: 0 };
-            }
-            // The path is what it was, so its rate has fallen.
-            Some(doubt) if found <= believed.mul_f64(LONGER) => self.epoch.rate = doubt.rate,
+    /// A step has found this time there and back, while a round brought this rate. Returns the step that follows.
+    fn conclude(&mut self, now: Duration, step: &Step, found: Duration, rate: f64) -> Option<Step> {
+        let Step { believed, before, is_doubt, .. } = *step;
+        if found < believed.mul_f64(SHORTER) {
+            // The queue was longer than was believed. A doubt comes back if it was right.
+            self.base = Some(found);
+            return Some(Step { believed: found, before: found, rate: self.rate(), is_doubt: false });
+        }
+        let is_empty = found <= believed.mul_f64(LONGER) && step.target() <= believed;
+        let is_as_before = (before.mul_f64(SHORTER)..before.mul_f64(LONGER)).contains(&found);
+        if !is_empty && !is_as_before {
             // There is a queue yet.
-            Some(doubt) if doubt.tries > 0 => {
-                let doubt = Doubt { before: found, rate, tries: doubt.tries - 1 };
-                self.pause = Some(Pause::Drains { believed, doubt: Some(doubt) });
-                return;
-            }
-            Some(_) => self.epoch.rate = rate,
-            // The queue was longer than was believed.
-            None if found < believed.mul_f64(SHORTER) => {
-                self.base = Some(found);
-                self.pause = Some(Pause::Drains { believed: found, doubt: None });
-                return;
-            }
-            None => {}
+            let rate = if is_doubt { rate } else { self.rate() };
+            return Some(Step { believed, before: found, rate, is_doubt });
+        }
+        if is_doubt {
+            // Either the path is what it was, so its rate has fallen, or there was no queue and it has grown longer.
+            self.epoch.rate = if is_empty { step.rate } else { self.rate() };
         }
         self.base = Some(found);
         self.begin_epoch(now);
+        None
     }
 
     /// A round with enough to send has ended: did it bring more?
@@ -459,7 +464,7 @@ impl Control {
             self.forget();
             return;
         }
-        self.judged.lost_bytes += bytes;
+        self.judged.lost_bytes += bytes.min(LOST_AT_ONCE_DATAGRAMS * self.datagram_bytes);
         self.judged.is_marked |= bytes == 0;
     }
 

@@ -1,6 +1,6 @@
 //! The control of congestion on paths that are reckoned: senders as quinn's are, a link with a queue.
 
-use super::{Control, FLOOR_DATAGRAMS};
+use super::{Control, FLOOR_DATAGRAMS, LOST_AT_ONCE_DATAGRAMS, Pause, Step};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -447,7 +447,49 @@ fn a_path_by_radio_that_grows_and_shrinks_and_loses_bursts_is_used() {
     let wave = |t: f64| 0.03 + 0.37 * (1.0 - (t / 10.0 % 2.0 - 1.0).abs());
     let path = Path { loss: (0.005, 8.0), jitter_ms: 8, delay: Box::new(wave), ..path(12.0, 0.0, 600e3) };
     let (share, _) = alone(path).share(0, 40);
-    assert!(share > 0.75, "{share}");
+    assert!(share > 0.9, "{share}");
+}
+
+#[test]
+fn a_pause_goes_on_until_the_queue_is_gone() {
+    let mut world = alone(path(40.0, 38.0, 500e3));
+    world.run_until(5 * SEC);
+    let (moment, control) = (world.moment(), &mut world.senders[0].control);
+    let believed = control.base.unwrap();
+    // A step that ended a little above what fills the path: what it finds is no longer way.
+    let (rate, before) = (control.rate(), believed.mul_f64(1.8));
+    let step = Step { believed, before, rate, is_doubt: false };
+    let found = believed.mul_f64(1.17);
+    let next = control.conclude(moment, &step, found, rate).expect("it is not over");
+    assert_eq!(control.base, Some(believed));
+    assert!(next.target() < believed, "{next:?}");
+    // One that began where there was no queue ends with the first step.
+    let step = Step { before: believed.mul_f64(1.1), ..step };
+    assert!(control.conclude(moment, &step, believed, rate).is_none());
+    // Where a doubt finds a path that has grown longer, its rate is what it was.
+    let grown = believed.mul_f64(3.0);
+    let doubt = Step { before: grown, rate: rate / 2.0, is_doubt: true, ..step };
+    assert!(control.conclude(moment, &doubt, grown, rate / 2.0).is_none());
+    assert_eq!((control.base, control.rate()), (Some(grown), rate));
+    // Nor is a queue a way that has become longer while another flow filled it.
+    let step = Step { before: believed.mul_f64(2.0), ..step };
+    assert!(control.conclude(moment, &step, believed.mul_f64(4.0), rate).is_some());
+    control.pause = Some(Pause::Drains(step));
+    assert!(control.window_bytes() as f64 >= 1.2 * rate * believed.as_secs_f64(), "no step goes down by half");
+}
+
+#[test]
+fn a_link_that_fades_is_not_taken_for_a_full_one() {
+    let mut world = alone(path(40.0, 38.0, 500e3));
+    let loses = |world: &mut World, times: u64, datagrams: u64| {
+        world.run_until(world.now + 2 * SEC);
+        (0..times).for_each(|_| world.senders[0].control.lost(datagrams * DATAGRAM_BYTES, false));
+        world.run_until(world.now + 300 * MS);
+        world.senders[0].control.bound.is_some()
+    };
+    assert!(!loses(&mut world, 1, 400), "all at once");
+    assert!(!loses(&mut world, 2, 400), "twice within a second");
+    assert!(loses(&mut world, 50, LOST_AT_ONCE_DATAGRAMS / 2), "as many little by little");
 }
 
 #[test]
