@@ -1045,7 +1045,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     assert!(output.status.success(), "{output:?}");
     // Where nobody has time for it, as on a busy machine, QUIC goes on.
     const TRIES: usize = 20;
-    let mut runs = 1;
+    let (mut runs, mut shown) = (1, 0);
     for (line, to, is_moved) in [
         ("src/big host:TOP/in/pushed", "in/pushed", true),
         ("host:TOP/in/pushed got", "got", true),
@@ -1054,11 +1054,15 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     ] {
         let mut was_moved = false;
         for _ in 0..if is_moved { TRIES } else { 1 } {
-            let output = scene.command("client", &format!("-avvIW {line}")).output().unwrap();
+            let mut client = scene.command("client", &format!("-avvIW {line}"));
+            let output = client.env("SPARSYNC_PROFILE", "1").output().unwrap();
             let told = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.success() && told.contains("sparsync: host: by QUIC at port "), "{line}: {told}");
             runs += 1;
             was_moved = told.contains("sparsync: host: by TLS over TCP after ");
+            let is_shown = told.contains("profile: near moved-reading");
+            assert!(was_moved || !is_shown, "{line}: {told}");
+            shown += usize::from(is_shown);
             if was_moved {
                 break;
             }
@@ -1068,6 +1072,8 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
             assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
         }
     }
+    // One that moves as it ends is told without that.
+    assert!(shown > 0, "what was waited since then is told");
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     assert_eq!(log.matches(" by TLS over TCP").count(), 2, "{log}");
     // A race may have had a loser; two that were moved may not count again.

@@ -11,7 +11,7 @@ use crate::fs::sys;
 use crate::proto::Meeting;
 use crate::role::opening::Asked;
 use crate::transport::Link;
-use crate::transport::link::Patience;
+use crate::transport::link::{Moved, Patience};
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, listen, listen_everywhere};
 use crate::trust::identity::Identity;
@@ -45,7 +45,13 @@ impl Once {
         if !lifeline.guard(guest.hang_up.clone()) {
             return Err(nobody(Exit::Stream));
         }
-        let link = Link { reader: Box::new(guest.reader), writer: guest.writer, parting: guest.parting, leave: None };
+        let link = Link {
+            reader: Box::new(guest.reader),
+            writer: guest.writer,
+            parting: guest.parting,
+            leave: None,
+            moved: Moved::default(),
+        };
         Ok((Once { listener, _lifeline: lifeline }, link))
     }
 

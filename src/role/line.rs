@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
-use crate::transport::link::Parting;
+use crate::transport::link::{Moved, Parting};
 use crate::transport::squeeze::AsItIs;
 use crate::work::clock::Since;
 use std::collections::BTreeMap;
@@ -64,6 +64,7 @@ pub struct Line {
     profile: Mutex<Profile>,
     begun: Since,
     as_it_is: AsItIs,
+    moved: Moved,
 }
 
 /// What a conversation cost.
@@ -74,8 +75,8 @@ struct Profile {
     /// How often something was heard after something was said.
     turns: u64,
     has_said: bool,
-    /// Where time went; [`WAITS`] names it.
-    waited: [Duration; 4],
+    /// Where time went, before and after the link was moved; [`WAITS`] names it.
+    waited: [[Duration; 4]; 2],
 }
 
 /// What a kind of message cost.
@@ -197,7 +198,13 @@ impl Line {
             profile: Mutex::default(),
             begun: Since::now(),
             as_it_is: AsItIs::default(),
+            moved: Moved::default(),
         }
+    }
+
+    /// The same over a link of which is told here when it is moved.
+    pub fn over(self, moved: Moved) -> Line {
+        Line { moved, ..self }
     }
 
     /// Set while what is written shall not be squeezed.
@@ -227,7 +234,7 @@ impl Line {
             }
             let waits = Since::now();
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
-            self.profile().waited[usize::from(may_say)] += waits.elapsed();
+            self.note_wait(usize::from(may_say), waits);
         }
     }
 
@@ -270,6 +277,11 @@ impl Line {
             self.to_write.notify_one();
         }
         Ok(())
+    }
+
+    /// Somebody has waited; `at`: see [`WAITS`].
+    fn note_wait(&self, at: usize, waits: Since) {
+        self.profile().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
     }
 
     fn note_said(&self, message: &Message, len_bytes: usize) {
@@ -405,7 +417,7 @@ impl Line {
             self.room.notify_all();
             let waits = Since::now();
             let written = self.write_out(&mut *writer, &out, &as_it_is).and_then(|()| writer.flush());
-            self.profile().waited[WRITING] += waits.elapsed();
+            self.note_wait(WRITING, waits);
             if let Err(error) = written {
                 self.lock().is_deaf = true;
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
@@ -516,7 +528,7 @@ impl Line {
                     Ok(got) => break got,
                 }
             };
-            self.profile().waited[READING] += waits.elapsed();
+            self.note_wait(READING, waits);
             end += got;
             self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
             if got == 0 {
@@ -543,7 +555,14 @@ impl Line {
             one("bytes-written", written.to_string()),
             one("bytes-read", read.to_string()),
         ];
-        lines.extend(WAITS.iter().zip(profile.waited).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
+        let [before, after] = profile.waited;
+        let both = before.iter().zip(after).map(|(before, after)| *before + after);
+        lines.extend(WAITS.iter().zip(both).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
+        // What of that was waited behind the move, and when that was, in ms.
+        if let Some(since) = self.moved.since() {
+            lines.push(one("moved-ms", ms(self.begun.elapsed().saturating_sub(since.elapsed()))));
+            lines.extend(WAITS.iter().zip(after).map(|(name, time)| one(&format!("moved-{name}"), ms(time))));
+        }
         let row = |name: &str, columns: [String; 6]| {
             let [said, said_bytes, heard, heard_bytes, first, last] = columns;
             format!(

@@ -115,7 +115,7 @@ impl Near<'_> {
             self.encode_setup(version, codec, &mut flight)?;
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
-        let line = Arc::new(Line::new((self.speech.dialect)(version)));
+        let line = Arc::new(Line::new((self.speech.dialect)(version)).over(link.moved.clone()));
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = codec::squeeze(codec, compress.level, theirs.features);
@@ -496,7 +496,7 @@ struct Talk<'a> {
 impl Talk<'_> {
     /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
     fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let Talk { line, dialect, timeout_secs, link: Link { reader, writer, parting, leave } } = self;
+        let Talk { line, dialect, timeout_secs, link: Link { reader, writer, parting, leave, moved: _ } } = self;
         // Well before the peer gives us up.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read holds the writer up for ever; nobody waits for it then.

@@ -21,6 +21,24 @@ pub struct Link {
     /// Ends it at once, behind what was written. For an end that has heard all it needs, and whose last words the other one
     /// can do without. `None`: it ends when the peer hangs up.
     pub leave: Option<Leave>,
+    /// Whether it goes by another way than it began.
+    pub moved: Moved,
+}
+
+/// When a link began to go by another way, if it did.
+#[derive(Debug, Clone, Default)]
+pub struct Moved(Arc<OnceLock<Since>>);
+
+impl Moved {
+    /// It goes another way now.
+    pub fn now(&self) {
+        let _ = self.0.set(Since::now());
+    }
+
+    /// Since when it goes another way; `None`: it goes as it began.
+    pub fn since(&self) -> Option<Since> {
+        self.0.get().copied()
+    }
 }
 
 /// See [`Link::leave`].

@@ -1,7 +1,7 @@
 //! Links with as little room as a test wants: two of one process to itself, and one that another link goes through.
 
 use super::Link;
-use super::link::Parting;
+use super::link::{Moved, Parting};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub fn pair(room_bytes: usize) -> (Link, Link) {
     let link = |shared: Arc<Shared>, writer: Writer| {
         let parting = Parting::default();
         let reader = Reader { shared, parting: parting.clone() };
-        Link { reader: Box::new(reader), writer: Box::new(writer), parting, leave: None }
+        Link { reader: Box::new(reader), writer: Box::new(writer), parting, leave: None, moved: Moved::default() }
     };
     (link(from_other, to_other), link(from_one, to_one))
 }
@@ -45,7 +45,7 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
     std::thread::spawn(move || pump(reader, Box::new(to_near), broken));
     std::thread::spawn(move || pump(Box::new(reader_of_far), writer, Arc::default()));
     // What is on its way between the two shall arrive.
-    Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting, leave: None }
+    Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting, leave: None, moved: Moved::default() }
 }
 
 /// A reader whose end has a reason.

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is the home of programs that are started")]
 
 use super::Link;
-use super::link::{FAREWELL, Patience, PatientReader};
+use super::link::{FAREWELL, Moved, Patience, PatientReader};
 use crate::env;
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -293,7 +293,7 @@ impl Shell {
                     let rest = Cursor::new(heard.split_off(noise_len));
                     let parting = patience.parting.clone();
                     let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(stdin));
-                    return Ok(Answer::Native(Link { reader, writer, parting, leave: None }));
+                    return Ok(Answer::Native(Link { reader, writer, parting, leave: None, moved: Moved::default() }));
                 }
                 Sniffed::Rsync { .. } => return Ok(Answer::Rsync),
                 Sniffed::Hopeless => {

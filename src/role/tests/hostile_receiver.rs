@@ -458,6 +458,7 @@ fn silence_ends_with_the_timeout() {
         reader: Box::new(crate::transport::link::PatientReader::new(reader, patience)),
         writer: Box::new(std::io::sink()),
         leave: None,
+        moved: Default::default(),
     };
     let settle = |setup: &Setup| {
         let rules = Rules::new(setup.rules.clone(), ChainOptions::default());

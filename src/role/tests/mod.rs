@@ -167,9 +167,9 @@ impl Peer {
 
     /// Is the receiver from here on.
     pub fn receive(&mut self) {
-        let Some(Link { reader, writer, parting, leave }) = self.link.take() else { return };
+        let Some(Link { reader, writer, parting, leave, moved }) = self.link.take() else { return };
         let reader = std::io::Cursor::new(std::mem::take(&mut self.rest)).chain(reader);
-        self.link = Some(Link { reader: Box::new(Expander::new(reader)), writer, parting, leave });
+        self.link = Some(Link { reader: Box::new(Expander::new(reader)), writer, parting, leave, moved });
     }
 
     /// Says a message; `false`: nobody hears it any more.

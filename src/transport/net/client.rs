@@ -3,7 +3,7 @@
 use super::bridge::{Engine, wait};
 use super::{BEGINS, HangUp, Kind, Trouble, lanes, quic, roam, tls};
 use crate::transport::Link;
-use crate::transport::link::Patience;
+use crate::transport::link::{Moved, Patience};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use crate::work::clock::Since;
 use std::collections::VecDeque;
@@ -120,7 +120,11 @@ impl Dial {
         hang_up: &HangUp,
         engine: &tokio::runtime::Handle,
     ) -> Link {
-        Link { reader, writer, parting: self.patience.parting.clone(), leave: Some(hang_up.leave(engine)) }
+        let moved = match hang_up {
+            HangUp::Lanes(lanes) => lanes.progress().moved().clone(),
+            HangUp::Quic(_) | HangUp::Tls(_) => Moved::default(),
+        };
+        Link { reader, writer, parting: self.patience.parting.clone(), leave: Some(hang_up.leave(engine)), moved }
     }
 }
 

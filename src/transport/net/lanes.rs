@@ -13,14 +13,14 @@
 use super::bridge::wait;
 use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
 use super::{quic, tls};
-use crate::transport::link::{Leave, Patience};
+use crate::transport::link::{Leave, Moved, Patience};
 use crate::trust::Pin;
 use crate::trust::tls::ALPN_LANES;
 use crate::work::clock::Since;
 use std::collections::HashMap;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -70,13 +70,18 @@ pub fn token(connection: &quinn::Connection) -> Option<Token> {
 pub struct Progress {
     /// Said and heard over QUIC.
     bytes: AtomicU64,
-    is_moved: AtomicBool,
+    moved: Moved,
 }
 
 impl Progress {
+    /// When it began to go on over TLS.
+    pub fn moved(&self) -> &Moved {
+        &self.moved
+    }
+
     /// Where it goes on over TLS, how many bytes this end said and heard over QUIC.
     pub fn moved_after(&self) -> Option<u64> {
-        self.is_moved.load(Ordering::Relaxed).then(|| self.bytes.load(Ordering::Relaxed))
+        self.moved.since().map(|_| self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -206,7 +211,7 @@ impl Mover {
             && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Box::new(()))
         {
             *lane = Lane::Tls(hang_up);
-            shared.progress.is_moved.store(true, Ordering::Relaxed);
+            shared.progress.moved.now();
             drop(lane);
             // Where nobody is left to take them the conversation is over.
             let _ = to_reader.send(reader);
