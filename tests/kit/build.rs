@@ -235,10 +235,12 @@ impl Drop for Tree {
         for (path, look) in self.dirs.borrow().iter().rev() {
             let times = Timestamps { last_access: default_time(), last_modification: look.mtime };
             self.each(path, |dir, name| {
+                // The mode comes last: it may close a tree to whoever builds it.
+                fs::utimensat(dir, name, &times, AtFlags::empty())?;
                 if let Some(mode) = look.mode {
                     fs::chmodat(dir, name, Mode::from(mode), AtFlags::empty())?;
                 }
-                Ok(fs::utimensat(dir, name, &times, AtFlags::empty())?)
+                Ok(())
             });
         }
     }
