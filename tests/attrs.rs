@@ -493,6 +493,18 @@ synctest!(fake_super_over_what_is_there, as user, |w: World| {
     w.agree(&["-ai", "--fake-super"]).exits(0);
 });
 
+synctest!(fake_super_stores_anew_what_has_the_real_thing, as root, |w: World| {
+    w.needs_xattrs().source("suid%4755 sealed%444 gone%644 l->a k->a p|%640 sgid/%2755 shut/f%555 shut/%555");
+    w.dest("suid%4755 sealed%444 gone%644 l->a k->other p|%640 sgid/%2755 shut/f%555 shut/%555");
+    w.build("dst", |t| drop(t.file("gone", "gone").xattr("user.rsync.%stat", "100644 0,0 0:0")));
+    for tree in ["src", "dst"] {
+        w.build(tree, |t| drop(t.char_device("c", 1, 3).mode(0o600)));
+    }
+    w.agree(&["-ai", "--fake-super"]).exits(0);
+    w.tree("src2", "suid%4755 q|%4755").tree("dst", "q|%644");
+    w.agree_paths(&["-ai", "--fake-super"], &["src2/", "dst/"]);
+});
+
 synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
     lists(&w);
     w.build("src", |t| drop(t.file("e", "e").owner(77, 88).acl(GROUPS).xattr("user.u", "1")));

@@ -83,6 +83,8 @@ pub struct Extra {
     pub digest: Option<[u8; 16]>,
     /// A directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
+    /// Under `--fake-super` the file itself, or what is kept beside it, is not as it would be stored now.
+    pub is_unsettled: bool,
     /// Owner and group as the source has them, where the destination's are others and these are told.
     pub told_ids: Option<(u32, u32)>,
 }
@@ -156,6 +158,11 @@ impl Entry {
     /// Its extended attributes, as far as they were asked for.
     pub fn xattrs(&self) -> &[Xattr] {
         self.extra.as_ref().and_then(|extra| extra.xattrs.as_deref()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether what stands for it under `--fake-super` must be stored anew, though nothing that counts differs.
+    pub fn is_unsettled(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.is_unsettled)
     }
 
     /// A symlink's value; empty for others.

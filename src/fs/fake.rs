@@ -108,23 +108,26 @@ impl FakeError {
     }
 }
 
-/// What a thing counts as under `--fake-super`, on both sides: the kept values where there are any.
+/// What a thing counts as under `--fake-super`, on both sides: the kept values where there are any. The second
+/// value tells whether [`store`] would leave all as it is if that were wanted.
 ///
 /// Length and times stay those of the file; so a symlink's length is right. Kept values are believed as
 /// they are, also where they name another type than the file has; a mode without a type is the caller's
 /// to refuse.
-pub fn stat_with_fake(at: At<'_>, real: Stat) -> Result<Stat, FakeError> {
+pub fn stat_with_fake(at: At<'_>, real: Stat) -> Result<(Stat, bool), FakeError> {
     // Only these can carry user attributes; a real device, fifo or symlink is what it is.
     if !matches!(real.mode & S_IFMT, 0o100000 | S_IFDIR) {
-        return Ok(real);
+        return Ok((real, true));
     }
+    let on_disk = |mode: u32| real.mode & S_IFMT | mode_on_disk(mode, real.mode & S_IFMT == S_IFDIR);
     let Some(value) = at.get(STAT).map_err(FakeError::Read)? else {
-        return Ok(real);
+        return Ok((real, on_disk(real.mode) == real.mode));
     };
-    match FakeStat::parse(&value) {
-        Some(FakeStat { mode, rdev, uid, gid }) => Ok(Stat { mode, rdev, uid, gid, ..real }),
-        None => Err(FakeError::Corrupt(value)),
-    }
+    let Some(FakeStat { mode, rdev, uid, gid }) = FakeStat::parse(&value) else {
+        return Err(FakeError::Corrupt(value));
+    };
+    let says_nothing = (mode, uid, gid) == (real.mode, real.uid, real.gid);
+    Ok((Stat { mode, rdev, uid, gid, ..real }, on_disk(mode) == real.mode && !says_nothing))
 }
 
 /// The permission bits that the file itself gets: no special bits, and always enough for its owner.
@@ -252,7 +255,8 @@ mod tests {
             for wanted in kinds {
                 assert!(store(at, &wanted, &real()).unwrap());
                 assert!(!store(at, &wanted, &real()).unwrap());
-                let counts = stat_with_fake(at, real()).unwrap();
+                let (counts, is_settled) = stat_with_fake(at, real()).unwrap();
+                assert!(is_settled);
                 assert_eq!(
                     (counts.mode, counts.rdev, counts.uid, counts.gid),
                     (wanted.mode, wanted.rdev, wanted.uid, wanted.gid)

@@ -87,7 +87,9 @@ impl Wanted<'_> {
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<(), Incomplete> {
         self.complete(entry, stat, at, End::Dest, full, path)?;
+        // What stands for a symlink under --fake-super is a file: a real one has no value then, and is made anew.
         if Kind::of_mode(stat.mode) == Some(Kind::Symlink)
+            && !self.fake_super
             && let Ok(target) = sys::read_link(at.0.fd(), at.1)
         {
             entry.extra_mut().target = Some(target.into());
@@ -110,7 +112,8 @@ impl Wanted<'_> {
         };
         let mut seen = *stat;
         if self.fake_super {
-            seen = fake::stat_with_fake(name, *stat).map_err(|error| {
+            let is_settled;
+            (seen, is_settled) = fake::stat_with_fake(name, *stat).map_err(|error| {
                 let text = error.text(&full());
                 match error.error() {
                     Some(error) => Incomplete::Failed(text, error),
@@ -118,6 +121,9 @@ impl Wanted<'_> {
                 }
             })?;
             entry.set_stat(&seen);
+            if end == End::Dest && !is_settled {
+                entry.extra_mut().is_unsettled = true;
+            }
             if seen.mode != stat.mode && entry.kind() == Kind::Symlink {
                 self.read_fake_target(entry, at);
             }

@@ -29,6 +29,7 @@ impl Candidate {
     pub fn of(fate: Action) -> Option<Candidate> {
         let (likeness, changes) = match fate {
             Action::Keep => (Likeness::All, Changes::NONE),
+            Action::Adjust(changes) if changes.is_none() => (Likeness::All, changes),
             Action::Adjust(changes) => (Likeness::Data, changes),
             Action::Transfer(changes) | Action::Create(changes) if !changes.has(Changes::NEW) => {
                 (Likeness::Kind, changes)

@@ -108,7 +108,8 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
         return Decision { action, in_the_way };
     };
     let attributes = attribute_changes(source, dest, policy);
-    let adjust = if attributes.is_none() { Action::Keep } else { Action::Adjust(attributes) };
+    let is_settled = attributes.is_none() && !dest.is_unsettled();
+    let adjust = if is_settled { Action::Keep } else { Action::Adjust(attributes) };
     Decision::of(match kind {
         Kind::Dir => adjust,
         Kind::Symlink if source.target() == dest.target() => adjust,

@@ -184,8 +184,20 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
 }
 
 fn put_extra(w: &mut Writer, before: &Before, extra: &Extra) -> Result<()> {
-    let Extra { target, rdev, dev_ino, nlink, atime, xattrs, acl, default_acl, digest, is_mount_point, told_ids: _ } =
-        extra;
+    let Extra {
+        target,
+        rdev,
+        dev_ino,
+        nlink,
+        atime,
+        xattrs,
+        acl,
+        default_acl,
+        digest,
+        is_mount_point,
+        told_ids: _,
+        is_unsettled: _,
+    } = extra;
     let same_xattrs = xattrs.is_some() && *xattrs == before.xattrs;
     w.flags(&[
         target.is_some(),

@@ -558,7 +558,7 @@ impl<'a> Generator<'a> {
         let wanted = self.dir_mode(source, there, parent);
         let working = self.working_mode(wanted);
         let late = (working != wanted).then_some(wanted);
-        if changes.without(Changes::TIME) != Changes::NONE {
+        if changes.without(Changes::TIME) != Changes::NONE || there.is_some_and(Entry::is_unsettled) {
             let well = self.adjust_dir(at, source, there, (path, &full), working);
             return (late.filter(|_| well), well);
         }

@@ -86,7 +86,7 @@ impl Digester<'_> {
             Kind::Device => preserve.devices,
             Kind::Special => preserve.specials,
         };
-        if !is_kept {
+        if !is_kept || entry.is_unsettled() {
             return None;
         }
         let bits = match (kind, preserve.perms, preserve.executability) {

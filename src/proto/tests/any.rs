@@ -66,6 +66,7 @@ fn extra() -> impl Strategy<Value = Extra> {
             digest,
             is_mount_point,
             told_ids: None,
+            is_unsettled: false,
         },
     )
 }

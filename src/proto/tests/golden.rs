@@ -74,6 +74,7 @@ fn rare() -> DirList {
         digest: Some([0xd9; 16]),
         is_mount_point: true,
         told_ids: None,
+        is_unsettled: false,
     }));
     list
 }

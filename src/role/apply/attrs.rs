@@ -244,7 +244,7 @@ impl Touch<'_, '_> {
         if let Err(error) = done {
             let line = error.text(&(self.subject.full)());
             match error.error() {
-                Some(error) => self.failed(Voice::Receiver, &line, &error),
+                Some(error) => self.failed(self.subject.voice, &line, &error),
                 None => self.problems.push(Problem::said(line, Weight::Failed)),
             }
         }
