@@ -146,6 +146,44 @@ impl Digester<'_> {
     }
 }
 
+/// The directories in one of the receiver's, as it names them and in its order, while the sender goes through its own.
+pub struct Children<N> {
+    in_order: Vec<N>,
+    /// With their places, sorted; made when the sender has a directory that is not the next.
+    by_name: Vec<(N, usize)>,
+    /// How many the sender has met or gone past.
+    passed: usize,
+}
+
+impl<N: Ord + Copy> Children<N> {
+    /// None of them met.
+    pub fn new(in_order: Vec<N>) -> Children<N> {
+        Children { in_order, by_name: Vec::new(), passed: 0 }
+    }
+
+    /// Meets the next one of this name; how many were gone past on the way. `None`: there is none, and nothing changes.
+    pub fn pass_to(&mut self, name: N) -> Option<usize> {
+        if self.in_order.get(self.passed) == Some(&name) {
+            self.passed += 1;
+            return Some(0);
+        }
+        if self.by_name.is_empty() {
+            self.by_name = self.in_order.iter().copied().zip(0..).collect();
+            self.by_name.sort_unstable();
+        }
+        let next = self.by_name.partition_point(|&child| child < (name, self.passed));
+        let &(_, at) = self.by_name.get(next).filter(|(found, _)| *found == name)?;
+        let ahead = at - self.passed;
+        self.passed = at + 1;
+        Some(ahead)
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> usize {
+        self.in_order.len() - self.passed
+    }
+}
+
 /// Each item says its length or has a fixed one, so that no two lists are spelled alike.
 fn put_bytes(text: &mut Vec<u8>, bytes: &[u8]) {
     put_number(text, bytes.len() as u64);
@@ -154,4 +192,64 @@ fn put_bytes(text: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_number(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(&number.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    thread_local!(static COMPARED: Cell<u64> = const { Cell::new(0) });
+
+    /// A name that counts how often it is compared.
+    #[derive(Clone, Copy)]
+    struct Counted(u32);
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Counted) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Counted) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Counted) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for Counted {}
+
+    #[test]
+    fn directories_that_only_the_sender_has_cost_little_beside_many_of_the_receivers() {
+        let many = 20_000;
+        let mut children = Children::new((0..many).map(|n| Counted(2 * n)).collect());
+        assert!((0..many).all(|n| children.pass_to(Counted(2 * n + 1)).is_none()));
+        // A sort and as many searches: log2(20,000) is 14.3, and a pair takes up to two comparisons.
+        let compared = COMPARED.get();
+        assert!(compared < 100 * u64::from(many), "{compared} comparisons");
+        assert_eq!(children.left(), many as usize);
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_of_a_name_is_met(names in prop::collection::vec(0u32..6, 0..12), asked in prop::collection::vec(0u32..6, 0..12)) {
+            let mut children = Children::new(names.clone());
+            let mut rest = &names[..];
+            for name in asked {
+                let ahead = rest.iter().position(|&n| n == name);
+                prop_assert_eq!(children.pass_to(name), ahead);
+                rest = &rest[ahead.map_or(0, |ahead| ahead + 1)..];
+                prop_assert_eq!(children.left(), rest.len());
+            }
+        }
+    }
 }

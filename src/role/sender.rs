@@ -6,7 +6,7 @@ use super::codec::is_left_out;
 use super::line::{Ear, Line};
 use super::receiving::spawn;
 use super::scan::{Listed, Place, Ticket};
-use super::seen::{can_compare, may_send_unasked};
+use super::seen::{Children, can_compare, may_send_unasked};
 use super::source::{Gathered, is_bare};
 use super::terms::Terms;
 use crate::delta::{Op, Signature, search, search_at};
@@ -171,8 +171,8 @@ struct Frame {
     subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
     was_told: bool,
     there: There,
-    /// How many of the receiver's directories in it were passed.
-    passed: usize,
+    /// The receiver's directories in it.
+    children: Children<u32>,
 }
 
 /// What is kept of a told directory until nothing more is asked of it.
@@ -612,10 +612,8 @@ impl Teller<'_, '_, '_> {
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
             let Some((path, entry, ticket)) = frame.subs.next() else {
-                if let There::Said(Seen::Dir { children, .. }) = &frame.there {
-                    for _ in frame.passed..children.len() {
-                        self.pass()?;
-                    }
+                for _ in 0..frame.children.left() {
+                    self.pass()?;
                 }
                 stack.pop();
                 continue;
@@ -623,11 +621,10 @@ impl Teller<'_, '_, '_> {
             let there = match &frame.there {
                 There::Unknown => self.there_at(&path, There::Unknown)?,
                 There::Absent | There::Said(Seen::Absent) => There::Absent,
-                There::Said(Seen::Dir { children, .. }) => {
+                There::Said(Seen::Dir { .. }) => {
                     let name = digest::keyed_name(&self.sender.key, path.name());
-                    match children[frame.passed..].iter().position(|&child| child == name) {
+                    match frame.children.pass_to(name) {
                         Some(ahead) => {
-                            frame.passed += ahead + 1;
                             for _ in 0..ahead {
                                 self.pass()?;
                             }
@@ -684,7 +681,7 @@ impl Teller<'_, '_, '_> {
     fn visit(
         &mut self,
         ticket: Ticket,
-        there: There,
+        mut there: There,
         itself: Option<Entry>,
         parent_told: bool,
         counted: &mut Tally,
@@ -710,7 +707,11 @@ impl Teller<'_, '_, '_> {
             debug_assert!(parent_told || itself.is_some());
             self.tell((listed, is_parked), itself, is_absent)?;
         }
-        Ok(Frame { subs: subs.into_iter(), was_told: !is_same, there, passed: 0 })
+        let children = match &mut there {
+            There::Said(Seen::Dir { children, .. }) => std::mem::take(children),
+            There::Unknown | There::Absent | There::Said(_) => Vec::new(),
+        };
+        Ok(Frame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
     }
 
     /// `is_parked`: its places are closed.
