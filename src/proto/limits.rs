@@ -5,7 +5,7 @@
 pub const FRAME_MAX_BYTES: usize = 16 << 20;
 /// The longest frame of the two messages that open the conversation and cannot be cut: [`super::Message::Setup`] and
 /// [`super::Message::Roots`].
-pub const OPENING_MAX_BYTES: usize = 64 << 20;
+pub const OPENING_MAX_BYTES: usize = 1 << 30;
 /// The longest frame of what is told to a human: events, a file that does not come, the end of the run.
 pub const TELLING_MAX_BYTES: usize = 512 << 10;
 /// The longest frame of what has but a few numbers in it.
@@ -52,7 +52,7 @@ pub const COUNT_MAX: u64 = 1 << 48;
 /// How many bytes all files together can be counted to.
 pub const TOTAL_MAX_BYTES: u64 = 1 << 58;
 /// The words of a command line, rules, and names of `--files-from`, each.
-pub const WORDS_MAX: usize = 1 << 20;
+pub const WORDS_MAX: usize = 1 << 24;
 /// The bits that a umask may have.
 pub const UMASK_MAX: u32 = 0o777;
 /// The program's name in a greeting.

@@ -130,7 +130,7 @@ fn counts_and_lengths_that_lie() {
     refused("too many entries", &dir("818004"), "entries has the count 65537, and 65536 is the most");
     refused("entries beyond 64 bits", &dir("ffffffffffffffffff02"), "entries is a number of more than 64 bits");
     refused("words", &frame(1, "00 00 ff07"), "words has the count 1023, but only 0 bytes follow");
-    refused("too many words", &frame(1, "00 00 818040"), "words has the count 1048577, and 1048576 is the most");
+    refused("too many words", &frame(1, "00 00 81808008"), "words has the count 16777217, and 16777216 is the most");
     refused("a word", &frame(1, "00 00 01 ff07|61"), "words is cut short");
     refused("a long word", &frame(1, "00 00 01 818010"), "words is 262145 bytes long, and 262144 is the most");
     refused("a long .cvsignore", &frame(1, "02 00 00 00 00 818040"), ".cvsignore is 1048577 bytes long");
