@@ -395,3 +395,20 @@ loses_one!(a_missing_argument_alone_needs_its_parent, ["src/nope"], "nodir/new",
 loses_one!(a_missing_argument_alone_in_a_directory, ["src/nope"], "dst", 0);
 loses_one!(missing_arguments_need_a_directory, ["src/nope", "src/nope2"], "file", 3);
 loses_one!(a_missing_argument_and_another, ["src/nope", "src/f"], "new", 0);
+
+macro_rules! nothing_goes_after_what_cannot_be_read {
+    ($name:ident, $($option:expr),+) => {
+        synctest!($name, |w: World| {
+            w.source("a/b z/l->nowhere").dest("a/old old/x z/old");
+            w.stderr_unordered().agree(&["-aiL", "--delete", $($option),+]).exits(23).says("IO error");
+        });
+    };
+}
+
+nothing_goes_after_what_cannot_be_read!(what_cannot_be_read_stops_all_deletion_in_a_whole_list, "--no-i-r");
+nothing_goes_after_what_cannot_be_read!(what_cannot_be_read_stops_all_deletion_with_delayed_updates, "--delay-updates");
+
+synctest!(a_rule_protects_only_where_something_would_go, |w: World| {
+    w.source("d/b").dest("a d/a");
+    w.agree_paths(&["-avv", "--delete", "--filter=P a"], &["src/d", "dst"]).exits(0);
+});

@@ -106,7 +106,7 @@ pub struct Select {
     pub copy_devices: bool,
     /// `--open-noatime`
     pub open_noatime: bool,
-    /// `--no-inc-recursive`, or an option that needs the whole list first. It changes the banner
-    /// only ("building file list ... done").
+    /// `--no-inc-recursive`, or an option that needs the whole list first. It changes what is told ("building file list
+    /// ... done", and how the list is counted); and what cannot be read stops all deletion, not only what comes after.
     pub no_inc_recursive: bool,
 }

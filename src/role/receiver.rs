@@ -342,7 +342,11 @@ impl<'w> ToldPlans<'w> {
         for dir in missing.into_iter().rev() {
             if let Some(Ok(open)) = self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
                 let owners = self.walk.policy.preserve.link_owners;
-                chain = enter_dir(&chain, &open, &dir, ("generator", owners))?.0;
+                match enter_dir(&chain, &open, &dir, ("generator", owners)) {
+                    Ok((entered, _)) => chain = entered,
+                    Err(_) if self.walk.deletes_later => {}
+                    Err(error) => return Err(error),
+                }
             }
             course.chains.push((dir, chain.clone()));
         }

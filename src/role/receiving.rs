@@ -176,6 +176,7 @@ impl<'a> Receiving<'a> {
             tells_rules: options.output.debug.filter >= 1,
             dest: to.root.as_ref(),
             delete: options.delete.when.is_some(),
+            deletes_later: options.delete.when == Some(When::After),
             receiver_chain: &receiver_chain,
             unchanged: wants.unchanged
                 || wants.progress
@@ -447,6 +448,8 @@ pub fn needs_whole_list(options: &Options, wants: Wants) -> bool {
         || options.select.prune_empty_dirs
         || wants.whole_list
         || matches!(options.delete.when, Some(When::Before | When::After))
+        // What cannot be read anywhere stops all deletion then.
+        || options.delete.when == Some(When::During) && options.select.no_inc_recursive
 }
 
 struct CloseOnEnd<'a>(&'a dyn Plans);

@@ -45,6 +45,8 @@ pub struct DestWalk<'a> {
     pub dest: Option<&'a Root>,
     /// Extra entries may be asked for.
     pub delete: bool,
+    /// But at the end only (`--delete-after`): files of rules are read anew then, and may be better ones by that time.
+    pub deletes_later: bool,
     /// How many threads may look at one large directory.
     pub threads: usize,
     /// The receiver's rules, with no directory entered.
@@ -130,8 +132,14 @@ impl DestWalk<'_> {
     /// Reads the rules of a directory of the destination, where they can matter.
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
-            let noted = (&plan.path, &mut plan.problems, &mut plan.fatal, &mut plan.may_delete);
-            *chain = enter(chain, dir, ("generator", self.policy.preserve.link_owners), noted);
+            let (mut fatal, mut may_delete) = (None, plan.may_delete);
+            let noted = (&plan.path, &mut plan.problems, &mut fatal, &mut may_delete);
+            let entered = enter(chain, dir, ("generator", self.policy.preserve.link_owners), noted);
+            if !self.deletes_later {
+                plan.fatal = plan.fatal.take().or(fatal);
+                plan.may_delete = may_delete;
+            }
+            *chain = entered;
         }
     }
 
@@ -328,7 +336,7 @@ impl DestWalk<'_> {
         {
             return;
         }
-        if !self.delete {
+        if !self.delete || !plan.may_delete {
             return;
         }
         let prefix = full.len();
@@ -455,7 +463,8 @@ impl DestWalk<'_> {
     /// What only the destination has now, in order: names, and whether they are directories.
     /// `chain`: the receiver's rules in force here now.
     pub fn extras_now(&self, path: &RelPath, source: &DirList, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
-        let mut now = DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), ..DirPlan::default() };
+        let mut now =
+            DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), may_delete: true, ..DirPlan::default() };
         let Ok(list) = read::typed_names(dir) else { return Vec::new() };
         let mut full = path.as_bytes().to_vec();
         if !full.is_empty() {
