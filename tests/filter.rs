@@ -491,3 +491,15 @@ refuses!(an_exclude_file_that_is_missing, 11, ["--exclude-from=nowhere"]);
 refuses!(an_include_file_that_is_missing, 11, ["--include-from=nowhere"]);
 refuses!(a_merge_file_that_is_missing, 11, ["-f. nowhere"]);
 refuses!(a_merge_rule_with_both_kinds, 1, ["-f.+- rules"]);
+
+synctest!(what_a_rule_says_of_an_argument_is_told, |w: World| {
+    w.source("a b c/d e/f").dest("");
+    w.agree_paths(&["-avv", "-f+ /b", "-f- a", "-f- /e"], &["src/a", "src/b", "src/c", "src/e", "dst/"]);
+    w.agree_paths(&["-avvR", "--exclude=f", "--exclude=b"], &["src/./e/f", "src/./b", "src/./a", "dst/"]);
+});
+
+synctest!(rules_that_the_copy_mends_are_read_when_things_are_deleted, |w: World| {
+    w.source("d/a d/e/f").dest("d/a d/b d/c d/e/b");
+    w.file("src/d/.r", "P b\n").file("dst/d/.r", "nonsense\n");
+    w.agree(&["-ai", "--delete-after", "--filter=: .r"]).exits(0).says("*deleting   d/c");
+});

@@ -181,6 +181,12 @@ synctest!(progress_with_upper_p, |w: World| {
     w.agree(&["-aP", "--no-inc-recursive"]).says("to-chk=");
 });
 
+// On one machine the list may still grow while the first files are copied; between machines its beginning is waited for.
+synctest!(progress_counts_a_walked_list_directory_by_directory, between machines, |w: World| {
+    w.source("l->t t a/b/x a/b/z c/d/y c/s e/f g/").dest("t g/old c/");
+    w.agree(&["-a", "--progress"]).says("to-chk=");
+});
+
 synctest!(progress_of_the_whole, |w: World| {
     w.source("a b=text d/x").dest("");
     w.agree(&["-a", "--info=progress2", "--no-inc-recursive"]).exits(0);

@@ -289,3 +289,9 @@ spares!(deletion_before_in_a_mount_that_is_named, ["--delete-before"], ["src/m",
 spares!(deletion_after_in_a_mount_that_is_named, ["--delete-after"], ["src/m", "src/d"]);
 spares!(deletion_at_the_end_in_a_mount_that_is_named, ["--delete-delay"], ["src/m", "src/d"]);
 spares!(deletion_below_implied_directories, ["-R", "--delete"], ["src/./m/n", "src/./d/e/g"]);
+
+synctest!(what_is_implied_beside_a_whole_tree_is_only_made, |w: World| {
+    w.source("a e/f").dest("");
+    // With -O: when rsync is done with the root it may still make what is implied in it.
+    w.agree_paths(&["-aiRO", "--no-implied-dirs"], &["src/./", "src/e", "dst/"]).exits(0);
+});

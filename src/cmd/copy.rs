@@ -190,11 +190,10 @@ fn carry_out(
 }
 
 fn banner(options: &Options) -> Banner {
-    let whole = options.select.no_inc_recursive || options.select.prune_empty_dirs || options.place.delay_updates;
     match options.select.recurse {
-        Recurse::Full if !whole => Banner::Incremental,
         Recurse::No if options.select.files_from.is_none() => Banner::None,
-        _ => Banner::Whole,
+        _ if options.select.no_inc_recursive => Banner::Whole,
+        _ => Banner::Incremental,
     }
 }
 

@@ -314,6 +314,10 @@ impl<'a> Generator<'a> {
             let (plan, spot) = (frame.plan.clone(), frame.spot.clone());
             if let Some(sub) = plan.subdirs.get(frame.next).copied() {
                 frame.next += 1;
+                if frame.next == 1 && !self.context.options.select.no_inc_recursive {
+                    // rsync's list goes directory by directory then.
+                    self.checked(plan.subdirs.len() as u64);
+                }
                 match self.directory(&plan, &spot, sub)? {
                     Some(frame) => stack.push(frame),
                     None => {
@@ -600,7 +604,7 @@ impl<'a> Generator<'a> {
         self.ask_remover()?;
         if let Some(top) = itself {
             self.tally.list(Kind::Dir, 0, 1);
-            self.checked();
+            self.checked(1);
             self.root_itself(top, &plan);
         }
         self.head.extend(item);
@@ -627,10 +631,10 @@ impl<'a> Generator<'a> {
         Ok(Frame { plan, spot, next: 0, has_plan: true })
     }
 
-    /// One more entry is looked at.
-    fn checked(&mut self) {
+    /// So many more entries are looked at.
+    fn checked(&mut self, entries: u64) {
         if self.context.wants.progress {
-            self.head.push(Event::Checked(1));
+            self.head.push(Event::Checked(entries));
         }
     }
 
@@ -695,14 +699,17 @@ impl<'a> Generator<'a> {
             return Ok(None);
         }
         let (changes, update) = dir_changes(sub.step.decision.action);
-        self.checked();
+        if self.context.options.select.no_inc_recursive {
+            self.checked(1);
+        }
         let is_new = changes.has(Changes::NEW);
-        if is_new {
+        let is_unsaid = sub.implied && self.context.options.select.no_implied_dirs;
+        if is_new && !is_unsaid {
             self.tally.created.add(Kind::Dir);
         }
         let told = self.context.wants.unchanged || (self.context.wants.items && !changes.is_none());
         let mut item = told.then(|| Event::Item(job.item(self.context, update, changes)));
-        if sub.implied && self.context.options.select.no_implied_dirs {
+        if is_unsaid {
             item = None;
         }
         if sub.step.decision.in_the_way == InTheWay::Other && !self.clear_for_dir(spot, &path) {

@@ -81,6 +81,8 @@ pub struct Named {
     pub implied: bool,
     /// A symlink stands for what it leads to: an argument goes on behind it.
     pub followed: bool,
+    /// How often it counts in the list: as often as rsync's has it. All places where it is named together make at least 1.
+    pub times: u64,
 }
 
 /// What of a named directory's content takes part.
@@ -489,7 +491,14 @@ impl Walk<'_> {
 }
 
 /// Whether the rules let an entry through; `tells` (`--debug=FILTER`): a note says which one did or did not.
-fn is_included(tells: bool, chain: &Chain, side: Side, path: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>) -> bool {
+pub fn is_included(
+    tells: bool,
+    chain: &Chain,
+    side: Side,
+    path: &[u8],
+    is_dir: bool,
+    notes: &mut Vec<Vec<u8>>,
+) -> bool {
     if tells && let Some(found) = chain.first_match(side, path, is_dir) {
         let words: &[u8] = match (side, found.include) {
             (Side::Sender, true) => b"[sender] showing ",

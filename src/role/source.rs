@@ -3,7 +3,7 @@
 //! Arguments name entries of one tree: the transfer. Those that end in a slash give the content of a
 //! directory, others an entry; under `-R` the whole path counts from its beginning or from `/./`.
 
-use super::scan::{Base, Content, Listing, Named, Node, Origin, SourceTask};
+use super::scan::{Base, Content, Listing, Named, Node, Origin, SourceTask, is_included};
 use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -140,6 +140,12 @@ pub struct Gatherer<'a> {
     tree: Builder,
     out: Gathered,
     entries: usize,
+    /// The directories that lead to the last argument under `-R`.
+    led: Option<(Arc<Base>, Vec<Vec<u8>>)>,
+    /// rsync makes the whole list before it copies anything.
+    lists_first: bool,
+    /// Which rule spoke is told.
+    tells_rules: bool,
     /// Directories that lead to missing arguments and are missing themselves.
     absent: BTreeSet<Vec<u8>>,
 }
@@ -160,15 +166,28 @@ impl Builder {
         }
     }
 
-    /// Names the directories that lead from the root to something; their place in the tree, and their path.
-    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut Builder, RelPath) {
+    /// Names the directories that lead from the root to something; their place in the tree, and their path. `counts` says
+    /// of each, by its depth and whether it was named before, whether it counts once more.
+    fn imply(
+        &mut self,
+        base: &Arc<Base>,
+        leading: &[Vec<u8>],
+        counts: impl Fn(usize, bool) -> bool,
+    ) -> (&mut Builder, RelPath) {
         let mut here = self;
         let mut dir = RelPath::root();
-        for part in leading {
+        for (depth, part) in leading.iter().enumerate() {
             here.name(
                 base,
                 &dir,
-                Named { name: part.clone(), renamed: None, content: Content::None, implied: true, followed: true },
+                Named {
+                    name: part.clone(),
+                    renamed: None,
+                    content: Content::None,
+                    implied: true,
+                    followed: true,
+                    times: u64::from(counts(depth, here.children.contains_key(part))),
+                },
             );
             here = here.children.entry(part.clone()).or_default();
             dir = dir.join(part);
@@ -208,6 +227,7 @@ impl Builder {
                 let same = a.name == b.name;
                 a.implied &= b.implied || !same;
                 a.followed |= b.followed && same;
+                a.times += if same { b.times } else { 0 };
                 same
             });
             (base, dir, Listing::Named(Arc::new(names)))
@@ -243,6 +263,9 @@ impl<'a> Gatherer<'a> {
             tree: Builder::default(),
             out,
             entries: 0,
+            led: None,
+            lists_first: select.no_inc_recursive,
+            tells_rules: terms.options.output.debug.filter >= 1,
             absent: BTreeSet::new(),
         }
     }
@@ -376,7 +399,7 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        if is_hidden(&base, name, is_dir) {
+        if !is_included(self.tells_rules, &base.chain, Side::Sender, name, is_dir, &mut self.out.notes) {
             return Ok(());
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -387,7 +410,7 @@ impl<'a> Gatherer<'a> {
         self.tree.name(
             &base,
             &RelPath::root(),
-            Named { name: name.to_vec(), renamed: None, content, implied: false, followed: false },
+            Named { name: name.to_vec(), renamed: None, content, implied: false, followed: false, times: 1 },
         );
         if is_dir && content == Content::Full {
             self.out.whole.push((base, RelPath::root().join(name)));
@@ -532,12 +555,19 @@ impl<'a> Gatherer<'a> {
         let whole = parts.join(&b'/');
         let parent = leading.join(&b'/');
         let follow = self.select.copy_links || content;
+        // A symlink that leads nowhere stands for itself, whatever its argument ends in.
+        let look = |dir: &Dir, name: &[u8], follow: bool| match sys::stat(dir.fd(), name, follow) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && content && !self.select.copy_links => {
+                sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).map_err(|_| error)
+            }
+            looked => looked.map(|stat| (stat, false)),
+        };
         let looked = match RelPath::parse(&parent) {
-            Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| sys::stat(dir.fd(), last, follow)),
+            Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| look(&dir, last, follow)),
             Err(_) => Err(io::ErrorKind::InvalidInput.into()),
         };
-        let stat = match looked {
-            Ok(stat) => stat,
+        let (stat, followed) = match looked {
+            Ok((stat, is_dangling)) => (stat, content && !is_dangling),
             Err(error) => {
                 if error.kind() == io::ErrorKind::NotFound {
                     match self.select.missing_args {
@@ -558,7 +588,7 @@ impl<'a> Gatherer<'a> {
             }
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-        if is_hidden(base, &whole, is_dir) {
+        if !is_included(self.tells_rules, &base.chain, Side::Sender, &whole, is_dir, &mut self.out.notes) {
             return;
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -567,7 +597,6 @@ impl<'a> Gatherer<'a> {
         }
         let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
         let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
-        let (here, dir) = self.tree.imply(base, leading);
         let what = match self.select.recurse {
             // Another argument may go on behind it and make it a directory.
             _ if stays_link => Content::None,
@@ -575,19 +604,34 @@ impl<'a> Gatherer<'a> {
             _ if content => Content::Shallow,
             _ => Content::None,
         };
-        if is_dir && what == Content::Full {
-            self.out.whole.push((base.clone(), dir.join(last)));
-        }
+        let (here, dir) = self.imply(base, leading);
         here.name(
             base,
             &dir,
-            Named { name: last.clone(), renamed: None, content: what, implied: false, followed: content },
+            Named { name: last.clone(), renamed: None, content: what, implied: false, followed, times: 1 },
         );
+        if is_dir && what == Content::Full {
+            self.out.whole.push((base.clone(), dir.join(last)));
+        }
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
     }
 }
 
 impl Gatherer<'_> {
+    /// Names the directories that lead to an argument. rsync lists them again behind an argument that other ones lead to;
+    /// where it walks while it copies, only the first of them.
+    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut Builder, RelPath) {
+        let shared = match &self.led {
+            Some((before, parts)) if Arc::ptr_eq(before, base) => {
+                parts.iter().zip(leading).take_while(|(a, b)| a == b).count()
+            }
+            _ => 0,
+        };
+        self.led = Some((base.clone(), leading.to_vec()));
+        let is_whole = self.lists_first;
+        self.tree.imply(base, leading, |depth, is_known| !is_known || depth >= shared && (depth == 0 || is_whole))
+    }
+
     /// The directories above a missing argument take part as far as there are any; `false`: the argument does not, because
     /// rsync lists it with a directory that is missing, too. See `tests/delete.rs`.
     fn imply_what_is_there(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
@@ -597,7 +641,7 @@ impl Gatherer<'_> {
         });
         let there = there.count();
         if !self.select.no_implied_dirs {
-            self.tree.imply(base, &leading[..there]);
+            self.imply(base, &leading[..there]);
         }
         for len in there + 1..=leading.len() {
             let dir = leading[..len].join(&b'/');

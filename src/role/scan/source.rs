@@ -122,7 +122,11 @@ impl SourceWalk<'_> {
                         found.renamed_from = Some(named.name.clone());
                     }
                     let looked = self.look(&place, &named.name, &found.path, named.followed);
-                    self.add(found, index, &place, (&named.name, name), looked, origin);
+                    if self.add(found, index, &place, (&named.name, name), looked, origin)
+                        && let Some(entry) = found.source.entries.last()
+                    {
+                        (1..named.times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
+                    }
                 }
             }
         }
@@ -349,7 +353,7 @@ impl SourceWalk<'_> {
             let Some(place) = &found.places[index] else { continue };
             let (content, followed, source_name) = match &origin.listing {
                 Listing::All { below } => {
-                    implied = false;
+                    implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
                     (if *below { Content::Full } else { Content::None }, false, name)
                 }
                 Listing::Named(names) => {
