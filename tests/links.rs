@@ -330,3 +330,32 @@ synctest!(a_symlink_to_the_destination_stays, |w: World| {
     w.source("d->../dst/d").dest("d=there");
     w.agree(&["-aiL", "--remove-source-files"]).exits(23).warns("of destination file: d");
 });
+
+macro_rules! speaks_of_unsafe_links {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("a l->../../out").dest("");
+            w.agree(&[$($option),+]);
+        });
+    };
+}
+
+speaks_of_unsafe_links!(safe_links_tells_where_names_are_told, ["-rlt", "--safe-links", "--info=name"]);
+speaks_of_unsafe_links!(safe_links_tells_under_name_alone, ["-rlt", "--safe-links", "--info=symsafe2"]);
+speaks_of_unsafe_links!(safe_links_tells_in_spite_of_symsafe, ["-rltv", "--safe-links", "--info=symsafe0"]);
+
+synctest!(a_symlink_to_nowhere_is_an_argument_also_with_a_slash, |w: World| {
+    w.source("d->nowhere e/l->../none").dest("");
+    w.agree_paths(&["-aiR"], &["src/d/.", "src/e/l/", "dst/"]).exits(0);
+    w.agree_paths(&["-Ri"], &["src/d/", "dst2/"]).exits(0);
+    w.agree_paths(&["-aRiL"], &["src/./d/", "dst3/"]).exits(23);
+});
+
+speaks_of_unsafe_links!(safe_links_is_silent_with_i, ["-rlti", "--safe-links"]);
+speaks_of_unsafe_links!(safe_links_is_silent_with_a_format, ["-rlt", "--safe-links", "--out-format=%n"]);
+
+synctest!(safe_links_tells_beside_progress, |w: World| {
+    w.only_local("rsync's far end does not hear that names are told").source("a l->../../out").dest("");
+    w.agree(&["-rlt", "--safe-links", "--progress", "--no-i-r"]).says("ignoring");
+    w.agree_paths(&["-rlti", "--safe-links", "--progress", "--no-i-r"], &["src/", "2/"]).never_says("ignoring");
+});

@@ -521,6 +521,8 @@ fn output(args: &Args) -> Output {
     // Names told by --progress count unless a format stands in their place.
     let shows_names = args.progress && (args.out_format.is_none() || said(b"bcC"));
     let named = words::settle_info(verbose, if shows_names { "NAME" } else { "" }, &args.info).name > 0;
+    let progress_names = args.progress && args.out_format.is_none() && args.itemize == 0;
+    let unsafe_links = words::settle_info(verbose, if progress_names { "NAME" } else { "" }, &args.info).name > 0;
     let default_format = || b"%i %n%L".to_vec();
     let out_format = match &args.out_format {
         Some(format) => Some(format.clone()),
@@ -540,6 +542,7 @@ fn output(args: &Args) -> Output {
             false => 0,
         },
         created_dir: has_i || named,
+        unsafe_links,
         out_format,
         log_file: args
             .log_file

@@ -97,6 +97,8 @@ pub struct Output {
     pub out_format: Option<Vec<u8>>,
     /// `created directory …` is told. Names that only a format implies do not bring it.
     pub created_dir: bool,
+    /// `ignoring unsafe symlink …` is told. As with `created_dir`, but `-i` takes that away from `--progress`, too.
+    pub unsafe_links: bool,
     /// `--log-file`
     pub log_file: Option<LogFile>,
     /// How often `-h` raised it above the default: 0 (`--no-h`), 1 (default: digit groups), 2 (units of

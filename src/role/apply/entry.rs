@@ -204,7 +204,7 @@ fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcom
         Reason::TooLarge if info.skip >= 1 => quoted("", " is over max-size"),
         Reason::TooSmall if info.skip >= 1 => quoted("", " is under min-size"),
         Reason::NonRegular if info.nonreg >= 1 => quoted("skipping non-regular file \"", "\""),
-        Reason::UnsafeLink if info.symsafe >= 1 => {
+        Reason::UnsafeLink if context.options.output.unsafe_links => {
             [b"ignoring unsafe symlink \"", name, b"\" -> \"", job.source().target(), b"\""].concat()
         }
         _ => return,
