@@ -400,3 +400,44 @@ synctest!(a_few_hundred_empty_directories, |w: World| {
     w.source(&names.join(" ")).dest("d5/old d7=file");
     w.once().agree(&["-ai", "--delete"]).exits(0);
 });
+
+macro_rules! path_below_a_file {
+    ($name:ident, $from:expr, $to:expr) => {
+        synctest!($name, |w: World| {
+            w.source("a b").tree(".", "file");
+            w.agree_paths(&["-a", "--mkpath"], &[$from, $to]).exits(11);
+        });
+    };
+}
+
+path_below_a_file!(mkpath_onto_a_file, "src/", "file/");
+path_below_a_file!(mkpath_below_a_file, "src/", "file/x");
+path_below_a_file!(mkpath_far_below_a_file, "src/", "file/x/y/");
+path_below_a_file!(mkpath_for_a_name_below_a_file, "src/a", "file/x");
+path_below_a_file!(mkpath_for_a_name_far_below_a_file, "src/a", "file/x/y");
+
+macro_rules! counts_what_is_named_again {
+    ($name:ident, [$($option:expr),*], [$($operand:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("a/b/x a/b/z c/d/y t").file("list", "a/b/x\nc/d/y\na/b/z\na/b/x\nc/d\nt\n");
+            w.agree_paths(&["--stats", $($option),*], &[$($operand),+, "dst/"]).exits(0);
+        });
+    };
+}
+
+counts_what_is_named_again!(a_file_that_is_named_twice_counts_twice, ["-a"], ["src/t", "src/t"]);
+counts_what_is_named_again!(a_directory_that_is_named_twice_counts_twice, ["-a"], ["src/c", "src/c"]);
+counts_what_is_named_again!(what_a_list_leads_through_again_counts_again, ["-a", "--files-from=list"], ["src"]);
+counts_what_is_named_again!(what_a_list_does_not_imply, ["-a", "--files-from=list", "--no-implied-dirs"], ["src"]);
+counts_what_is_named_again!(what_arguments_lead_through_again, ["-aR"], ["src/./a/b/x", "src/./c/d/y", "src/./a/b/z"]);
+counts_what_is_named_again!(what_arguments_lead_through_on, ["-aR"], ["src/a/b/x", "src/a/b/z", "src/a/b/x", "src/a"]);
+counts_what_is_named_again!(
+    what_arguments_lead_through_in_a_whole_list,
+    ["-aR", "--no-i-r"],
+    ["src/a/b/x", "src/c/d/y", "src/a/b/z", "src/a/b/x", "src/c/d"]
+);
+
+synctest!(appending_uses_what_is_there, |w: World| {
+    w.source("a=longer").dest("a=long");
+    w.agree(&["-rvv", "--append"]).exits(0);
+});

@@ -37,6 +37,11 @@ pub fn not_a_directory() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTDIR)
 }
 
+/// "File exists", said by us of something that was looked at.
+pub fn exists() -> io::Error {
+    io::Error::from_raw_os_error(libc::EEXIST)
+}
+
 /// "Invalid argument", said by us of a path that may not climb.
 pub fn invalid() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)

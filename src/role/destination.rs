@@ -5,6 +5,7 @@ use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
+use crate::fs::errno;
 use crate::fs::operator;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
@@ -98,6 +99,11 @@ impl Destination {
                 let line = "ERROR: destination must be a directory when copying more than 1 file";
                 return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
             }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && terms.options.place.mkpath => {
+                let shown = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full };
+                let is_one = !arg.ends_with(b"/") && (facts.single.is_some() || lone_dir_is_bare || facts.is_empty);
+                return Err(file_error("mkdir", &shown, &cannot_make_below(terms, &shown, is_one)));
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let shown = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full };
                 let mut line = b"rsync: [Receiver] ERROR: cannot stat destination \"".to_vec();
@@ -170,6 +176,24 @@ fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Resu
         return Ok((Dir::new(fd), Some(mode)));
     }
     Ok((dir, None))
+}
+
+/// Why no path can be made below something that is no directory, in the kernel's words as rsync comes to hear them: they
+/// depend on how much of it is missing.
+fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error {
+    let mut there = path;
+    let mut missing = 0usize;
+    while sys::stat_path(there, true).is_err() && !there.is_empty() {
+        let trimmed = there.strip_suffix(b"/");
+        there = trimmed.unwrap_or_else(|| path::split_parent(there).0);
+        missing += usize::from(trimmed.is_none());
+    }
+    match missing - usize::from(is_one && missing > 0) {
+        _ if terms.options.dry_run => errno::not_a_directory(),
+        0 => errno::exists(),
+        1 => errno::not_a_directory(),
+        _ => errno::outside(),
+    }
 }
 
 /// Makes a directory with those above it (`--mkpath`), or finds out what would be made; how many were missing.
