@@ -202,3 +202,11 @@ synctest!(an_alternate_beside_a_destination_to_come, |w: World| {
     }
     w.agree_paths(&["-ai", "--link-dest=../alt"], &["src/", "new"]).exits(0);
 });
+
+synctest!(directories_elsewhere_with_omitted_times, |w: World| {
+    w.source("same/f other/f perm/f%600 perm/%700 new/f").tree("ld", "same/f other/f other/@-9 perm/g").dest("");
+    for (option, dest) in [("--compare-dest=../ld", "1"), ("--link-dest=../ld", "2"), ("--copy-dest=../ld", "3")] {
+        w.agree_paths(&["-aiO", option], &["src/", dest]).exits(0);
+    }
+    w.agree(&["-rpiO", "--compare-dest=../ld"]).exits(0);
+});

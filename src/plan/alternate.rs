@@ -74,7 +74,11 @@ pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alterna
 pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: AltKind, policy: &Policy) -> Decision {
     let kind = source.kind();
     let changes = found.changes;
-    let with_time = changes.with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve));
+    let with_time = match (kind, policy.preserve.times) {
+        // Nobody asks for its time to be kept, and yet it does not count as that of now (-O).
+        (Kind::Dir, true) => changes.with(Changes::TIME, policy.preserve.omit_dir_times),
+        _ => changes.with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve)),
+    };
     let action = match (kind, found.likeness, alternates) {
         (Kind::Dir, Likeness::All, _) => Action::Create(Changes::NONE),
         (Kind::Dir, Likeness::Data | Likeness::Kind, _) => Action::Create(with_time),

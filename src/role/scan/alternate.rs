@@ -58,6 +58,14 @@ impl DestWalk<'_> {
     /// The best that the alternate trees have under a name; of equals the first.
     fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: Original<'_>) -> Option<(Candidate, Hit)> {
         let Original { entry, name, .. } = original;
+        // What -O keeps from being set is compared and told here all the same.
+        let with_times = || {
+            let mut policy = self.policy.clone();
+            policy.preserve.omit_dir_times = false;
+            policy
+        };
+        let policy_of_dirs = (entry.is_dir() && self.policy.preserve.omit_dir_times).then(with_times);
+        let policy = policy_of_dirs.as_ref().unwrap_or(&self.policy);
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
             let Some(root) = &alternate.root else {
@@ -70,10 +78,10 @@ impl DestWalk<'_> {
             let there = list.push(name, &stat);
             let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
             let there = &list.entries[0];
-            let mut fate = plan::fate(entry, Some(there), None, &self.policy);
+            let mut fate = plan::fate(entry, Some(there), None, policy);
             if fate.action == Action::AskDigest {
                 let same = (self.compare)(original, (&dir, name)).unwrap_or(false);
-                fate = plan::fate(entry, Some(there), Some(same), &self.policy);
+                fate = plan::fate(entry, Some(there), Some(same), policy);
             }
             let Some(found) = Candidate::of(fate.action) else { continue };
             if best.as_ref().is_none_or(|(best, _)| found.likeness > best.likeness) {
