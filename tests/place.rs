@@ -544,3 +544,8 @@ backs_up_again!(a_directory_that_goes_whose_older_backup_is_a_file, "a", "c/x/f 
 backs_up_again!(a_directory_whose_older_backup_is_a_symlink, "c/x/f=new", "c/x/f", "c->../src", ["--delete"]);
 backs_up_again!(a_file_whose_older_backup_is_a_directory, "c=new", "c", "c/x/f c/g", ["-I"]);
 backs_up_again!(a_file_that_goes_whose_older_backup_is_a_directory, "a", "c", "c/x/f c/g c/l->x", ["--delete"]);
+
+synctest!(in_place_without_times_what_is_the_same_gets_the_time_of_now, |w: World| {
+    w.source("same empty= longer").dest("same@-5 empty=@-5 longer=x@-5");
+    w.agree(&["-ri", "--inplace"]).exits(0);
+});

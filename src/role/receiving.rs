@@ -346,7 +346,7 @@ impl<'a> Receiving<'a> {
         let made = to.made.iter().filter(|_| output.created_dir).cloned();
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
-            None if self.wire.is_some() => b"delta-transmission enabled",
+            None if self.wire.is_some() || options.place.append.is_some() => b"delta-transmission enabled",
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
         };
         let backup_dir = options.place.backup.as_ref().and_then(|backup| backup.dir.as_deref());

@@ -18,7 +18,7 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
 use crate::options::{Append, RemoveSource};
 use crate::path::RelPath;
-use crate::plan::{Action, Changes, chmod};
+use crate::plan::{Action, Changes, chmod, keeps_time};
 use crate::proto::FileId;
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
@@ -689,7 +689,9 @@ fn overwrite(
         poured = fill(context, hands, job, content, vessel, out)?;
     }
     let end = start + poured.literal_bytes + poured.matched_bytes;
-    if sys::fstat(to.as_fd()).is_ok_and(|stat| stat.len_bytes > end)
+    // Where nothing had to be written, this gives it the time of now, as if it had been.
+    let is_unwritten = poured.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
+    if (is_unwritten || sys::fstat(to.as_fd()).is_ok_and(|stat| stat.len_bytes > end))
         && let Err(error) = sys::truncate(to.as_fd(), end)
     {
         return Err(Problem::failed(Voice::Receiver, "ftruncate", &full(), &error).into());
