@@ -70,6 +70,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "ignore-existing",
         help: "leave files alone that exist at the destination",
+        man: "A directory whose name something else has there is left out with all in it; rsync 3.5.0 tries to go into it, \
+              and ends with exit 23.",
         set: |args, _| {
             args.ignore_existing = true;
             Ok(())

@@ -37,7 +37,8 @@ pub const FLAGS: &[Flag] = &[
         long: "debug",
         arity: Arity::Value("FLAGS"),
         help: "choose what is told for finding faults (see --debug=help)",
-        man: "Every word of rsync is accepted; those about the wire have nothing to tell on a local copy.",
+        man: "Every word of rsync is accepted; those about the wire have nothing to tell on a local copy. \
+              Not told: `removing duplicate name`, `deleting in`, and of the rules that -C brings that they are global.",
         set: |args, given| {
             if words::debug(given.value, &mut args.debug)? == words::Asked::Help {
                 args.tell = Some(Tell::DebugHelp);
@@ -50,6 +51,7 @@ pub const FLAGS: &[Flag] = &[
         long: "stderr",
         arity: Arity::Value("e|a|c"),
         help: "what goes to stderr: errors, all, or client's choice",
+        man: "Where stderr is closed its lines go nowhere; rsync 3.5.0 ends with exit 13.",
         set: |args, given| {
             let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
             args.stderr = if begins("errors") {
@@ -186,7 +188,8 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["log-format"],
         arity: Arity::Value("FORMAT"),
         help: "tell of each entry in this format",
-        man: "%n is the name, %i the itemized change, %l the length, %L the link's target; see rsync(1).",
+        man: "%n is the name, %i the itemized change, %l the length, %L the link's target; see rsync(1). \
+              %B is the source's mode, also in a pull without -p.",
         set: |args, given| {
             args.out_format = Some(given.value.to_vec());
             Ok(())

@@ -69,6 +69,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('H'),
         negations: &["no-hard-links", "no-H"],
         help: "keep hard links among the entries copied",
+        man: "A name that takes the place of something of another kind is told as a new one.",
         set: |args, _| {
             args.hard_links = true;
             Ok(())

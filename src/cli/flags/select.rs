@@ -116,7 +116,8 @@ pub const FLAGS: &[Flag] = &[
         long: "files-from",
         arity: Arity::Value("FILE"),
         help: "copy what FILE names (- is standard input)",
-        man: "Implies -R and -d; -a no longer implies -r.",
+        man: "Implies -R and -d; -a no longer implies -r. With a list at the receiving machine the run is the installed \
+              rsync's.",
         set: |args, given| {
             args.files_from = Some(given.value.to_vec());
             Ok(())
