@@ -344,6 +344,7 @@ impl SlowSender<'_> {
             Message::Want { file, .. } => self.asked.push_back(file),
             Message::Grant { class: Class::Asked, bytes } => self.may_send_bytes += bytes as i64,
             Message::WantsEnd(_) => self.is_over = true,
+            Message::Fail { message, .. } => panic!("it ends: {}", String::from_utf8_lossy(&message)),
             _ => {}
         }
     }
@@ -359,15 +360,17 @@ impl SlowSender<'_> {
     /// Sends a file of these pieces.
     fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: [u8; 16]) {
         let lane = Lane::Asked;
-        self.peer.say(&Message::Begin { file, lane });
-        for data in pieces {
+        let data = pieces.iter().map(|data| Message::Data { lane, data: data.clone() });
+        let whole = std::iter::once(Message::Begin { file, lane }).chain(data).chain([Message::End { lane, digest }]);
+        for message in whole {
             while self.may_send_bytes <= 0 {
                 self.hear();
             }
-            self.may_send_bytes -= data.len() as i64;
-            self.peer.say(&Message::Data { lane, data: data.clone() });
+            let mut frame = Vec::new();
+            Native::new(1).encode(&message, &mut frame).unwrap();
+            self.may_send_bytes -= frame.len() as i64;
+            self.peer.say(&message);
         }
-        self.peer.say(&Message::End { lane, digest });
     }
 
     /// Takes up all that it is asked for from here on, and says goodbye.
