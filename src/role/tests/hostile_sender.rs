@@ -232,8 +232,14 @@ refused!(
 );
 refused!(a_directory_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dir(1, "a", &[])]);
 refused!(the_end_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dirs_end()]);
-refused!(the_end_twice, Protocol, "makes no sense here", [dir(0, "", &[]), dirs_end(), dirs_end()]);
-refused!(a_directory_behind_the_end, Protocol, "makes no sense here", [dirs_end(), dir(0, "", &[])]);
+// While it waits for a file the receiver is there to hear it.
+refused!(the_end_twice, Protocol, "makes no sense here", [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]);
+refused!(
+    a_directory_behind_the_end,
+    Protocol,
+    "makes no sense here",
+    [dir(0, "", &[("a", FILE)]), dirs_end(), dir(1, "d", &[])]
+);
 refused!(the_roots_twice, Protocol, "makes no sense here", [said_roots()]);
 refused!(a_setup_behind_the_setup, Protocol, "makes no sense here", [Message::Setup(Box::new(setup(false)))]);
 refused!(
