@@ -121,7 +121,8 @@ impl Near<'_> {
         let when = codec::squeeze(codec, compress.level, theirs.features);
         let link = dress(link, sends, when, &line);
         let dialect = (self.speech.dialect)(version);
-        let talk = Talk { line: &line, dialect, timeout_secs: self.options.connect.timeout_secs, link };
+        let timeout_secs = self.options.connect.timeout_secs;
+        let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
         let ended = self.take_role((talk, early, outset), terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
@@ -340,8 +341,9 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         let compress = &settled.options.delta.compress;
         codec::squeeze(compress.choice, compress.level, theirs.features)
     });
+    let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
-    let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link };
+    let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
     let Settled { options, rules, operands, listed, outlives_loss } = match settled {
         Ok(settled) => settled,
         Err(error) => {
@@ -479,7 +481,7 @@ fn is_worth_waiting(error: &Error) -> bool {
 }
 
 /// A peer that takes nothing of what was said for so long does not hear why the run ends.
-const LAST_WORD_MOVES: Duration = Duration::from_secs(3);
+const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
 /// Nor one that does not come to it within this.
 const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
@@ -491,18 +493,19 @@ struct Talk<'a> {
     /// A peer that is silent for so long is given up; 0: never.
     timeout_secs: u32,
     link: Link,
+    /// What went over it.
+    traffic: Arc<[AtomicU64; 2]>,
 }
 
 impl Talk<'_> {
     /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
     fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let Talk { line, dialect, timeout_secs, link: Link { reader, writer, parting, leave, moved: _ } } = self;
+        let Talk { line, dialect, timeout_secs, link, traffic } = self;
+        let Link { reader, writer, parting, leave, moved: _ } = link;
         // Well before the peer gives us up.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read holds the writer up for ever; nobody waits for it then.
         let (is_writing, written) = mpsc::channel::<()>();
-        let gone = Arc::<[AtomicU64; 2]>::default();
-        let writer = Box::new(Counted { inner: writer, traffic: gone.clone() });
         let writing = line.clone();
         let write = move || {
             writing.write(writer, quiet_for);
@@ -519,7 +522,7 @@ impl Talk<'_> {
             if is_told {
                 // What was said before goes first, and on a slow link it takes its time. Meanwhile the peer is heard: one
                 // that cannot say what it has to say would take that for the reason.
-                let passed = || gone[0].load(Ordering::Relaxed);
+                let passed = || traffic[0].load(Ordering::Relaxed);
                 let waits = Since::now();
                 let mut before = None;
                 while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {

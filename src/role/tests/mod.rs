@@ -26,7 +26,7 @@ use crate::transport::squeeze::{CHUNK_MAX_BYTES, Expander};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -295,7 +295,19 @@ pub fn against<T: Send + 'static>(
 
 /// A server of which a client of ours may ask anything that `words` allow. It has `home`, or a path in it.
 pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut Peer)) -> Ended {
-    let (options, home) = (options(words), stage.home());
+    serve_by(ROOM_BYTES, &Arc::default(), stage, words, sends, play)
+}
+
+/// Likewise, by a pipe that holds so much; `has_left` is set once the server would be gone.
+pub fn serve_by(
+    room_bytes: usize,
+    has_left: &Arc<AtomicBool>,
+    stage: &Stage,
+    words: &[&str],
+    sends: bool,
+    play: impl FnOnce(&mut Peer),
+) -> Ended {
+    let (options, home, has_left) = (options(words), stage.home(), has_left.clone());
     let honest = move |link: Link| {
         let operand = [home.as_os_str().as_bytes(), b"/"].concat();
         let settle = |setup: &Setup| {
@@ -311,7 +323,7 @@ pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut 
                 outlives_loss: false,
             })
         };
-        session::serve(
+        let exit = session::serve(
             link,
             &Speech::ours(codec::features(None)),
             home.as_os_str().as_bytes(),
@@ -319,9 +331,11 @@ pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut 
             &AtomicBool::new(false),
             2,
             &settle,
-        )
+        );
+        has_left.store(true, Ordering::SeqCst);
+        exit
     };
-    let (exit, failed) = against(ROOM_BYTES, honest, play);
+    let (exit, failed) = against(room_bytes, honest, play);
     Ended { exit, sentence: failed.unwrap_or_default() }
 }
 
