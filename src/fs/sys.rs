@@ -1,9 +1,10 @@
 //! Every system call on files, one function each: the one place that counts and fails them.
 //!
 //! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
-//! (`SPARSYNC_KILL_AT=n`), or to panic there (`SPARSYNC_PANIC_AT=n`), or to wait there, with all threads that come that far, until somebody wrote to a fifo
-//! (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends (`SPARSYNC_LINK_BYTES=n`), or to list names without
-//! their types (`SPARSYNC_UNTYPED=1`), which is how the tests of cost, of crashes, of changing trees and of signals work.
+//! (`SPARSYNC_KILL_AT=n`), or to panic there (`SPARSYNC_PANIC_AT=n`), or to wait there, with all threads that come that far,
+//! until somebody wrote to a fifo (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends
+//! (`SPARSYNC_LINK_BYTES=n`), or to list names without their types (`SPARSYNC_UNTYPED=1`), which is how the tests of cost, of
+//! crashes, of changing trees and of signals work.
 //! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
 //! are not followed here unless a function says so.
 
