@@ -10,7 +10,6 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
-    SupportedCipherSuite,
 };
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -56,8 +55,6 @@ pub fn client_config_that_notes(identity: &Identity, expected: Pin, met: Arc<Onc
         .expect("an identity holds an Ed25519 key, which the provider signs with");
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
-    // `transport::net` seals its records itself.
-    config.enable_secret_extraction = true;
     Arc::new(config)
 }
 
@@ -70,15 +67,7 @@ pub fn client_config_for(config: &ClientConfig, alpn: &[&[u8]]) -> Arc<ClientCon
 
 /// For a server that speaks with the keys that `admit` names at the time of each connection.
 pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
-    server_config_with(provider(), identity, admit)
-}
-
-/// The same, with these ciphers.
-pub(crate) fn server_config_with(
-    provider: Arc<CryptoProvider>,
-    identity: &Identity,
-    admit: Admit,
-) -> Arc<ServerConfig> {
+    let provider = provider();
     let verifier = Admitting { admit, algorithms: provider.signature_verification_algorithms };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -90,7 +79,6 @@ pub(crate) fn server_config_with(
     // A resumed session would not ask `admit`.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    config.enable_secret_extraction = true;
     Arc::new(config)
 }
 
@@ -104,11 +92,7 @@ fn provider() -> Arc<CryptoProvider> {
         TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,
         TLS13_CHACHA20_POLY1305_SHA256 as CHACHA20,
     };
-    provider_of(if has_aes() { vec![AES_128, AES_256, CHACHA20] } else { vec![CHACHA20, AES_128, AES_256] })
-}
-
-/// ring with these ciphers, the first rather than the others.
-pub(crate) fn provider_of(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
+    let cipher_suites = if has_aes() { vec![AES_128, AES_256, CHACHA20] } else { vec![CHACHA20, AES_128, AES_256] };
     Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
 }
 

@@ -12,7 +12,6 @@ mod congestion;
 pub mod lanes;
 pub mod limits;
 mod quic;
-mod records;
 #[cfg(test)]
 mod relay;
 mod roam;

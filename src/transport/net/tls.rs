@@ -1,11 +1,10 @@
 //! TLS over TCP: the handshake, and the two halves of a connection as a reader and a writer.
 //!
-//! The handshake is rustls's. Behind it the halves seal and open records themselves (see `records`), each with what is its
-//! own, so one thread can read while another writes. A reader that owes the peer an answer leaves it to the next write; RFC
-//! 8446 wants it before that and not earlier.
+//! What rustls holds is asked for under a lock that nobody keeps while he waits for the network, so one thread can read
+//! while another writes. A reader that owes the peer an answer leaves it to the next write; RFC 8446 wants it before that
+//! and not earlier.
 
 use super::limits::{self, PIECE_MAX_BYTES};
-use super::records::{self, Opened, Opener, Sealer};
 use super::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, LOOK_MS, Leave, Parting, Patience};
@@ -15,17 +14,16 @@ use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{AlertDescription, CommonState};
-use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much is read off a socket at once, besides what is left of a record.
+/// How much is read off a socket at once.
 const READ_BYTES: usize = 128 << 10;
-/// What records add to something short that is said, and room for an answer that is due.
+/// What records add to a piece, and room for an answer that is due.
 const RECORDS_ADD_BYTES: usize = 4 << 10;
 
 /// One end of TLS, either.
@@ -38,14 +36,15 @@ pub enum Side {
 
 /// What a step shall do once nothing else is due.
 #[derive(Clone, Copy)]
-pub(super) enum Want<'a> {
+enum Want<'a> {
     Nothing,
     Encrypt(&'a [u8]),
+    Close,
 }
 
 /// Where a step led.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+enum Step {
     /// There may be more to do.
     Again,
     /// The peer has to say more.
@@ -93,7 +92,7 @@ impl Side {
     }
 
     /// Goes on until the peer has to say more, or what is wanted is done.
-    pub(super) fn run(&mut self, want: Want<'_>, buffers: &mut Buffers) -> Result<Step, rustls::Error> {
+    fn run(&mut self, want: Want<'_>, buffers: &mut Buffers) -> Result<Step, rustls::Error> {
         let mut used = 0;
         let mut ended = Ok(Step::Again);
         while let Ok(Step::Again) = ended {
@@ -112,10 +111,10 @@ impl Side {
 
 /// What came and is not understood yet, what is to be sent, and what the peer said.
 #[derive(Default)]
-pub(super) struct Buffers {
-    pub(super) incoming: Vec<u8>,
-    pub(super) outgoing: Vec<u8>,
-    pub(super) plain: Vec<u8>,
+struct Buffers {
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    plain: Vec<u8>,
 }
 
 /// Takes one state of rustls further. Also how many bytes of what came are used up.
@@ -160,12 +159,15 @@ fn settle<Data>(
         Ok(ConnectionState::BlockedHandshake) => Ok(Step::Hungry),
         Ok(ConnectionState::WriteTraffic(mut traffic)) => {
             let begin = outgoing.len();
+            let len = match want {
+                Want::Encrypt(bytes) => bytes.len(),
+                Want::Nothing | Want::Close => 0,
+            };
+            outgoing.resize(begin + len + RECORDS_ADD_BYTES, 0);
             let encrypted = match want {
                 Want::Nothing => Ok(0),
-                Want::Encrypt(bytes) => {
-                    outgoing.resize(begin + bytes.len() + RECORDS_ADD_BYTES, 0);
-                    traffic.encrypt(bytes, &mut outgoing[begin..])
-                }
+                Want::Encrypt(bytes) => traffic.encrypt(bytes, &mut outgoing[begin..]),
+                Want::Close => traffic.queue_close_notify(&mut outgoing[begin..]),
             };
             outgoing.truncate(begin + encrypted.as_ref().map_or(0, |count| *count));
             encrypted.map(|_| Step::Done).map_err(|error| general(&error))
@@ -368,15 +370,36 @@ async fn receive(socket: &tokio::net::TcpStream, into: &mut [u8]) -> io::Result<
 
 /// What the halves share.
 struct Shared {
+    state: Mutex<State>,
     socket: TcpStream,
     hung_up: AtomicBool,
-    /// What came was not what the peer sealed: nothing more is said.
-    is_broken: AtomicBool,
     #[expect(dead_code, reason = "what ends with the connection")]
     until_end: Box<dyn Send + Sync>,
 }
 
+struct State {
+    side: Side,
+    incoming: Vec<u8>,
+    /// What the reader left for the next write.
+    due: Vec<u8>,
+    /// Something was wrong with what came: rustls is asked nothing more.
+    is_broken: bool,
+}
+
+impl State {
+    fn check(&self) -> io::Result<()> {
+        match self.is_broken {
+            true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "what came was not TLS")),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lost(&self, error: &io::Error) -> io::Error {
         let why = if self.hung_up.load(Ordering::Relaxed) { "hung up".into() } else { error.to_string() };
         io::Error::new(io::ErrorKind::ConnectionReset, why)
@@ -417,8 +440,6 @@ pub fn halves(
     until_end: Box<dyn Send + Sync>,
 ) -> io::Result<(Reader, Writer, HangUp)> {
     let Tunnel { side, buffers, socket } = tunnel;
-    let Buffers { incoming, outgoing, plain } = buffers;
-    let (sealer, opener) = records::of(side).map_err(io::Error::other)?;
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
     // So often whoever waits looks whether it still shall.
@@ -426,82 +447,77 @@ pub fn halves(
     socket.set_read_timeout(look)?;
     socket.set_write_timeout(look)?;
     let parting = patience.parting.clone();
-    let (hung_up, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
-    let shared = Arc::new(Shared { socket, hung_up, is_broken, until_end });
-    let mut raw = [&plain[..], &incoming].concat();
-    let (plain, sealed) = (0..plain.len(), plain.len()..raw.len());
-    raw.resize(raw.len() + READ_BYTES, 0);
-    let reader = Reader { shared: shared.clone(), opener, raw, plain, sealed, is_over: false, fault: None, patience };
-    let writer = Writer { shared: shared.clone(), sealer, outgoing, parting };
+    let state = Mutex::new(State { side, incoming: buffers.incoming, due: buffers.outgoing, is_broken: false });
+    let shared = Arc::new(Shared { state, socket, hung_up: AtomicBool::new(false), until_end });
+    let reader = Reader {
+        shared: shared.clone(),
+        raw: vec![0; READ_BYTES],
+        plain: buffers.plain,
+        at: 0,
+        is_over: false,
+        patience,
+    };
+    let writer = Writer { shared: shared.clone(), outgoing: Vec::new(), parting };
     Ok((reader, writer, HangUp(shared)))
 }
 
 /// What the peer says. A peer learns that nobody reads only when the writer is dropped too: TCP has no word for it.
 pub struct Reader {
     shared: Arc<Shared>,
-    opener: Opener,
-    /// What was read.
     raw: Vec<u8>,
-    /// Where of that lies what was understood and is not used up.
-    plain: Range<usize>,
-    /// Where of that lies what is not understood yet; behind the other.
-    sealed: Range<usize>,
+    /// What was understood; what is before `at` is used up.
+    plain: Vec<u8>,
+    at: usize,
     /// The peer said that nothing more comes.
     is_over: bool,
-    /// What is wrong with what comes next.
-    fault: Option<rustls::Error>,
     patience: Patience,
 }
 
 impl Reader {
-    /// Understands what there is, and waits for more while that is nothing. Only where all before is used up.
+    /// Understands what there is, and waits for more while that is nothing.
     fn refill(&mut self) -> io::Result<()> {
+        self.plain.clear();
+        self.at = 0;
         let mut waits = None;
+        let mut count = 0;
         loop {
-            self.understand()?;
+            self.understand(count)?;
             if !self.plain.is_empty() || self.is_over {
                 return Ok(());
             }
             self.patience.check(waits.get_or_insert_with(Since::now).elapsed())?;
-            self.raw.copy_within(self.sealed.clone(), 0);
-            self.sealed = 0..self.sealed.len();
-            match (&self.shared.socket).read(&mut self.raw[self.sealed.end..]) {
+            count = match (&self.shared.socket).read(&mut self.raw) {
                 Ok(0) => return Err(self.shared.lost(&io::Error::other("the peer is gone"))),
-                Ok(count) => self.sealed.end += count,
-                Err(error) if is_pause(&error) => {}
+                Ok(count) => count,
+                Err(error) if is_pause(&error) => 0,
                 Err(error) => return Err(self.shared.lost(&error)),
-            }
+            };
         }
     }
 
-    /// Opens all records that are there. What was understood before a fault is said before it.
-    fn understand(&mut self) -> io::Result<()> {
-        self.plain = self.sealed.start..self.sealed.start;
-        while self.fault.is_none() && !self.is_over {
-            match self.open() {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(fault) => {
-                    self.shared.is_broken.store(true, Ordering::Relaxed);
-                    self.fault = Some(fault);
-                }
+    fn understand(&mut self, count: usize) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        state.check()?;
+        let State { side, incoming, due, is_broken } = &mut *state;
+        incoming.extend_from_slice(&self.raw[..count]);
+        let mut buffers = Buffers {
+            incoming: std::mem::take(incoming),
+            outgoing: std::mem::take(due),
+            plain: std::mem::take(&mut self.plain),
+        };
+        let step = side.run(Want::Nothing, &mut buffers);
+        *is_broken = step.is_err();
+        (*incoming, *due, self.plain) = (buffers.incoming, buffers.outgoing, buffers.plain);
+        drop(state);
+        match step {
+            Ok(step) => {
+                self.is_over |= step == Step::Closed;
+                Ok(())
             }
+            // What was understood before is said first; the error comes again.
+            Err(_) if !self.plain.is_empty() => Ok(()),
+            Err(error) => Err(self.shared.lost(&io::Error::other(error.to_string()))),
         }
-        match &self.fault {
-            Some(fault) if self.plain.is_empty() => Err(self.shared.lost(&io::Error::other(fault.to_string()))),
-            _ => Ok(()),
-        }
-    }
-
-    /// Opens the next record; whether all of it was there.
-    fn open(&mut self) -> Result<bool, rustls::Error> {
-        let Some(len) = Opener::whole(&self.raw[self.sealed.clone()])? else { return Ok(false) };
-        self.sealed.start += len;
-        match self.opener.open(&mut self.raw[self.plain.end..self.sealed.start], len)? {
-            Opened::Said(count) => self.plain.end += count,
-            Opened::End => self.is_over = true,
-        }
-        Ok(true)
     }
 }
 
@@ -512,14 +528,14 @@ fn is_pause(error: &io::Error) -> bool {
 
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.plain.is_empty() && !self.is_over {
+        if self.at == self.plain.len() && !self.is_over {
             self.refill()?;
         }
-        Ok(&self.raw[self.plain.clone()])
+        Ok(&self.plain[self.at..])
     }
 
     fn consume(&mut self, count: usize) {
-        self.plain.start += count;
+        self.at += count;
     }
 }
 
@@ -536,56 +552,55 @@ impl Read for Reader {
 /// What the peer shall hear.
 pub struct Writer {
     shared: Arc<Shared>,
-    sealer: Sealer,
-    /// Sealed and not sent. At first the last of the handshake may be there.
     outgoing: Vec<u8>,
     parting: Parting,
 }
 
 impl Writer {
-    /// Sends all that was sealed while `may_wait`.
-    fn send(&mut self, may_wait: impl Fn() -> bool) -> io::Result<()> {
+    /// Encrypts, and sends all that there is while `may_wait`.
+    fn send(&mut self, want: Want<'_>, may_wait: impl Fn() -> bool) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        state.check()?;
+        let State { side, incoming, due, is_broken } = &mut *state;
+        // What is due goes first.
+        self.outgoing.clear();
+        self.outgoing.append(due);
+        let mut buffers = Buffers {
+            incoming: std::mem::take(incoming),
+            outgoing: std::mem::take(&mut self.outgoing),
+            plain: Vec::new(),
+        };
+        let step = side.run(want, &mut buffers);
+        *is_broken = step.is_err();
+        debug_assert!(buffers.plain.is_empty(), "the reader understands all that came before it lets go");
+        (*incoming, self.outgoing) = (buffers.incoming, buffers.outgoing);
+        drop(state);
+        step.map_err(|error| self.shared.lost(&io::Error::other(error.to_string())))?;
         let mut sent = 0;
-        let ended = loop {
-            if sent == self.outgoing.len() {
-                break Ok(());
-            }
+        while sent < self.outgoing.len() {
             match (&self.shared.socket).write(&self.outgoing[sent..]) {
                 Ok(count) => sent += count,
                 Err(error) if is_pause(&error) => {
                     if !may_wait() {
-                        break Err(io::ErrorKind::ConnectionAborted.into());
+                        return Err(io::ErrorKind::ConnectionAborted.into());
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
-                Err(error) => break Err(self.shared.lost(&error)),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(error),
+                Err(error) => return Err(self.shared.lost(&error)),
             }
-        };
-        // What is left of a record goes before anything else.
-        self.outgoing.drain(..sent);
-        ended
+        }
+        Ok(())
     }
 }
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.shared.is_broken.load(Ordering::Relaxed) {
-            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "what came was not TLS"));
+        let count = bytes.len().min(PIECE_MAX_BYTES);
+        if count > 0 {
+            let parting = self.parting.clone();
+            self.send(Want::Encrypt(&bytes[..count]), || !parting.is_over())?;
         }
-        let mut room = PIECE_MAX_BYTES;
-        let taken = pieces.iter().map(|piece| {
-            let count = piece.len().min(room);
-            room -= count;
-            &piece[..count]
-        });
-        self.sealer.seal(taken, &mut self.outgoing).map_err(io::Error::other)?;
-        let parting = self.parting.clone();
-        self.send(|| !parting.is_over())?;
-        Ok(PIECE_MAX_BYTES - room)
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -596,9 +611,7 @@ impl Write for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         let waits = Since::now();
-        if self.sealer.close(&mut self.outgoing).is_ok() {
-            let _ = self.send(|| waits.elapsed() < FAREWELL);
-        }
+        let _ = self.send(Want::Close, || waits.elapsed() < FAREWELL);
         let _ = self.shared.socket.shutdown(Shutdown::Write);
     }
 }
