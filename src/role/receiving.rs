@@ -261,11 +261,12 @@ impl<'a> Receiving<'a> {
         let done = |number: u64, out: Outcome<'_>| {
             total.lock().unwrap_or_else(PoisonError::into_inner).merge(&out.tally);
             if let Some(error) = out.fatal {
-                stop.store(true, Ordering::Relaxed);
                 if let Some(wire) = self.wire {
                     wire.give_up(&error);
                 }
                 fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                // Now that it is known why, or others would say that they stop.
+                stop.store(true, Ordering::Relaxed);
             }
             order.put(number, out.events);
         };
@@ -327,10 +328,13 @@ impl<'a> Receiving<'a> {
             listener.tell(&Event::Problem(problem));
         }
         *tally = sum;
-        if let Some(error) = fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let fatal = fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let deaf = deaf.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // That a run stops because nobody hears it is not what stopped it.
+        if let Some(error) = fatal.filter(|error| deaf.is_none() || error.exit != Exit::Signal) {
             return Err(error);
         }
-        if let Some(exit) = deaf.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(exit) = deaf {
             return Err(Error::new(exit, "").by("sender"));
         }
         let ended = ended?;
