@@ -8,6 +8,53 @@ use crate::role::ahead::{Aim, Early};
 use crate::role::sight::Guess;
 use crate::role::terms::Terms;
 
+/// A client in `cwd` that sends `src` to `dst`, or gets it from there.
+fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Near<'a> {
+    Near {
+        options,
+        speech: Speech::ours(codec::features(None)),
+        setup: setup(is_pull),
+        sources: vec![at(cwd, "src")],
+        dest: is_pull.then(|| at(cwd, "dst")),
+        rules: rules(),
+        listed: None,
+        cwd,
+        umask: 0o022,
+        stop,
+        threads: 2,
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    }
+}
+
+/// The terms of such a client.
+fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
+    Terms {
+        options: near.options,
+        rules: &near.rules,
+        cwd: near.cwd,
+        umask: near.umask,
+        stop: near.stop,
+        threads: near.threads,
+        stop_at_unix_secs: None,
+        outlives_loss: false,
+    }
+}
+
+/// What its server makes of what it says; `operand`: the path that is there.
+fn settled(options: &Options, operand: &[u8]) -> Settled {
+    let operands = vec![operand.to_vec()];
+    Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false }
+}
+
+fn rules() -> Rules {
+    Rules::new(Vec::new(), ChainOptions::default())
+}
+
+fn at(cwd: &[u8], name: &str) -> Vec<u8> {
+    [cwd, b"/", name.as_bytes(), b"/"].concat()
+}
+
 /// Pushes a file that is changed once the client has looked at it; what the destination has then. `good_for`: so long the
 /// look counts. `speaks_first`: the client says what it can before the server says anything.
 fn pushed(good_for: Duration, speaks_first: bool) -> String {
@@ -15,40 +62,10 @@ fn pushed(good_for: Duration, speaks_first: bool) -> String {
     let trees = [("d/file".to_owned(), "before".to_owned())];
     Trees::of(&trees, &[]).make(top.path());
     let cwd = top.path().as_os_str().as_bytes();
-    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
-    let (sources, dest) = (vec![at("src")], at("dst"));
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
-    let rules = || Rules::new(Vec::new(), ChainOptions::default());
-    let near = Near {
-        options: &options,
-        speech: Speech::ours(codec::features(None)),
-        setup: setup(false),
-        sources: sources.clone(),
-        dest: None,
-        rules: rules(),
-        listed: None,
-        cwd,
-        umask: 0o022,
-        stop: &stop,
-        threads: 2,
-        stop_at_unix_secs: None,
-        outlives_loss: false,
-    };
-    let settle = |_: &Setup| {
-        let operands = vec![dest.clone()];
-        Ok(Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false })
-    };
-    let terms = Terms {
-        options: &options,
-        rules: &near.rules,
-        cwd,
-        umask: 0o022,
-        stop: &stop,
-        threads: 2,
-        stop_at_unix_secs: None,
-        outlives_loss: false,
-    };
-    let aim = Aim { early: Some(good_for), ..Aim::early(terms, &sources, [7; 16], true) };
+    let near = client(&options, cwd, &stop, false);
+    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "dst")));
+    let aim = Aim { early: Some(good_for), ..Aim::early(terms_of(&near), &near.sources, [7; 16], true) };
     let ended = aim.look(|looking| {
         while looking.found() < 2 {
             std::thread::yield_now();
@@ -92,39 +109,9 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let tree = [("d/file".to_owned(), "text".to_owned())];
     Trees::of(&tree, &tree).make(top.path());
     let cwd = top.path().as_os_str().as_bytes();
-    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
-    let (sources, dest) = (vec![at("src")], at("dst"));
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
-    let rules = || Rules::new(Vec::new(), ChainOptions::default());
-    let near = Near {
-        options: &options,
-        speech: Speech::ours(codec::features(None)),
-        setup: setup(true),
-        sources: sources.clone(),
-        dest: Some(dest.clone()),
-        rules: rules(),
-        listed: None,
-        cwd,
-        umask: 0o022,
-        stop: &stop,
-        threads: 2,
-        stop_at_unix_secs: None,
-        outlives_loss: false,
-    };
-    let settle = |_: &Setup| {
-        let operands = sources.clone();
-        Ok(Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false })
-    };
-    let terms = Terms {
-        options: &options,
-        rules: &near.rules,
-        cwd,
-        umask: 0o022,
-        stop: &stop,
-        threads: 2,
-        stop_at_unix_secs: None,
-        outlives_loss: false,
-    };
+    let near = client(&options, cwd, &stop, true);
+    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "src")));
     let set_time = |path: &str| {
         let file = std::fs::File::options().write(true).open(top.path().join(path)).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
@@ -135,7 +122,8 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
         std::fs::File::open(top.path().join("dst").join(name)).unwrap().set_modified(time).unwrap();
     }
     let whole = RelPath::parse(whole.as_bytes()).unwrap();
-    let guess = Guess { terms, dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
+    let dest = at(cwd, "dst");
+    let guess = Guess { terms: terms_of(&near), dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
     let ended = guess.look(|glance| {
         let glance = glance.expect("there is a destination");
         while glance.seen() < if whole.is_root() { 2 } else { 1 } {
@@ -174,30 +162,9 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let top = tempfile::tempdir().unwrap();
     Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
     let cwd = top.path().as_os_str().as_bytes();
-    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
-    let (source, dest) = (at("src"), at("dst"));
-    let rules = || Rules::new(Vec::new(), ChainOptions::default());
-    let options = options(words);
-    let near = Near {
-        options: &options,
-        speech: Speech::ours(codec::features(None)),
-        setup: setup(is_pull),
-        sources: vec![source.clone()],
-        dest: is_pull.then(|| dest.clone()),
-        rules: rules(),
-        listed: None,
-        cwd,
-        umask: 0o022,
-        stop: &AtomicBool::new(false),
-        threads: 2,
-        stop_at_unix_secs: None,
-        outlives_loss: false,
-    };
-    let operands = vec![if is_pull { source.clone() } else { dest.clone() }];
-    let settle = |_: &Setup| {
-        let operands = operands.clone();
-        Ok(Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false })
-    };
+    let (options, stop) = (options(words), AtomicBool::new(false));
+    let near = client(&options, cwd, &stop, is_pull);
+    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })));
     let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
     let first = near.first_words(None);
     ours.writer.write_all(&first.bytes).unwrap();
