@@ -211,3 +211,10 @@ pub struct Wants {
     /// [`Item::sender_path`] is shown, or the ids that the sender knows.
     pub paths: bool,
 }
+
+impl Wants {
+    /// Whether an entry is told of that changes so.
+    pub fn line_for(&self, changes: Changes) -> bool {
+        self.unchanged || self.items && !changes.is_none()
+    }
+}

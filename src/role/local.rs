@@ -4,7 +4,7 @@ use super::destination::{Destination, Facts};
 use super::generator::{Left, Plans};
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::scan::dest::DestWalk;
-use super::scan::{DirPlan, LeftOut, Original, Scanner, Task, There, Ticket, Walk};
+use super::scan::{DirPlan, Findings, Original, Scanner, Task, There, Ticket, Walk};
 use super::source::{Gathered, Gatherer, is_bare};
 use super::terms::Terms;
 use crate::error::Error;
@@ -147,9 +147,9 @@ impl Plans for BothHere<'_> {
     fn skip(&self, ticket: Option<Ticket>, _path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
         let mut tickets = Vec::from_iter(ticket);
         while let Some(ticket) = tickets.pop() {
-            let plan = self.scanner.take(ticket);
-            tickets.extend(plan.subdirs.iter().rev().filter_map(|sub| sub.ticket));
-            left(LeftOut::of(plan))?;
+            let mut plan = self.scanner.take(ticket);
+            tickets.extend(plan.below().rev());
+            left(Findings::of(&mut plan))?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::line::Line;
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::request::Request;
 use super::scan::dest::DestWalk;
-use super::scan::{DirPlan, LeftOut, Listed, Original, Scanner, Teller, There, Ticket, enter_dir};
+use super::scan::{DirPlan, Findings, Listed, Original, Scanner, Teller, There, Ticket, enter_dir};
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
 use super::sight::{Glance, SeenLook, Sight, Sights};
@@ -462,7 +462,7 @@ impl Plans for ToldPlans<'_> {
         while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
             let mut told = self.pop()?;
             let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
-            left(LeftOut { problems, notes, ..LeftOut::default() })?;
+            left(Findings { problems, notes, ..Findings::default() })?;
             for (at, entry) in told.list.entries.iter().enumerate() {
                 if told.with_data && entry.kind() == Kind::File {
                     self.there.receiver.decline(FileId { dir: told.id, entry: at as u32 });

@@ -3,7 +3,7 @@
 use super::apply::remove::BackupDir;
 use super::apply::{self, Context, Outcome, TempDir, Wire, file};
 use super::destination::Destination;
-use super::generator::{Batch, Generator, Plans, Top};
+use super::generator::{Appliers, Batch, Generator, Plans, Top};
 use super::scan::Compare;
 use super::scan::alternate::Alternate;
 use super::scan::dest::{DestWalk, resumes};
@@ -303,8 +303,8 @@ impl<'a> Receiving<'a> {
                     };
                     std::thread::Builder::new().name("apply".into()).spawn_scoped(scope, work).map_err(no_thread)?;
                 }
-                let mut generator =
-                    Generator::new(plans, &context, &queue, &pace, &barrier, &out_of_time, late.clone());
+                let appliers = Appliers { queue: &queue, pace: &pace, barrier: &barrier };
+                let mut generator = Generator::new(plans, &context, appliers, &out_of_time);
                 if start.has_failed {
                     generator.source_failed();
                 }

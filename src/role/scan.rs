@@ -168,10 +168,10 @@ impl SubDir {
     }
 }
 
-/// What was found in a directory of the source into which nobody goes at the destination: it counts, and is told, all the
-/// same.
+/// What was found in a directory of the source besides what is to be done. It counts, and is told, also where nobody goes
+/// into the directory at the destination.
 #[derive(Debug, Default)]
-pub struct LeftOut {
+pub struct Findings {
     /// See [`Listed::problems`].
     pub problems: Vec<Problem>,
     /// See [`Listed::notes`].
@@ -182,10 +182,15 @@ pub struct LeftOut {
     pub fatal: Option<Error>,
 }
 
-impl LeftOut {
-    /// What of a plan remains if nothing of it is carried out.
-    pub fn of(plan: DirPlan) -> LeftOut {
-        LeftOut { problems: plan.problems, notes: plan.notes, tally: plan.tally, fatal: plan.fatal }
+impl Findings {
+    /// Takes them out of a plan.
+    pub fn of(plan: &mut DirPlan) -> Findings {
+        Findings {
+            problems: std::mem::take(&mut plan.problems),
+            notes: std::mem::take(&mut plan.notes),
+            tally: std::mem::take(&mut plan.tally),
+            fatal: plan.fatal.take(),
+        }
     }
 }
 
@@ -356,6 +361,16 @@ impl DirPlan {
         let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
         let bytes = self.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
         (self.source.len() as u64, bytes)
+    }
+
+    /// The name of the entry that a step is about.
+    pub fn name_of(&self, step: &Step) -> &[u8] {
+        self.source.name(&self.source.entries[step.source as usize])
+    }
+
+    /// The tickets of the directories in it that have a plan, in order.
+    pub fn below(&self) -> impl DoubleEndedIterator<Item = Ticket> + '_ {
+        self.subdirs.iter().filter_map(|sub| sub.ticket)
     }
 
     /// What the destination has where a directory of this plan is.

@@ -305,7 +305,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
         }
-        if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
+        if context.wants.line_for(changes) {
             out.events.push(Event::Item(job.item(context, Update::Local, changes)));
         }
     };

@@ -383,7 +383,7 @@ pub fn copy_from(
             }
         }
     }
-    if context.wants.unchanged || (context.wants.items && !changes.is_none()) {
+    if context.wants.line_for(changes) {
         out.events.push(Event::Item(job.item(context, Update::Local, changes)));
     }
     Some(true)

@@ -63,7 +63,7 @@ pub struct Context<'a> {
     /// Files that were transferred a second time, by path: told at the end.
     pub again: &'a std::sync::Mutex<Vec<(RelPath, Event)>>,
     /// What the last touches share.
-    pub late: &'a late::LateNotes,
+    pub late: &'a std::sync::Arc<late::LateNotes>,
     /// The peer who has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
     /// A file is told of once it is open for writing, as rsync's client does when it receives.

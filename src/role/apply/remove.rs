@@ -125,7 +125,7 @@ impl<'a> Remover<'a> {
         {
             kind = Kind::of_mode(stat.mode).unwrap_or(Kind::File);
         }
-        let keeps = self.context.options.place.backup.is_some() && !self.is_backup(path);
+        let keeps = self.context.options.place.backup.is_some() && !is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
                 tell_backup(self.context, path, events);
@@ -160,13 +160,6 @@ impl<'a> Remover<'a> {
                 Removed::Stays
             }
         }
-    }
-
-    /// Whether a file is itself a backup, which goes without being backed up again: it lies beside what it is of.
-    pub fn is_backup(&self, path: &RelPath) -> bool {
-        self.context.options.place.backup.as_ref().is_some_and(|backup| {
-            backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
-        })
     }
 
     fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
@@ -422,6 +415,13 @@ pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut 
         Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
     }
     Ok(())
+}
+
+/// Whether a file is itself a backup, which goes without being backed up again: it lies beside what it is of.
+pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
+    context.options.place.backup.as_ref().is_some_and(|backup| {
+        backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
+    })
 }
 
 /// Tells that something was backed up, or would be, where backups are asked for.

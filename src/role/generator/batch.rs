@@ -1,0 +1,115 @@
+//! Batches: the pieces of work that the generator cuts and appliers carry out, each with its turn.
+
+use crate::report::event::Event;
+use crate::report::tally::Tally;
+use crate::role::apply::entry::{self, Job, Leader};
+use crate::role::apply::{Context, Outcome, Spot, file};
+use crate::role::scan::DirPlan;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A piece of work for an applier, with its turn in what is told.
+pub struct Batch {
+    /// Its turn.
+    pub number: u64,
+    /// Told before what comes of the work.
+    pub(super) head: Vec<Event>,
+    /// Counts that belong to `head`.
+    pub(super) tally: Tally,
+    /// In order.
+    pub(super) work: Vec<Work>,
+}
+
+/// What an applier does.
+pub(super) enum Work {
+    /// Steps of one directory.
+    Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
+    /// The step of the first name of a file that has several.
+    Lead(Member, Leading),
+    /// One more name of a file that was placed before.
+    Follow(Member, Arc<Leader>),
+}
+
+/// A name in a hard-link group.
+pub(super) struct Member {
+    plan: Arc<DirPlan>,
+    step: usize,
+    spot: Arc<Spot>,
+}
+
+impl Member {
+    /// The name of a step of a plan.
+    pub(super) fn new(plan: &Arc<DirPlan>, step: usize, spot: &Arc<Spot>) -> Member {
+        Member { plan: plan.clone(), step, spot: spot.clone() }
+    }
+
+    /// What shall be done about it.
+    pub(super) fn job(&self) -> Job<'_> {
+        Job::new(&self.plan, self.plan.steps[self.step], &self.spot)
+    }
+
+    /// It goes first, and the others of its group follow it.
+    pub(super) fn lead(self) -> (Work, Arc<Leader>) {
+        let leader = Arc::new(Leader::new(&self.job(), self.spot.clone()));
+        (Work::Lead(self, Leading(leader.clone())), leader)
+    }
+}
+
+/// Held until the leader is placed, or will never be; then its followers may go on. The queue is first in,
+/// first out, so that a leader is under work before anybody waits for it.
+pub(super) struct Leading(Arc<Leader>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.is_placed.open();
+    }
+}
+
+impl Batch {
+    /// Does the work.
+    pub fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) {
+        out.events = self.head;
+        out.tally = self.tally;
+        for work in self.work {
+            if work.carry_out(context, hands, out).is_break() {
+                return;
+            }
+        }
+    }
+}
+
+impl Work {
+    /// Does it, or breaks off where the run ends.
+    fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) -> ControlFlow<()> {
+        match self {
+            Work::Steps(plan, range, spot) => {
+                for step in &plan.steps[range] {
+                    go_on(context, out)?;
+                    entry::perform(context, hands, &Job::new(&plan, *step, &spot), out);
+                }
+                go_on(context, out)
+            }
+            Work::Lead(member, leading) => {
+                go_on(context, out)?;
+                entry::lead(context, hands, &member.job(), &leading.0, out);
+                go_on(context, out)
+            }
+            Work::Follow(member, leader) => {
+                leader.is_placed.wait();
+                go_on(context, out)?;
+                entry::follow(context, hands, &member.job(), &leader, out);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+}
+
+/// Whether the run goes on. Asked while the work, and so its directory, is held: its last touch must know.
+fn go_on(context: &Context<'_>, out: &Outcome<'_>) -> ControlFlow<()> {
+    if out.fatal.is_none() && !context.stopped() {
+        return ControlFlow::Continue(());
+    }
+    context.late.given_up.store(true, Ordering::Relaxed);
+    ControlFlow::Break(())
+}

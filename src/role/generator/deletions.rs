@@ -1,0 +1,359 @@
+//! What only the destination has: when it goes, and what keeps it from going.
+
+use crate::error::Error;
+use crate::filter::Chain;
+use crate::flist::{DirList, Kind, Time, order};
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::options::When;
+use crate::path::RelPath;
+use crate::plan::{Action, InTheWay, Reason};
+use crate::report::event::{Event, Problem, Weight};
+use crate::role::apply::late::LastTouch;
+use crate::role::apply::remove::{Removed, Remover};
+use crate::role::apply::{Context, Spot};
+use crate::role::scan::dest::DestWalk;
+use crate::role::scan::{DirPlan, enter_dir};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Deletes what is extra, as the options say when. Whatever is told goes to `head`.
+pub(super) struct Deletions<'a> {
+    context: &'a Context<'a>,
+    walk: &'a DestWalk<'a>,
+    remover: Remover<'a>,
+    /// The file systems that deletion stays on (`-x`), by the directories that arguments gave.
+    stays_on: HashMap<RelPath, u64>,
+    /// What `--delete-missing-args` shall remove, the first to go last.
+    missing: Vec<RelPath>,
+    /// The source could not be read somewhere, so nothing more is deleted.
+    source_failed: bool,
+    said_that_it_failed: bool,
+    /// `--delete-delay`
+    delayed: Vec<Delayed>,
+    /// `--delete-after`
+    after: Vec<After>,
+}
+
+/// What a directory loses at the end (`--delete-delay`).
+struct Delayed {
+    path: RelPath,
+    /// Names, and whether they are directories; in the order in which they go.
+    extras: Vec<(Vec<u8>, bool)>,
+    chain: Option<Chain>,
+    last: Arc<LastTouch>,
+}
+
+/// A directory that is looked at again at the end (`--delete-after`).
+struct After {
+    path: RelPath,
+    /// The source's entries.
+    source: DirList,
+    may_delete: bool,
+    last: Arc<LastTouch>,
+}
+
+impl<'a> Deletions<'a> {
+    /// At the beginning of a run.
+    pub(super) fn new(context: &'a Context<'a>, walk: &'a DestWalk<'a>) -> Deletions<'a> {
+        Deletions {
+            context,
+            walk,
+            remover: Remover::new(context),
+            stays_on: HashMap::new(),
+            missing: Vec::new(),
+            source_failed: false,
+            said_that_it_failed: false,
+            delayed: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
+    /// Something could not be read from which it would be known what is extra.
+    pub(super) fn source_failed(&mut self) {
+        self.source_failed = true;
+    }
+
+    /// Looks for such trouble among what a directory met with.
+    pub(super) fn hear(&mut self, problems: &[Problem]) {
+        self.source_failed |= problems.iter().any(|problem| problem.weight == Weight::SourceError);
+    }
+
+    /// Whether anything may be deleted still; that it may not is told once.
+    fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
+        let are_allowed = !self.source_failed || self.context.options.delete.ignore_errors;
+        if !are_allowed && !std::mem::replace(&mut self.said_that_it_failed, true) {
+            head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
+        }
+        are_allowed
+    }
+
+    /// An error if the rules of a directory that was to go could not be read: that ends the run.
+    pub(super) fn go_on(&mut self) -> Result<(), Error> {
+        self.remover.fatal.take().map_or(Ok(()), Err)
+    }
+
+    /// Removes an extra entry. Whether it is gone, and so its directory changed.
+    fn remove(
+        &mut self,
+        dir: &Dir,
+        (path, is_dir): (&RelPath, bool),
+        chain: Option<&Chain>,
+        head: &mut Vec<Event>,
+    ) -> bool {
+        self.remover.remove(dir, path, is_dir, chain, head) == Removed::Gone
+    }
+
+    /// Notes the file systems on which arguments begin, as the destination has them (`-x`).
+    pub(super) fn note_file_systems(&mut self, plan: &DirPlan) {
+        let options = self.context.options;
+        let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else { return };
+        if plan.path.is_root()
+            && let Ok(stat) = sys::fstat(dest.dir().fd())
+        {
+            self.stays_on.insert(RelPath::root(), stat.dev);
+        }
+        if !plan.is_named {
+            return;
+        }
+        let Ok(dir) = dest.open_dir_to_search(&plan.path) else { return };
+        for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
+            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            if let Ok(stat) = sys::stat(dir.fd(), name, options.preserve.keep_dirlinks) {
+                self.stays_on.insert(plan.path.join(name), stat.dev);
+            }
+        }
+    }
+
+    /// Whether a directory lies on the file system that deletion stays on; the remover hears which one that is.
+    fn stays_in(&mut self, path: &RelPath, dir: &Dir) -> bool {
+        if self.context.options.select.one_file_system == 0 {
+            return true;
+        }
+        let above = std::iter::successors(Some(path.clone()), RelPath::parent);
+        let dev = above.filter_map(|path| self.stays_on.get(&path).copied()).next();
+        self.remover.one_file_system = dev;
+        dev.is_none_or(|dev| sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev == dev))
+    }
+
+    /// `--delete-before`: removes what is extra in one directory. Its new time, if it has one.
+    pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
+        self.note_file_systems(plan);
+        let is_opened = plan.may_delete && !plan.extras.is_empty();
+        if is_opened {
+            plan.take_up(self.walk);
+        }
+        let mtime = self.before_in(plan, head);
+        if is_opened {
+            plan.park();
+        }
+        mtime.filter(|_| !self.context.is_dry())
+    }
+
+    fn before_in(&mut self, plan: &DirPlan, head: &mut Vec<Event>) -> Option<Time> {
+        if !plan.may_delete || !self.are_allowed(head) {
+            return None;
+        }
+        let dir = plan.dest_dir.as_ref().filter(|dir| self.stays_in(&plan.path, dir))?;
+        self.remove_extras(plan, &plan.path, dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
+    }
+
+    /// Whether anything in the directory is gone.
+    fn remove_extras(&mut self, plan: &DirPlan, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
+        let mut any = false;
+        for &extra in plan.extras.iter().rev() {
+            let entry = &plan.dest.entries[extra as usize];
+            let path = path.join(plan.dest.name(entry));
+            any |= self.remove(dir, (&path, entry.is_dir()), plan.receiver_chain.as_ref(), head);
+        }
+        any
+    }
+
+    /// `--delete-during` and `--delete-delay`, in a directory that is entered: removes what is extra, or notes it.
+    pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
+        let when = self.context.options.delete.when;
+        if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
+            return;
+        }
+        // What was just made holds nothing, and yet is told of where nothing may be deleted.
+        if spot.dir.is_none() || !self.are_allowed(head) {
+            return;
+        }
+        let Some(dir) = plan.dest_dir.as_ref() else { return };
+        if when == Some(When::Delay) {
+            self.delay(plan, spot);
+        } else if self.stays_in(&plan.path, dir) && self.remove_extras(plan, &spot.path, dir, head) {
+            spot.last.touch();
+        }
+    }
+
+    /// Passes a directory in which nothing is to be done. That deletion is skipped is told all the same.
+    pub(super) fn pass_by(&mut self, head: &mut Vec<Event>) {
+        if matches!(self.context.options.delete.when, Some(When::During | When::Delay)) {
+            self.are_allowed(head);
+        }
+    }
+
+    fn delay(&mut self, plan: &DirPlan, spot: &Spot) {
+        let extras = plan.extras.iter().rev().map(|&at| &plan.dest.entries[at as usize]);
+        let extras: Vec<_> = extras.map(|entry| (plan.dest.name(entry).to_vec(), entry.is_dir())).collect();
+        if !extras.is_empty() {
+            let (path, chain, last) = (spot.path.clone(), plan.receiver_chain.clone(), spot.last.clone());
+            self.delayed.push(Delayed { path, extras, chain, last });
+        }
+    }
+
+    /// Notes a directory that was entered, for `--delete-after`.
+    pub(super) fn note_for_after(&mut self, plan: &DirPlan, spot: &Spot) {
+        if self.context.options.delete.when != Some(When::After) {
+            return;
+        }
+        let mut source = plan.source.clone();
+        let mut at = 0..;
+        source.entries.retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
+        let (path, last) = (spot.path.clone(), spot.last.clone());
+        self.after.push(After { path, source, may_delete: plan.may_delete, last });
+    }
+
+    /// Deletes what waited for the end. How many entries the limit kept.
+    pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64, Error> {
+        for delayed in std::mem::take(&mut self.delayed) {
+            if !self.are_allowed(head) {
+                break;
+            }
+            let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&delayed.path)) else { continue };
+            if self.stays_in(&delayed.path, &dir) {
+                self.remove_named(&dir, (&delayed.path, &delayed.last), &delayed.extras, delayed.chain.as_ref(), head);
+            }
+        }
+        let mut chains = HashMap::new();
+        for after in std::mem::take(&mut self.after) {
+            self.after(&after, &mut chains, head)?;
+        }
+        self.go_on()?;
+        Ok(self.remover.held_back)
+    }
+
+    fn remove_named(
+        &mut self,
+        dir: &Dir,
+        (path, last): (&RelPath, &LastTouch),
+        extras: &[(Vec<u8>, bool)],
+        chain: Option<&Chain>,
+        head: &mut Vec<Event>,
+    ) {
+        for (name, is_dir) in extras {
+            if self.remove(dir, (&path.join(name), *is_dir), chain, head) {
+                last.touch();
+            }
+        }
+    }
+
+    /// Lists the directory anew, with the rules that its own and its parents' files say now, and
+    /// deletes. `chains`: the rules in force in the directories before it.
+    fn after(
+        &mut self,
+        after: &After,
+        chains: &mut HashMap<RelPath, Chain>,
+        head: &mut Vec<Event>,
+    ) -> Result<(), Error> {
+        let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&after.path)) else { return Ok(()) };
+        let above = after.path.parent().and_then(|parent| chains.get(&parent));
+        let mut chain = above.unwrap_or(self.walk.receiver_chain).clone();
+        if chain.has_per_dir() && (after.may_delete || !after.path.is_root()) {
+            if !chains.is_empty() {
+                chain = chain.for_further_source();
+            }
+            let owners = self.context.options.preserve.link_owners;
+            let (entered, refusals) = enter_dir(&chain, &dir, &after.path, ("generator", owners))?;
+            head.extend(refusals.into_iter().map(Event::Problem));
+            chain = entered;
+            chains.insert(after.path.clone(), chain.clone());
+        }
+        if after.may_delete && self.are_allowed(head) && self.stays_in(&after.path, &dir) {
+            let mut extras = self.walk.extras_now(&after.path, &after.source, &dir, &chain);
+            extras.reverse();
+            self.remove_named(&dir, (&after.path, &after.last), &extras, Some(&chain), head);
+        }
+        Ok(())
+    }
+
+    /// Removes directories that are in the way of other things; what cannot be had is refused.
+    pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
+        let Some(dir) = plan.dest_dir.clone() else { return };
+        for step in plan.steps.iter_mut().filter(|step| step.decision.in_the_way == InTheWay::Dir) {
+            let entry = &plan.source.entries[step.source as usize];
+            let what = match entry.kind() {
+                Kind::File => "regular file",
+                Kind::Symlink => "symlink",
+                Kind::Device => "device file",
+                Kind::Special => "special file",
+                Kind::Dir => "directory",
+            };
+            let path = spot.path.join(plan.source.name(entry));
+            match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, head) {
+                true => spot.last.touch(),
+                false => step.decision.action = Action::Refuse(Reason::InTheWay),
+            }
+        }
+    }
+
+    /// What arguments named and the source does not have; `--delete-missing-args` removes it.
+    pub(super) fn expect_missing(&mut self, missing: &[RelPath]) {
+        self.missing = missing.to_vec();
+        self.missing.sort_by(|a, b| compare(b, a));
+        self.missing.dedup();
+    }
+
+    /// Whether a listing tells a missing argument before an entry that is no directory.
+    pub(super) fn lists_missing_before(&self, spot: &Spot, name: &[u8]) -> bool {
+        let is_before = |missing: &RelPath| compare(missing, &spot.path.join(name)).is_lt();
+        self.context.policy.list_only && self.missing.last().is_some_and(is_before)
+    }
+
+    /// Removes the missing arguments that come before such an entry.
+    pub(super) fn missing_before(&mut self, spot: &Spot, name: &[u8], head: &mut Vec<Event>) {
+        let path = spot.path.join(name);
+        self.remove_missing(Some(spot), head, |missing| compare(missing, &path).is_lt());
+    }
+
+    /// Removes the missing arguments that come before the directories in one: rsync lists them as files.
+    pub(super) fn missing_before_dirs(&mut self, spot: &Spot, head: &mut Vec<Event>) {
+        let dir = &spot.path;
+        self.remove_missing(Some(spot), head, |missing| {
+            let is_in = missing.parent().unwrap_or_default() == *dir;
+            let is_before = || order::compare_paths((missing.as_bytes(), false), (dir.as_bytes(), true)).is_lt();
+            is_in || !dir.is_root() && is_before()
+        });
+    }
+
+    /// Removes the missing arguments that are left.
+    pub(super) fn missing_at_the_end(&mut self, head: &mut Vec<Event>) {
+        self.remove_missing(None, head, |_| true);
+    }
+
+    /// `here`: the directory that is under work.
+    fn remove_missing(&mut self, here: Option<&Spot>, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
+        while let Some(path) = self.missing.pop_if(|path| is_due(path)) {
+            let parent = path.parent().unwrap_or_default();
+            if self.context.policy.list_only {
+                head.push(Event::Missing(path.as_bytes().to_vec()));
+            }
+            let Some(dest) = self.context.dest else { continue };
+            let Ok(dir) = dest.open_dir_to_search(&parent) else { continue };
+            self.stays_in(&parent, &dir);
+            if let Ok(stat) = sys::stat(dir.fd(), path.name(), false) {
+                let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+                let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
+                if let Some(here) = here.filter(|here| removed == Removed::Gone && here.path == parent) {
+                    here.last.touch();
+                }
+            }
+        }
+    }
+}
+
+/// The order of two paths in the list, neither being a directory's.
+fn compare(one: &RelPath, other: &RelPath) -> std::cmp::Ordering {
+    order::compare_paths((one.as_bytes(), false), (other.as_bytes(), false))
+}

@@ -1,0 +1,279 @@
+//! Directories of the destination: opened or made for work, and given what of their attributes need not wait.
+//!
+//! The rest is left to their [`LastTouch`].
+
+use super::Top;
+use crate::flist::{Entry, Kind};
+use crate::fs::errno;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::path::{self, RelPath};
+use crate::plan::{self, Changes, chmod, keeps_time};
+use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::role::apply::attrs::{self, Has, Subject};
+use crate::role::apply::entry::Job;
+use crate::role::apply::late::{LastTouch, Target};
+use crate::role::apply::{Context, remove};
+use std::io;
+use std::sync::Arc;
+
+/// Opens and makes directories. Whatever is told goes to `head`.
+#[derive(Clone, Copy)]
+pub(super) struct Dirs<'a> {
+    context: &'a Context<'a>,
+}
+
+/// A directory to work in.
+pub(super) struct Opened {
+    /// `None`: a dry run would make it, or it must not be entered.
+    pub(super) dir: Option<Dir>,
+    /// What is done to it last.
+    pub(super) last: Arc<LastTouch>,
+}
+
+/// What a directory shall be like.
+#[derive(Clone, Copy)]
+struct Model<'m> {
+    source: &'m Entry,
+    /// What there is of it.
+    there: Option<&'m Entry>,
+    path: &'m RelPath,
+    /// For messages.
+    full: &'m [u8],
+    /// What its parent gives it.
+    around: chmod::Parent,
+}
+
+impl<'a> Dirs<'a> {
+    /// Of a run.
+    pub(super) fn new(context: &'a Context<'a>) -> Dirs<'a> {
+        Dirs { context }
+    }
+
+    /// The last touch of a directory that is left as it is.
+    pub(super) fn untouched(&self, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
+        LastTouch::none(parent.cloned(), self.context.late.clone())
+    }
+
+    /// The root's own attributes, and what is left of them for the end.
+    pub(super) fn prepare_root(&self, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
+        let (Some(Top { source, there, .. }), Some(dest), false) = (top, self.context.dest, self.context.is_dry())
+        else {
+            return self.untouched(None);
+        };
+        let there = there.as_ref();
+        let policy = self.context.policy;
+        let changes = there.map_or(Changes::NEW, |there| plan::attribute_changes(source, there, policy));
+        let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
+        let model = Model { source, there, path: &path, full: &full, around: chmod::Parent::default() };
+        let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
+        let window_secs = policy.check.window_secs;
+        let same_time = |there: &Entry| plan::quick_check::same_time(source.mtime, there.mtime, window_secs);
+        let always = well && !there.is_some_and(same_time);
+        self.last_touch(dest, None, Model { full: &dest.path, ..model }, always, mode)
+    }
+
+    /// Removes what is no directory from where a directory shall be. Whether that went well.
+    pub(super) fn clear_for(&self, job: &Job<'_>, head: &mut Vec<Event>) -> bool {
+        let path = &job.path;
+        let Some(dir) = &job.spot.dir else { return true };
+        job.spot.last.touch();
+        let keeps = !remove::is_backup(self.context, path);
+        if self.context.is_dry() {
+            if keeps {
+                remove::tell_backup(self.context, path, head);
+            }
+            return true;
+        }
+        if keeps && let Err(problem) = remove::back_up(self.context, Voice::Generator, dir, path, head) {
+            head.push(Event::Problem(problem));
+            return false;
+        }
+        match sys::unlink(dir.fd(), path.name()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let full = self.context.full(path.as_bytes());
+                head.push(Event::Problem(Problem::failed(Voice::Generator, "delete_file: unlink", &full, &error)));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// The directory of a job, made if it is missing; `None`: it could not be had, and why was told. `is_bare`: its
+    /// attributes are nobody's concern.
+    pub(super) fn open_or_make(
+        &self,
+        job: &Job<'_>,
+        is_bare: bool,
+        changes: Changes,
+        head: &mut Vec<Event>,
+    ) -> Option<Opened> {
+        let (context, spot) = (self.context, job.spot);
+        let untouched = |dir| Some(Opened { dir, last: self.untouched(Some(&spot.last)) });
+        let there = job.dest();
+        if context.is_dry() {
+            let is_there = spot.dir.is_some() && there.is_some();
+            let dest = context.dest.filter(|_| is_there);
+            return untouched(dest.and_then(|dest| dest.open_dir_to_search(&job.path).ok()));
+        }
+        let full = context.full(job.path.as_bytes());
+        let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
+            head.extend(cannot_make(&full, &errno::outside()));
+            return None;
+        };
+        let model = Model { source: job.source(), there, path: &job.path, full: &full, around: spot.passes_on() };
+        let is_new = there.is_none();
+        if is_new {
+            let mode = if is_bare { 0o777 & !context.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
+            match sys::mkdir(parent.fd(), job.name(), mode) {
+                Ok(()) => spot.last.touch(),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    head.extend(cannot_make(&full, &error));
+                    return None;
+                }
+            }
+        }
+        let followed = context.policy.preserve.keep_dirlinks && !is_new;
+        let open = |to_search: bool| match (followed, to_search) {
+            (true, true) => dest.open_dir_to_search(&job.path),
+            (true, false) => dest.open_dir(&job.path),
+            (false, true) => sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+            (false, false) => sys::open_dir(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+        };
+        let mut opened = open(false);
+        let closed = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        if closed {
+            opened = open(true);
+        }
+        let mut dir = match opened {
+            Ok(dir) => dir,
+            // Its plan tells what that means.
+            Err(error) if followed && errno::leads_outside(&error) => return untouched(None),
+            Err(error) => {
+                head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                return None;
+            }
+        };
+        if is_bare {
+            return untouched(Some(dir));
+        }
+        let (mode, always) = if is_new {
+            (self.finish_new(&dir, model, head), true)
+        } else {
+            // What may not be listed can only be changed by its name.
+            let at = if closed { (parent, job.name()) } else { (&dir, &b""[..]) };
+            let (mode, well) = self.prepare(at, model, changes, head);
+            if closed && let Ok(readable) = open(false) {
+                dir = readable;
+            }
+            (mode, well && changes.has(Changes::TIME))
+        };
+        let last = self.last_touch(dest, Some(&spot.last), model, always, mode);
+        Some(Opened { dir: Some(dir), last })
+    }
+
+    fn last_touch(
+        &self,
+        dest: &Root,
+        parent: Option<&Arc<LastTouch>>,
+        model: Model<'_>,
+        always: bool,
+        mode: Option<u32>,
+    ) -> Arc<LastTouch> {
+        let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(model.source.mtime);
+        let (root, path, full) = (dest.clone(), model.path.clone(), model.full.to_vec());
+        LastTouch::of(parent.cloned(), Target { root, path, full, mtime, always, mode }, self.context.late.clone())
+    }
+
+    fn wanted_mode(&self, model: Model<'_>) -> u32 {
+        let existing = model.there.map(|there| there.mode);
+        let mode = chmod::dest_mode(model.source.mode, existing, &self.context.mode_rule(), model.around);
+        if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
+    }
+
+    /// The mode in which work can be done in the directory: nobody but root could without its owner's bits. And the one
+    /// that it shall have in the end, if that is another.
+    fn modes(&self, model: Model<'_>) -> (u32, Option<u32>) {
+        let wanted = self.wanted_mode(model);
+        let working = if self.context.is_super { wanted } else { wanted | 0o700 };
+        (working, (working != wanted).then_some(wanted))
+    }
+
+    /// Gives a directory that exists its owner, mode and the like, in so far as they change, and opens it up
+    /// for work. Returns the mode that must wait for the end, and whether all of it could be done.
+    fn prepare(
+        &self,
+        at: (&Dir, &[u8]),
+        model: Model<'_>,
+        changes: Changes,
+        head: &mut Vec<Event>,
+    ) -> (Option<u32>, bool) {
+        let (working, late) = self.modes(model);
+        if changes.without(Changes::TIME) != Changes::NONE || model.there.is_some_and(Entry::is_unsettled) {
+            let has = model.there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
+            let well = self.set_attrs(at, model, has, working, head);
+            return (late.filter(|_| well), well);
+        }
+        if model.there.is_none_or(|there| working & !there.mode & 0o700 == 0) {
+            return (late, true);
+        }
+        match attrs::set_mode(at.0.fd(), at.1, working) {
+            Ok(()) => (late, true),
+            Err(error) => {
+                head.push(Event::Problem(cannot_open_up(model.full, &error)));
+                (None, true)
+            }
+        }
+    }
+
+    /// The attributes of a directory that was just made.
+    /// Returns the mode that must wait for the end.
+    fn finish_new(&self, dir: &Dir, model: Model<'_>, head: &mut Vec<Event>) -> Option<u32> {
+        let stat = sys::fstat(dir.fd()).ok()?;
+        let (working, late) = self.modes(model);
+        let inherits = self.context.policy.preserve.acls && model.around.default_acl_mode.is_some();
+        let acls = (!inherits).then_some((&b""[..], &b""[..]));
+        let has =
+            Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: &[], acls };
+        self.set_attrs((dir, b""), model, has, working, head);
+        late
+    }
+
+    /// All but the time, which comes last. Whether all of it went well.
+    fn set_attrs(
+        &self,
+        (dir, name): (&Dir, &[u8]),
+        model: Model<'_>,
+        has: Has<'_>,
+        mode: u32,
+        head: &mut Vec<Event>,
+    ) -> bool {
+        let mut problems = Vec::new();
+        let full = || model.full.to_vec();
+        let subject = Subject { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
+        let has = Has { times_are_right: true, ..has };
+        attrs::finish(self.context, subject, model.source, has, mode, &mut problems);
+        let well = problems.is_empty();
+        head.extend(problems.into_iter().map(Event::Problem));
+        well
+    }
+}
+
+/// The lines for a directory that could not be made.
+fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
+    let line = "*** Skipping any contents from this failed directory ***";
+    [
+        Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", full, error)),
+        Event::Problem(Problem::said(line, Weight::Warning)),
+    ]
+}
+
+/// The line for a directory in which nobody but its owner or root could work.
+fn cannot_open_up(full: &[u8], error: &io::Error) -> Problem {
+    let mut line = b"rsync: [generator] failed to modify permissions on \"".to_vec();
+    line.extend_from_slice(full);
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Problem::said(line, Weight::Failed)
+}
