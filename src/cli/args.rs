@@ -4,7 +4,7 @@
 
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::{Family, Transport};
-use crate::options::{AltKind, Checksums, ModeChange, Outbuf, RuleArg, StderrMode};
+use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
 
 /// How `-r` was said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,8 +124,6 @@ pub struct Args {
     pub checksum_seed: Option<i32>,
     /// `--checksum-choice`, unchecked.
     pub checksum_choice: Option<Vec<u8>>,
-    /// What `--checksum-choice` or RSYNC_CHECKSUM_LIST came to; `None`: neither said. Filled in by `resolve`.
-    pub sums: Option<Checksums>,
 
     pub links: bool,
     pub perms: bool,

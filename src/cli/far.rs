@@ -6,7 +6,7 @@ use super::operand::{Operand, Remote, RemoteKind};
 use super::parse::Said;
 use super::value::names;
 use crate::error::{Error, Result};
-use crate::options::{FilesFrom, Options};
+use crate::options::{Checksums, FilesFrom, Options};
 
 /// The other machine of a copy, and what it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,8 +163,8 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
 /// The words that the server is told, of those that were said here.
 ///
 /// What was read or found out here is replaced by what came of it: a list of files by `-`, a directory of the
-/// environment by the option.
-pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
+/// environment by the option; `sums`: the choice of checksums, by option or environment.
+pub fn words(said: &[Said], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = said.iter().filter(|said| said.flag.reach == Reach::Both).map(Said::word).collect();
     // rsync's server acts for itself unless it is told that it may do more.
     words.retain(|word| word != b"--no-super");
@@ -181,7 +181,7 @@ pub fn words(said: &[Said], args: &Args, options: &Options) -> Vec<Vec<u8>> {
     if let Some(dir) = options.place.partial_dir.as_ref().filter(|_| from_environment) {
         add(b"--partial-dir=", dir);
     }
-    if let Some(sums) = args.sums.filter(|_| args.checksum_choice.is_none()) {
+    if let Some(sums) = sums.filter(|_| args.checksum_choice.is_none()) {
         add(b"--checksum-choice=", names::of(sums.transfer).as_bytes());
     }
     words

@@ -130,7 +130,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         if !call.native_shell || walked.error.is_some() || far::names_a_daemon(&walked.operands) {
             return Ok(Request::Handover(walked.error));
         }
-        if let Err(error) = resolve::not_yet(&walked.args, call.vars, true) {
+        if let Err(error) = resolve::check_support_far(&walked.args, call.vars) {
             // rsync would take the URL of a server of ours for the path of a host named sparsync.
             let is_ours = walked.operands.iter().any(Operand::is_server);
             return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
@@ -144,16 +144,16 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
     let operands = std::mem::take(&mut walked.operands);
-    let Some(resolved) = resolve::resolve(&mut walked.args, operands, call.vars)? else {
+    let Some(resolved) = resolve::resolve(&walked.args, operands, call.vars)? else {
         return Ok(Request::NoArgs { role });
     };
-    let resolve::Resolved { options, sources, dest, peer } = resolved;
+    let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
     let far = peer.map(|far::Peer { user, host, server, server_sends }| Far {
         user,
         host,
         server,
         server_sends,
-        words: far::words(&walked.said, &walked.args, &options),
+        words: far::words(&walked.said, &walked.args, &options, sums),
         remote_words: walked.args.remote_options.clone(),
         server_words: server::words(&walked.args, &options, !server_sends),
     });
@@ -172,7 +172,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
 /// program does not know is a later one; words of `--remote-option` are its user's.
 pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_secs: i64) -> Result<Options> {
     let all: Vec<OsString> = words.iter().chain(remote_words).cloned().map(OsString::from_vec).collect();
-    let mut walked = parse::walk(&all, &[], Args { umask, now_unix_secs, ..Args::default() });
+    let walked = parse::walk(&all, &[], Args { umask, now_unix_secs, ..Args::default() });
     if let Some(mut error) = walked.error {
         if parse::walk(&all[..words.len()], &[], Args { umask, now_unix_secs, ..Args::default() }).error.is_some() {
             error.exit = Exit::Protocol;
@@ -186,7 +186,7 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
     if !walked.operands.is_empty() || walked.args.handover || walked.args.tell.is_some() {
         return Err(Error::usage("rsync: on remote machine: the options make no copy"));
     }
-    resolve::resolve_for_server(&mut walked.args)
+    resolve::resolve_for_server(&walked.args)
 }
 
 /// The compressions that a server takes whose `RSYNC_COMPRESS_LIST` is this; `None`: all there are.
@@ -209,7 +209,7 @@ pub fn settle_as_asked(
         return Err(Error::new(Exit::Protocol, "sparsync: the session asks for --insecure-links at the wrong end"));
     }
     // What is wrong with the words themselves is told below.
-    let Ok(mut options) = resolve::resolve_for_server(&mut walked.args) else {
+    let Ok(mut options) = resolve::resolve_for_server(&walked.args) else {
         return settle(words, remote_words, umask, now_unix_secs);
     };
     if server::is_secluded(&asked.words) {

@@ -121,7 +121,7 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
         add("L", usize::from(args.copy_links));
         add("k", usize::from(args.copy_dirlinks));
     }
-    add("W", usize::from(args.whole_file == Some(true)));
+    add("W", usize::from(options.delta.whole_file == Some(true)));
     add("H", usize::from(args.hard_links));
     add("o", usize::from(args.owner));
     add("g", usize::from(args.group));

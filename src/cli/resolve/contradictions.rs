@@ -1,0 +1,141 @@
+//! What excludes what, and what is not carried out: each check where rsync makes it, in rsync's words.
+
+use super::environment::Environment;
+use super::policies::recurse;
+use crate::cli::args::Args;
+use crate::cli::flag::{printable, refuse};
+use crate::cli::flags;
+use crate::cli::value::names;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::options::{Checksums, Recurse};
+use std::ops::RangeInclusive;
+
+/// Mistakes that rsync finds while or right after it reads the options; returns what `--checksum-choice` came to.
+pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -> Result<Option<Checksums>> {
+    if let Some(value) = args.max_alloc.clone().or_else(|| env.text("RSYNC_MAX_ALLOC")) {
+        flags::connect::check_max_alloc(&value)?;
+    }
+    if args.old_args.is_some_and(|count| count > 0) && args.secluded_args == Some(true) {
+        return Err(refuse("--secluded-args conflicts with --old-args."));
+    }
+    let sums = args.checksum_choice.as_deref().map(names::checksums).transpose()?.flatten();
+    if let Some(choice) = &args.compress_choice {
+        names::compress(choice)?;
+    }
+    if args.fake_super && args.xattrs > 1 {
+        return Err(refuse("--fake-super conflicts with -XX"));
+    }
+    if args.read_batch {
+        if args.write_batch || args.only_write_batch {
+            return Err(refuse("--write-batch and --read-batch can not be used together"));
+        }
+        if args.files_from.is_some() {
+            return Err(refuse("--read-batch cannot be used with --files-from"));
+        }
+    }
+    if let Some(name) = args.remove_source_files.filter(|_| args.read_batch) {
+        return Err(refuse(format!("--read-batch cannot be used with --{name}")));
+    }
+    let delete = &args.delete;
+    if [delete.before, delete.during, delete.after].into_iter().filter(|&said| said).count() > 1 {
+        return Err(refuse("You may not combine multiple --delete-WHEN options."));
+    }
+    if args.delete.any && recurse(args, list_only) == Recurse::No {
+        return Err(refuse("--delete does not work without --recursive (-r) or --dirs (-d)."));
+    }
+    if args.confine_root.as_ref().is_some_and(|root| !root.starts_with(b"/")) {
+        return Err(refuse("--confine-root must be an absolute path"));
+    }
+    Ok(sums)
+}
+
+/// Whether files are written in place.
+pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<bool> {
+    let inplace = args.inplace || args.append > 0 || args.write_devices;
+    if args.append > 0 && whole_file == Some(true) {
+        return Err(refuse("--append cannot be used with --whole-file"));
+    }
+    if inplace {
+        let name = if args.append > 0 { "append" } else { "inplace" };
+        let other = if args.delay_updates {
+            "delay-updates"
+        } else if args.partial_dir.is_some() {
+            "partial-dir"
+        } else {
+            return Ok(true);
+        };
+        return Err(refuse(format!("--{name} cannot be used with --{other}")));
+    }
+    Ok(false)
+}
+
+/// Mistakes that rsync finds once it knows where the operands are, and that none is a daemon's.
+pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], role: &'static str) -> Result<()> {
+    if sources.iter().any(Vec::is_empty) {
+        return Err(Error::usage("Empty source arg specified.").by(role));
+    }
+    let daemon_only = if args.password_file {
+        "The --password-file option may only be used when accessing an rsync daemon."
+    } else if args.contimeout != 0 {
+        "The --contimeout option may only be used when connecting to an rsync daemon."
+    } else {
+        return Ok(());
+    };
+    Err(Error::usage(daemon_only).by(role))
+}
+
+/// The oldest version of rsync's protocol whose runs ours is like.
+const OLDEST_PROTOCOL: i32 = 31;
+/// The versions that rsync itself lets one ask for.
+const PROTOCOLS: RangeInclusive<i32> = 20..=32;
+
+/// What this version does not carry out ends the run before anything is touched; `far`: between two machines.
+pub(super) fn check_support(args: &Args, env: Environment<'_>, far: bool) -> Result<()> {
+    check_protocol(args.protocol)?;
+    match unsupported(args, env, far) {
+        Some(option) => Err(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet"))),
+        None => Ok(()),
+    }
+}
+
+fn check_protocol(protocol: Option<i32>) -> Result<()> {
+    let message = match protocol {
+        Some(protocol) if protocol > *PROTOCOLS.end() => {
+            format!("--protocol must be no more than {} on the Client.", PROTOCOLS.end())
+        }
+        Some(protocol) if protocol < *PROTOCOLS.start() => {
+            "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)".to_string()
+        }
+        Some(_) | None => return Ok(()),
+    };
+    Err(Error::new(Exit::Protocol, message).by("sender"))
+}
+
+/// The first of what was asked for that is not carried out, and where.
+fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
+    let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
+    let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));
+    let said = [
+        (args.read_batch, "--read-batch"),
+        (args.only_write_batch, "--only-write-batch"),
+        (args.write_batch, "--write-batch"),
+        (args.copy_as.is_some(), "--copy-as"),
+        (args.confine_root.is_some(), "--confine-root"),
+        (args.copy_devices, "--copy-devices"),
+        (args.write_devices, "--write-devices"),
+        (converts && args.iconv.is_some(), "--iconv"),
+        (converts, "--iconv (from RSYNC_ICONV)"),
+    ];
+    if let Some((_, name)) = said.into_iter().find(|(is_said, _)| *is_said) {
+        return Some(name.to_string());
+    }
+    if let Some(option) = args.remote_options.first().filter(|_| !far) {
+        return Some(format!("--remote-option={} on a local copy", String::from_utf8_lossy(&printable(option))));
+    }
+    if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
+        return Some("--remote-option=--log-file".to_string());
+    }
+    let protocol = args.protocol.filter(|&protocol| protocol < OLDEST_PROTOCOL)?;
+    Some(format!("--protocol={protocol}{}", if far { "" } else { " on a local copy" }))
+}

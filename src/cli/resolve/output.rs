@@ -1,0 +1,79 @@
+//! What is told: the levels of `-v`, `--info` and `--debug`, formats, and what `--progress` changes about them.
+
+use crate::cli::args::Args;
+use crate::cli::value::words;
+use crate::options::{LogFile, Output};
+
+/// Settles what is told.
+pub(super) fn output(args: &Args) -> Output {
+    let quiet = args.quiet > 0;
+    let verbose = if quiet { 0 } else { args.verbose };
+    let mut more = String::new();
+    let mut add = |words: &str| {
+        more.push_str(words);
+        more.push(',');
+    };
+    if args.progress {
+        add("FLIST2,NAME,PROGRESS");
+    }
+    if args.stats {
+        add(if verbose > 1 { "STATS3" } else { "STATS2" });
+    }
+    if args.itemize > 0 || args.out_format.is_some() {
+        add("NAME");
+    }
+    let info = words::settle_info(verbose, &more, &args.info);
+    let said = |letters: &[u8]| args.out_format.as_deref().is_some_and(|f| letters.iter().any(|&l| has_escape(f, l)));
+    // Names told by --progress count unless a format stands in their place.
+    let shows_names = args.progress && (args.out_format.is_none() || said(b"bcC"));
+    let named = words::settle_info(verbose, if shows_names { "NAME" } else { "" }, &args.info).name > 0;
+    let progress_names = args.progress && args.out_format.is_none() && args.itemize == 0;
+    let unsafe_links = words::settle_info(verbose, if progress_names { "NAME" } else { "" }, &args.info).name > 0;
+    let default_format = || b"%i %n%L".to_vec();
+    let out_format = match &args.out_format {
+        Some(format) => Some(format.clone()),
+        None if args.itemize > 0 => Some(default_format()),
+        None => None,
+    };
+    let has_i = out_format.as_deref().is_some_and(|format| has_escape(format, b'i'));
+    Output {
+        verbose,
+        quiet,
+        info,
+        debug: words::settle_debug(verbose, &args.debug),
+        // `-ii --out-format=%n` stays silent about unchanged entries; `-vv -i` does not.
+        itemize: match has_i {
+            true if args.itemize > 1 || info.name > 1 => 2,
+            true => 1,
+            false => 0,
+        },
+        created_dir: has_i || named,
+        unsafe_links,
+        out_format,
+        log_file: args
+            .log_file
+            .clone()
+            .filter(|path| !path.is_empty())
+            .map(|path| LogFile { path, format: args.log_file_format.clone().unwrap_or_else(default_format) }),
+        human: args.human.saturating_add(1).clamp(0, 3).unsigned_abs(),
+        eight_bit: args.eight_bit,
+        outbuf: args.outbuf,
+        stderr: args.stderr,
+        progress: args.progress,
+    }
+}
+
+/// Whether a format has the escape `%i`, with flags or a width between.
+pub fn has_escape(format: &[u8], letter: u8) -> bool {
+    let mut bytes = format.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            continue;
+        }
+        while bytes.next_if(|b| b.is_ascii_digit() || *b == b'-' || *b == b'\'').is_some() {}
+        if bytes.next() == Some(letter) {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,312 @@
+//! The policies, one function each: what implies what.
+
+use super::Settled;
+use super::environment::Environment;
+use crate::cli::args::{Args, Dirs, MapSaid, Recursion};
+use crate::cli::flag::refuse;
+use crate::cli::value::{ids, names};
+use crate::error::Result;
+use crate::options::select::MissingArgs;
+use crate::options::{
+    AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete, Delta,
+    FilesFrom, IdMap, LinkOwners, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport, When,
+};
+
+pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
+    let window_secs = args.modify_window_secs.unwrap_or(0);
+    // rsync asks in this order.
+    let mode = if args.checksum {
+        CheckMode::Digest
+    } else if args.size_only {
+        CheckMode::SizeOnly
+    } else if args.ignore_times {
+        CheckMode::IgnoreTimes
+    } else {
+        CheckMode::Quick { window_secs }
+    };
+    Check {
+        mode,
+        sums: sums.unwrap_or_default(),
+        window_secs,
+        update: args.update,
+        existing_only: args.existing,
+        ignore_existing: args.ignore_existing,
+    }
+}
+
+pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
+    let map = |said: &Option<MapSaid>, name| -> Result<Vec<IdMap>> {
+        said.as_ref().map_or(Ok(Vec::new()), |said| ids::parse(&said.text, name))
+    };
+    Ok(Preserve {
+        links: args.links,
+        perms: args.perms,
+        executability: args.executability && !args.perms,
+        owner: args.owner,
+        group: args.group,
+        times: args.times,
+        atimes: args.atimes > 0,
+        // Making a backup beside a file changes its directory's time anyhow.
+        omit_dir_times: args.omit_dir_times || backup.is_some_and(|backup| backup.dir.is_none()),
+        omit_link_times: args.omit_link_times,
+        devices: args.devices,
+        specials: args.specials,
+        drop_devices: args.drop_devices,
+        write_devices: args.write_devices,
+        hard_links: args.hard_links,
+        acls: args.acls,
+        xattrs: args.xattrs,
+        chmod: args.chmod.clone(),
+        numeric_ids: args.numeric_ids,
+        usermap: map(&args.usermap, "usermap")?,
+        groupmap: map(&args.groupmap, "groupmap")?,
+        super_user: args.super_user,
+        fake_super: args.fake_super,
+        safe_links: args.safe_links,
+        munge_links: args.munge_links,
+        keep_dirlinks: args.keep_dirlinks,
+        link_owners: if args.insecure_links { LinkOwners::Anyone } else { LinkOwners::Trusted },
+    })
+}
+
+pub(super) fn delete(args: &Args) -> Delete {
+    let said = &args.delete;
+    let when = match said {
+        _ if !said.any => None,
+        _ if said.before => Some(When::Before),
+        _ if said.after => Some(When::After),
+        _ if said.delay => Some(When::Delay),
+        _ => Some(When::During),
+    };
+    Delete {
+        when,
+        excluded: said.excluded,
+        // Below 0 means 0, but the lowest number is rsync's word for no limit.
+        max: args.max_delete.filter(|&max| max != i32::MIN).map(|max| u64::try_from(max).unwrap_or(0)),
+        force: args.force,
+        ignore_errors: args.ignore_errors,
+    }
+}
+
+pub(super) fn place(args: &Args, settled: Settled) -> Place {
+    let Settled { partial_dir, backup, inplace, .. } = settled;
+    Place {
+        inplace,
+        append: match args.append {
+            0 => None,
+            1 => Some(Append::Trust),
+            _ => Some(Append::Verify),
+        },
+        partial: args.partial || args.partial_dir.is_some() || partial_dir.is_some(),
+        partial_dir,
+        temp_dir: args.temp_dir.clone(),
+        delay_updates: args.delay_updates,
+        backup,
+        sparse: args.sparse,
+        preallocate: args.preallocate,
+        fsync: args.fsync,
+        mkpath: args.mkpath,
+    }
+}
+
+/// Where unfinished files wait under `--delay-updates`.
+const DELAY_DIR: &[u8] = b".~tmp~";
+
+/// The directory of interrupted files, cleaned; `None` when they stay under their names.
+pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> {
+    let said = match &args.partial_dir {
+        Some(dir) => Some(dir.clone()),
+        None if args.delay_updates => Some(DELAY_DIR.to_vec()),
+        None if args.partial && !args.inplace && args.append == 0 && !args.write_devices => {
+            env.text("RSYNC_PARTIAL_DIR")
+        }
+        None => None,
+    };
+    let dir = said.map(|dir| clean(&dir)).filter(|dir| !dir.is_empty() && dir != b".");
+    match dir {
+        None if args.delay_updates => Some(DELAY_DIR.to_vec()),
+        dir => dir,
+    }
+}
+
+/// A path without `.` elements, doubled slashes and a slash at the end; `x/..` goes. Empty is `.`.
+fn clean(path: &[u8]) -> Vec<u8> {
+    let absolute = path.starts_with(b"/");
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if parts.last().is_some_and(|&last| last != b"..") => {
+                parts.pop();
+            }
+            b".." if absolute => {}
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join(&b'/');
+    match (absolute, joined.is_empty()) {
+        (true, _) => [b"/", &joined[..]].concat(),
+        (false, true) => b".".to_vec(),
+        (false, false) => joined,
+    }
+}
+
+pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
+    let dir = args.backup_dir.clone();
+    let suffix = args.suffix.clone().unwrap_or_else(|| if dir.is_some() { Vec::new() } else { b"~".to_vec() });
+    if suffix.contains(&b'/') {
+        return Err(refuse([b"--suffix cannot contain slashes: ", &suffix[..]].concat()));
+    }
+    let beside = dir.as_ref().is_none_or(|dir| is_here(dir));
+    if suffix.is_empty() && beside {
+        return Err(refuse(match dir {
+            None => "--suffix cannot be empty without a --backup-dir",
+            Some(_) => "--suffix cannot be empty when --backup-dir is the same as the dest dir",
+        }));
+    }
+    if !args.backup && dir.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Backup { dir: dir.filter(|_| !beside), suffix }))
+}
+
+/// Whether a path is the directory itself: empty, or nothing but `.` elements.
+fn is_here(path: &[u8]) -> bool {
+    !path.starts_with(b"/") && path.split(|&b| b == b'/').all(|part| matches!(part, b"" | b"."))
+}
+
+pub(super) fn select(args: &Args, files_from: Option<FilesFrom>, list_only: bool, settled: &Settled) -> Select {
+    let recurse = recurse(args, list_only);
+    let mut rules = args.rules.clone();
+    if args.dirs == Dirs::Old {
+        rules.push(RuleArg::Implied(b"- /*/*".to_vec()));
+    }
+    if let Some(backup) =
+        settled.backup.as_ref().filter(|backup| backup.dir.is_none() && args.delete.any && !args.delete.excluded)
+    {
+        rules.push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
+    }
+    if let Some(dir) = settled.partial_dir.as_deref().filter(|dir| !dir.starts_with(b"/")) {
+        rules.push(RuleArg::Implied([b"-p ", dir].concat()));
+    }
+    Select {
+        recurse,
+        relative: args.relative.unwrap_or(files_from.is_some()),
+        no_implied_dirs: args.no_implied_dirs,
+        one_file_system: args.one_file_system.min(2),
+        copy_links: args.copy_links,
+        copy_unsafe_links: args.copy_unsafe_links,
+        copy_dirlinks: args.copy_dirlinks,
+        max_size_bytes: args.max_size,
+        min_size_bytes: args.min_size,
+        prune_empty_dirs: args.prune_empty_dirs,
+        no_inc_recursive: no_inc_recursive(args, recurse),
+        files_from,
+        from0: args.from0,
+        missing_args: match (args.delete_missing_args, args.ignore_missing_args) {
+            (true, _) => MissingArgs::Delete,
+            (false, true) => MissingArgs::Ignore,
+            (false, false) => MissingArgs::Fail,
+        },
+        rules,
+        cvs_exclude: args.cvs_exclude,
+        list_only,
+        remove_source: match args.remove_source_files {
+            None => RemoveSource::No,
+            Some("remove-sent-files") => RemoveSource::Sent,
+            Some(_) => RemoveSource::All,
+        },
+        copy_devices: args.copy_devices,
+        open_noatime: args.open_noatime,
+    }
+}
+
+/// How far the tree is walked. `list_only` may also be inferred from a missing destination.
+pub(super) fn recurse(args: &Args, list_only: bool) -> Recurse {
+    let full = match args.recursion {
+        Recursion::No => false,
+        Recursion::ByArchive => args.files_from.is_none(),
+        Recursion::Yes => true,
+    };
+    match args.dirs {
+        _ if full => Recurse::Full,
+        Dirs::Old => Recurse::Full,
+        Dirs::Yes => Recurse::Dirs,
+        Dirs::Unsaid if list_only || args.files_from.is_some() => Recurse::Dirs,
+        Dirs::Unsaid | Dirs::No => Recurse::No,
+    }
+}
+
+/// Whether the list is told whole before the copy begins.
+fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
+    recurse != Recurse::Full
+        || args.inc_recursive == Some(false)
+        || args.qsort
+        || args.delete.before
+        || args.delete.after
+        || args.delay_updates
+        || args.prune_empty_dirs
+}
+
+pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
+    let choice = match args.compress_choice.as_deref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto")) {
+        None => match args.compress {
+            // A level asks for it, even behind --no-compress.
+            0 if args.compress_level.is_some() => Some(Compression::Auto),
+            0 => args.no_compress.then_some(Compression::No),
+            1 => Some(Compression::Auto),
+            _ => Some(Compression::Zlibx),
+        },
+        // Unknown names were refused before.
+        Some(choice) => names::compression(choice),
+    };
+    let suffixes = |list: &Vec<u8>| list.split(|&b| b == b'/').filter(|s| !s.is_empty()).map(<[u8]>::to_vec).collect();
+    Delta {
+        whole_file,
+        block_size_bytes: args.block_size,
+        fuzzy: args.fuzzy.min(2),
+        alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone() }),
+        compress: Compress {
+            choice,
+            level: args.compress_level,
+            list: None,
+            skip: args.skip_compress.as_ref().map(suffixes),
+        },
+    }
+}
+
+pub(super) fn connect(args: &Args) -> Connect {
+    Connect {
+        transport: Transport::Auto,
+        shell_was_said: false,
+        shell: Vec::new(),
+        program: args.rsync_path.clone(),
+        args: ArgStyle::Escaped,
+        family: args.family,
+        trust_sender: args.trust_sender,
+        address: args.address.clone(),
+        port: args.port,
+        timeout_secs: u32::try_from(args.timeout).unwrap_or(0),
+        bwlimit_bytes_per_sec: args.bwlimit,
+        stop: args.stop,
+    }
+}
+
+/// How often `--old-args` counts: said, or in the environment.
+pub(super) fn old_args(args: &Args, env: Environment<'_>) -> u8 {
+    match args.old_args {
+        Some(count) => count,
+        None if args.secluded_args == Some(true) => 0,
+        None => u8::try_from(env.number("RSYNC_OLD_ARGS").clamp(0, 2)).unwrap_or(0),
+    }
+}
+
+pub(super) fn arg_style(args: &Args, env: Environment<'_>) -> ArgStyle {
+    let secluded = args.secluded_args.unwrap_or_else(|| env.number("RSYNC_PROTECT_ARGS") > 0);
+    match old_args(args, env) {
+        0 if secluded => ArgStyle::Secluded,
+        0 => ArgStyle::Escaped,
+        1 => ArgStyle::OldPaths,
+        _ => ArgStyle::OldAll,
+    }
+}
