@@ -11,7 +11,6 @@ mod tests;
 
 use self::environment::Environment;
 pub use self::environment::Vars;
-pub use self::output::has_escape;
 use super::args::Args;
 use super::far::{self, Peer, Placed};
 use super::flags;

@@ -5,6 +5,7 @@ use super::flags::delta::alt_name;
 use super::value::words;
 use crate::options::select::MissingArgs;
 use crate::options::{Append, ArgStyle, Compression, Options, Recurse, StderrMode};
+use crate::report::format::Format;
 
 /// The letter of the capability string by which one sparsync knows another. rsync looks for the letters that it
 /// knows (`iLsfxCIvu`) and passes over all others.
@@ -201,7 +202,7 @@ impl Words<'_> {
             None
         } else if output.itemize > 0 {
             Some(if self.args.itemize > 1 { "%i%I" } else { "%i" })
-        } else if output.out_format.as_deref().is_some_and(|format| super::resolve::has_escape(format, b'o')) {
+        } else if output.out_format.as_deref().map(Format::parse).is_some_and(|format| format.has_operation()) {
             Some("%o")
         } else {
             (self.args.verbose == 0 && output.info.name > 0).then_some("X")

@@ -128,6 +128,9 @@ impl<'a> Shown<'a> {
 }
 
 impl Format {
+    /// What rsync writes where no format is given.
+    pub const DEFAULT: &[u8] = b"%i %n%L";
+
     /// Reads a format. Nothing is refused: what is no escape is text.
     pub fn parse(text: &[u8]) -> Format {
         let mut segments = Vec::new();
@@ -162,6 +165,11 @@ impl Format {
     /// Whether it has `%i`.
     pub fn has_itemize(&self) -> bool {
         self.has(|field| field == Field::Itemize)
+    }
+
+    /// Whether it has `%o`.
+    pub fn has_operation(&self) -> bool {
+        self.has(|field| field == Field::Operation)
     }
 
     /// Whether it has `%f`, `%U` or `%G`.
@@ -504,6 +512,7 @@ pub(super) mod tests {
         assert!(format("%n %b").needs_after_transfer() && format("%10C").needs_after_transfer());
         assert!(!format("%i %n%L").needs_after_transfer() && !format("%%b").needs_after_transfer());
         assert!(format("%30i").has_itemize() && !format("%%i%n").has_itemize());
+        assert!(!format("%5-i").has_itemize() && format("%-5o").has_operation());
         assert!(format("%o").tells_deletion() && !format("%n").tells_deletion());
         assert!(format("").is_empty() && format("%C").has_digest());
     }

@@ -136,7 +136,7 @@ impl TextReporter {
             format,
             stdout,
             stderr,
-            log: log.map(|writer| Log::new(writer, log_format.unwrap_or_else(|| Format::parse(b"%i %n%L")))),
+            log: log.map(|writer| Log::new(writer, log_format.unwrap_or_else(|| Format::parse(Format::DEFAULT)))),
             clock,
             times: LocalTimes::system(),
             meter: scope.map(|scope| Meter::new(scope, output.human)),

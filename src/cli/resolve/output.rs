@@ -3,6 +3,7 @@
 use crate::cli::args::Args;
 use crate::cli::value::words;
 use crate::options::{LogFile, Output};
+use crate::report::format::Format;
 
 /// Settles what is told.
 pub(super) fn output(args: &Args) -> Output {
@@ -23,19 +24,14 @@ pub(super) fn output(args: &Args) -> Output {
         add("NAME");
     }
     let info = words::settle_info(verbose, &more, &args.info);
-    let said = |letters: &[u8]| args.out_format.as_deref().is_some_and(|f| letters.iter().any(|&l| has_escape(f, l)));
+    let given = args.out_format.as_deref().map(Format::parse);
     // Names told by --progress count unless a format stands in their place.
-    let shows_names = args.progress && (args.out_format.is_none() || said(b"bcC"));
+    let shows_names = args.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
     let named = words::settle_info(verbose, if shows_names { "NAME" } else { "" }, &args.info).name > 0;
     let progress_names = args.progress && args.out_format.is_none() && args.itemize == 0;
     let unsafe_links = words::settle_info(verbose, if progress_names { "NAME" } else { "" }, &args.info).name > 0;
-    let default_format = || b"%i %n%L".to_vec();
-    let out_format = match &args.out_format {
-        Some(format) => Some(format.clone()),
-        None if args.itemize > 0 => Some(default_format()),
-        None => None,
-    };
-    let has_i = out_format.as_deref().is_some_and(|format| has_escape(format, b'i'));
+    let default_format = || Format::DEFAULT.to_vec();
+    let has_i = given.as_ref().map_or(args.itemize > 0, Format::has_itemize);
     Output {
         verbose,
         quiet,
@@ -49,7 +45,7 @@ pub(super) fn output(args: &Args) -> Output {
         },
         created_dir: has_i || named,
         unsafe_links,
-        out_format,
+        out_format: args.out_format.clone().or_else(|| (args.itemize > 0).then(default_format)),
         log_file: args
             .log_file
             .clone()
@@ -61,19 +57,4 @@ pub(super) fn output(args: &Args) -> Output {
         stderr: args.stderr,
         progress: args.progress,
     }
-}
-
-/// Whether a format has the escape `%i`, with flags or a width between.
-pub fn has_escape(format: &[u8], letter: u8) -> bool {
-    let mut bytes = format.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            continue;
-        }
-        while bytes.next_if(|b| b.is_ascii_digit() || *b == b'-' || *b == b'\'').is_some() {}
-        if bytes.next() == Some(letter) {
-            return true;
-        }
-    }
-    false
 }

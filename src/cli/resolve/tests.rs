@@ -166,6 +166,8 @@ fn what_is_told_is_settled() {
         ("--out-format=%i", 1),
         ("--out-format=%10i", 1),
         ("--out-format=%n -ii", 0),
+        ("--out-format=%5-i", 0),
+        ("--out-format=%z%i", 1),
         ("--out-format=%%i", 0),
         ("-i --info=name2", 2),
     ] {
