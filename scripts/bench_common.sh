@@ -333,6 +333,14 @@ floor_of_ssh() { # fresh or master
     ssh -F "$ssh_dir/$1" far true </dev/null
 }
 
+# As many bytes by ssh as the files in $work/bytes have, and no files: what a first copy cannot do without.
+bytes_by_ssh() { # push or pull; fresh or master
+    case $1 in
+    push) ssh -F "$ssh_dir/$2" far 'cat >/dev/null' <"$work/bytes" ;;
+    pull) ssh -F "$ssh_dir/$2" far "cat '$work/bytes'" </dev/null | cat >/dev/null ;;
+    esac
+}
+
 # What --stats says in $work/out went over, both ways, before ssh made it its own.
 wire_bytes() {
     sed -n 's/^Total bytes \(sent\|received\): //p' "$work/out" | tr -d , | awk '{ n += $1 } END { printf "%d\n", n }'

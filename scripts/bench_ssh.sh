@@ -8,7 +8,8 @@
 #
 # It raises an sshd of its own on a free port of loopback, with its own keys and configurations; nothing of the user's is
 # read or written. Each copy goes once by a fresh connection and once by one that is open (a ControlMaster).
-# At the far end the same program is called by its path. `ssh far true` takes its turn as the floor.
+# At the far end the same program is called by its path. ssh alone takes its turn as the floor: `ssh far true`, and for
+# first copies `cat` through it, of as many bytes as the files have.
 # Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed;
 # for delta three kinds of change to one file. Afterwards the trees are compared: names, types, modes, owners, lengths,
 # times to the nanosecond, targets of symlinks, and contents; a difference ends the benchmark.
@@ -77,10 +78,12 @@ row() { # data set, phase, way, connection, key
 
 three_phases() { # data set, way, connection
     local key=$1.$2.$3 run tool phase
+    find "$work/src" -type f -exec cat {} + >"$work/bytes"
     for ((run = 0; run < RUNS; run++)); do
         for tool in $(in_turn "$run"); do
             if [ "$tool" = floor ]; then
                 measure "$key.none" floor "$2" "$3"
+                clock "$key.first.floor" bytes_by_ssh "$2" "$3"
                 continue
             fi
             measure "$key.first" "$tool" "$2" "$3"
@@ -92,6 +95,7 @@ three_phases() { # data set, way, connection
         done
     done
     for phase in first none changed; do row "$1" $phase "$2" "$3" "$key.$phase"; done
+    rm "$work/bytes"
     remove_old
 }
 
@@ -177,7 +181,7 @@ with_memory() { # tool, way, connection
 }
 
 printf '%s; %s; %s; %s, %s runs\n\n' "$(versions)" "$(ssh -V 2>&1 | cut -d ' ' -f 1 | tr -d ,)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
-printf '| data set | way | phase | sparsync ms | rsync ms | by rsync | ssh true ms | over it | sparsync bytes | rsync bytes |\n'
+printf '| data set | way | phase | sparsync ms | rsync ms | by rsync | ssh alone ms | over it | sparsync bytes | rsync bytes |\n'
 printf '|---|---|---|--:|--:|--:|--:|--:|--:|--:|\n'
 for set in $DATASETS; do
     case $set in
