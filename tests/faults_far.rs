@@ -197,9 +197,57 @@ fn large(top: &Path) {
     write(&top.join("dst/big"), "old", 1);
 }
 
-/// Asks a client and, as a terminal does, its shell to stop while a file is under way; nobody may stay at either end.
-fn stops(way: Way, shell: &str, to_all: bool) {
-    let stage = Stage::new(&Scene { options: &[], build: large, backups: &[] });
+/// Two files of a TiB, which have nothing in them, and of which nobody learns by length or time that they are the same.
+fn endless(top: &Path) {
+    for tree in ["src", "dst"] {
+        std::fs::create_dir_all(top.join(tree)).expect("a place for it");
+        let file = std::fs::File::create(top.join(tree).join("big")).expect("it is ours");
+        file.set_len(1 << 40).expect("scratch takes sparse files");
+    }
+}
+
+/// What a run is busy with when it is asked to stop.
+struct Busy {
+    options: [&'static str; 2],
+    build: fn(&Path),
+    /// Whether it is.
+    begun: fn(&Path) -> bool,
+    /// Whether the destination is as it was before.
+    undone: fn(&Path) -> bool,
+}
+
+/// With a file that comes over the old one.
+const COPYING: Busy = Busy {
+    options: ["-a", "--bwlimit=600"],
+    build: large,
+    begun: |top| {
+        let entries = std::fs::read_dir(top.join("dst")).expect("it is there");
+        let begun = |entry: std::fs::DirEntry| entry.metadata().is_ok_and(|meta| meta.len() > 3);
+        entries.flatten().any(begun)
+    },
+    undone: |top| files(&top.join("dst")).into_iter().eq([("big".into(), b"old".to_vec())]),
+};
+
+/// With the contents of a file that takes minutes to read, at one end or at both.
+const COMPARING: Busy = Busy {
+    options: ["-a", "--checksum"],
+    build: endless,
+    // The far end has it open: then this one has long begun.
+    begun: |top| {
+        let alive = fs::open(&top.join("alive"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
+        rustix::io::read(&alive, &mut [0u8; 1]) == Err(rustix::io::Errno::AGAIN)
+    },
+    undone: |top| {
+        let there = std::fs::read_dir(top.join("dst")).expect("it is there").flatten();
+        there
+            .map(|entry| (entry.file_name(), entry.metadata().expect("it is there").len()))
+            .eq([("big".into(), 1 << 40)])
+    },
+};
+
+/// Asks a client and, as a terminal does, its shell to stop while it is busy; nobody may stay at either end.
+fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
+    let stage = Stage::new(&Scene { options: &[], build: busy.build, backups: &[] });
     // As with ssh, whoever ends the shell does not end the server, which cleans up in its own time.
     stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
     // The far end holds this open as long as it lives. It can open it because it is read already.
@@ -209,14 +257,10 @@ fn stops(way: Way, shell: &str, to_all: bool) {
     let top = stage.top.display();
     let program = format!("--rsync-path=cd {top} && exec 9>alive && exec {}", oracle::under_test().display());
     let shell = format!("--rsh={shell}");
-    let grows = || {
-        let entries = std::fs::read_dir(stage.top.join("dst")).expect("it is there");
-        let begun = |entry: std::fs::DirEntry| entry.metadata().is_ok_and(|meta| meta.len() > 3);
-        entries.flatten().any(begun)
-    };
     let [source, dest] = way.operands();
-    let words = [&shell, &program, "-a", "--bwlimit=600", source, dest];
-    let request = Request { signal: Signal::INT, to_all, ready: &grows, told: &|| () };
+    let [first, second] = busy.options;
+    let words = [&shell, &program, first, second, source, dest];
+    let request = Request { signal: Signal::INT, to_all, ready: &|| (busy.begun)(&stage.top), told: &|| () };
     let output = stage.interrupt(&words, &request);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.exit == 20 && stderr.contains("(code 20)"), "{way:?}: exit {}: {stderr}", output.exit);
@@ -227,26 +271,31 @@ fn stops(way: Way, shell: &str, to_all: bool) {
     });
     let left = told.recv_timeout(PROMPTLY);
     assert!(matches!(left, Ok(Ok(0))), "{way:?}, {shell}: the far end is still there: {left:?}");
-    let there = files(&stage.top.join("dst"));
-    assert_eq!(there.into_iter().collect::<Vec<_>>(), [("big".into(), b"old".to_vec())], "{way:?}, {shell}");
+    assert!((busy.undone)(&stage.top), "{way:?}, {shell}: the destination is another one");
 }
 
 #[test]
 fn a_client_that_is_asked_to_stop() {
-    stops(Way::Push, "./shell", false);
-    stops(Way::Pull, "./shell", false);
+    stops(Way::Push, "./shell", false, &COPYING);
+    stops(Way::Pull, "./shell", false, &COPYING);
+}
+
+#[test]
+fn a_client_that_is_asked_to_stop_while_contents_are_compared() {
+    stops(Way::Push, "./shell", false, &COMPARING);
+    stops(Way::Pull, "./shell", false, &COMPARING);
 }
 
 #[test]
 fn all_that_a_terminal_asks_to_stop() {
-    stops(Way::Push, "./shell", true);
-    stops(Way::Pull, "./shell", true);
+    stops(Way::Push, "./shell", true, &COPYING);
+    stops(Way::Pull, "./shell", true, &COPYING);
 }
 
 synctest!(a_client_of_ssh_that_is_asked_to_stop, over ssh, |w: World| {
     let way = if w.is_pulled() { Way::Pull } else { Way::Push };
-    stops(way, &ssh(), false);
-    stops(way, &ssh(), true);
+    stops(way, &ssh(), false, &COPYING);
+    stops(way, &ssh(), true, &COPYING);
 });
 
 // ── silent ──────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ use crate::report::event::{Problem, Wants, Weight};
 use crate::work::clock::Since;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// What was looked at longer ago, before there was a peer, is looked at again: while somebody is asked for a password he
@@ -64,10 +64,10 @@ impl<'a> Aim<'a> {
     /// Looks at the source on threads of its own while `body` runs; an error if there are none to be had.
     pub fn look<R>(&self, body: impl FnOnce(Looking<'_>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
-        let (ids, is_over) = (Ids::new(), AtomicBool::new(false));
+        let (ids, is_over, is_unheard) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
             let walk = SourceWalk {
-                digests: options.check.mode == CheckMode::Digest,
+                digests: (options.check.mode == CheckMode::Digest).then_some(&*is_unheard),
                 is_over: Some(&is_over),
                 ..self.terms.source_walk(wanted())
             };
@@ -79,8 +79,16 @@ impl<'a> Aim<'a> {
             std::thread::scope(|scope| {
                 let (tell, gathered) = mpsc::channel();
                 let (key, begun, good_for) = (self.key, Since::now(), self.early);
-                let looking =
-                    Looking { scanner, gathered, start: RefCell::default(), is_over: &is_over, key, begun, good_for };
+                let looking = Looking {
+                    scanner,
+                    gathered,
+                    start: RefCell::default(),
+                    is_over: &is_over,
+                    is_unheard: is_unheard.clone(),
+                    key,
+                    begun,
+                    good_for,
+                };
                 let mut gather = Some(move || {
                     let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
                     let start = found.map(|gathered| Start {
@@ -155,6 +163,7 @@ pub struct Looking<'l> {
     /// It came, and nobody has taken it.
     start: RefCell<Option<Result<Start, Error>>>,
     is_over: &'l AtomicBool,
+    is_unheard: Arc<AtomicBool>,
     key: [u8; 16],
     begun: Since,
     good_for: Option<Duration>,
@@ -164,6 +173,12 @@ impl Looking<'_> {
     /// The key of its digests.
     pub fn key(&self) -> [u8; 16] {
         self.key
+    }
+
+    /// Whoever sets this has nobody any more to tell digests of contents. Lists go on being whole: a part of one, told as
+    /// all of it, would have things deleted.
+    pub fn is_unheard(&self) -> Arc<AtomicBool> {
+        self.is_unheard.clone()
     }
 
     /// The names of this side.
@@ -217,6 +232,7 @@ impl Looking<'_> {
 impl Drop for Looking<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
+        self.is_unheard.store(true, Ordering::Relaxed);
         self.scanner.close();
     }
 }

@@ -114,7 +114,10 @@ impl Receiver<'_> {
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
         let accounts = Accounts { ids: Ids::new(), told: RwLock::default() };
         accounts.learn(&roots.ids);
-        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| same_digest(source.entry, dest);
+        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| {
+            let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.heard.is_silent();
+            same_digest(source.entry, dest, &is_over)
+        };
         let receiving = Receiving {
             terms: self.terms,
             list_only: self.dest.is_none(),
@@ -137,8 +140,8 @@ impl Receiver<'_> {
     }
 }
 
-/// Whether a file of the destination has the content whose digest the source told.
-fn same_digest(source: &Entry, (dir, name): (&Dir, &[u8])) -> io::Result<bool> {
+/// Whether a file of the destination has the content whose digest the source told. Fails once `is_over` says so.
+fn same_digest(source: &Entry, (dir, name): (&Dir, &[u8]), is_over: &dyn Fn() -> bool) -> io::Result<bool> {
     let dest = sys::open_read(dir.fd(), name, false, false);
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
         // What nobody may read on either side rsync takes to be the same.
@@ -146,7 +149,7 @@ fn same_digest(source: &Entry, (dir, name): (&Dir, &[u8])) -> io::Result<bool> {
     };
     let dest = dest?;
     let len_bytes = sys::fstat(dest.as_fd())?.len_bytes;
-    Ok(len_bytes == source.len_bytes && digest_of_beginning(dest.as_fd(), len_bytes)? == digest)
+    Ok(len_bytes == source.len_bytes && digest_of_beginning(dest.as_fd(), len_bytes, is_over)? == digest)
 }
 
 /// The names of users and groups: those of the sender as it told them, and those of this machine.
@@ -575,6 +578,10 @@ impl Wire for Receiver<'_> {
 
     fn give_up(&self, error: &Error) {
         self.heard.silence(error.clone());
+    }
+
+    fn is_silent(&self) -> bool {
+        self.heard.is_silent()
     }
 
     fn placed(&self, file: FileId) -> Result<(), Error> {

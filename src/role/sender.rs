@@ -29,6 +29,7 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{self, AtomicBool};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Files of this length are searched by several threads for what the receiver has of them.
@@ -74,6 +75,8 @@ struct HeardState {
     has_told_all: bool,
     finished: Option<Tally>,
     failed: Option<Error>,
+    /// Set when nothing will be heard any more.
+    is_unheard: Option<Arc<AtomicBool>>,
 }
 
 /// What the receiver wants done.
@@ -100,6 +103,18 @@ impl Heard {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Has `is_unheard` set when nothing will be heard any more.
+    fn tells(&self, is_unheard: Arc<AtomicBool>) {
+        let mut state = self.lock();
+        is_unheard.store(state.failed.is_some(), atomic::Ordering::Relaxed);
+        state.is_unheard = Some(is_unheard);
+    }
+
+    /// Whether nothing will be heard any more.
+    fn is_silent(&self) -> bool {
+        self.lock().failed.is_some()
     }
 
     /// What the receiver counted, once it has everything.
@@ -137,7 +152,12 @@ impl Ear for Heard {
     }
 
     fn silence(&self, error: Error) {
-        self.lock().failed.get_or_insert(error);
+        let mut state = self.lock();
+        state.failed.get_or_insert(error);
+        if let Some(is_unheard) = &state.is_unheard {
+            is_unheard.store(true, atomic::Ordering::Relaxed);
+        }
+        drop(state);
         self.changed.notify_all();
     }
 }
@@ -195,6 +215,7 @@ impl<'a> Sender<'a> {
     pub fn run_on(&self, looking: &Looking<'_>, told: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
         let options = self.terms.options;
         looking.meet(self.audience());
+        self.heard.tells(looking.is_unheard());
         let start = looking.start()?;
         let outset = match told {
             Some(outset) => outset,
@@ -380,7 +401,7 @@ impl<'a> Sender<'a> {
         match basis {
             Basis::Prefix { len_bytes, digest } => {
                 if let Some(theirs) = digest
-                    && digest_of_beginning(from, *len_bytes).ok() != Some(*theirs)
+                    && digest_of_beginning(from, *len_bytes, &|| self.heard.is_silent()).ok() != Some(*theirs)
                 {
                     return unsent(None);
                 }
@@ -487,7 +508,7 @@ impl<'a> Sender<'a> {
     }
 
     fn go_on(&self) -> Result<(), Error> {
-        if self.terms.stop.load(std::sync::atomic::Ordering::Relaxed) {
+        if self.terms.stop.load(atomic::Ordering::Relaxed) {
             return Err(Error::new(Exit::Signal, "").by("sender"));
         }
         match self.terms.stop_at_unix_secs {

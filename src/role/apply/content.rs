@@ -262,7 +262,7 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>) ->
         let len_bytes = there.len_bytes;
         let digest = || {
             let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
-            digest_of_beginning(fd.as_fd(), len_bytes).ok()
+            digest_of_beginning(fd.as_fd(), len_bytes, &|| context.is_over()).ok()
         };
         return match append {
             Append::Trust => Basis::Prefix { len_bytes, digest: None },
@@ -271,7 +271,10 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>) ->
     }
     let Some((fd, len_bytes)) = basis_file(context, job, dir, similar) else { return Basis::None };
     let wished = u32::try_from(context.options.delta.block_size_bytes).ok().filter(|&len| len > 0);
-    let read_at = |offset: u64, into: &mut [u8]| sys::pread(fd.as_fd(), into, offset);
+    let read_at = |offset: u64, into: &mut [u8]| match context.is_over() {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => sys::pread(fd.as_fd(), into, offset),
+    };
     match Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at) {
         Ok(signature) => Basis::Blocks(signature.encode()),
         // It cannot be read, or has become shorter: then the whole file is asked for.

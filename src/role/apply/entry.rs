@@ -2,7 +2,6 @@
 
 use super::attrs::{self, Has, Subject};
 use super::{Context, Outcome, Spot, file, late, remove};
-use crate::digest;
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -116,7 +115,7 @@ impl<'a> Job<'a> {
             None => return None,
         };
         let file = opened.ok()?;
-        digest::shown(context.options.check.shown_sum(), |piece| sys::read(file.as_fd(), piece)).ok().flatten()
+        context.shown_digest(file.as_fd())
     }
 }
 

@@ -226,7 +226,7 @@ fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Opt
         }
     };
     sys::seek_to(file, 0).ok()?;
-    crate::digest::shown(context.options.check.shown_sum(), |piece| sys::read(file, piece)).ok().flatten()
+    context.shown_digest(file)
 }
 
 /// An entry of the source that `--remove-source-files` removes once it arrived.

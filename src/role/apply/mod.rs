@@ -24,6 +24,7 @@ use crate::plan::{Policy, chmod};
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::tally::Tally;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -133,6 +134,20 @@ impl Context<'_> {
     pub fn stopped(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
     }
+
+    /// Whether the run is being stopped, or has lost its peer: what takes long is not worth going on with.
+    pub fn is_over(&self) -> bool {
+        self.stopped() || self.wire.is_some_and(Wire::is_silent)
+    }
+
+    /// The digest that `%C` shows, of what is left to read of a file; `None` if it cannot be read, or the run is over.
+    fn shown_digest(&self, file: BorrowedFd<'_>) -> Option<Vec<u8>> {
+        let read = |piece: &mut [u8]| match self.is_over() {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => sys::read(file, piece),
+        };
+        crate::digest::shown(self.options.check.shown_sum(), read).ok().flatten()
+    }
 }
 
 /// A peer who has the source: its files' content is asked for and comes as a stream.
@@ -147,6 +162,8 @@ pub trait Wire: Sync {
     fn decline(&self, file: FileId);
     /// The run ends with an error: nobody need wait for what comes any more.
     fn give_up(&self, error: &Error);
+    /// Nothing will come any more.
+    fn is_silent(&self) -> bool;
     /// A file has its name: `--remove-source-files`.
     fn placed(&self, file: FileId) -> Result<(), Error>;
 }

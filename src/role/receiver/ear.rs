@@ -69,6 +69,11 @@ impl Heard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nothing more will be heard.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
     /// Nothing more will be heard, and why.
     pub(super) fn silence(&self, error: Error) {
         let mut state = self.lock();

@@ -46,8 +46,8 @@ pub struct SourceWalk<'a> {
     pub link_owners: LinkOwners,
     /// `-x`, counted.
     pub one_file_system: u8,
-    /// The digest of each file's content is told: `-c`, for a peer.
-    pub digests: bool,
+    /// The digest of each file's content is told, until this is set: `-c`, for a peer.
+    pub digests: Option<&'a AtomicBool>,
     /// How many threads may look at one large directory.
     pub threads: usize,
     /// When this is set nobody takes what is found any more, so a large directory is left in the middle.
@@ -239,9 +239,11 @@ impl SourceWalk<'_> {
         }
         let path = || found.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
-        if self.digests && entry.kind() == Kind::File {
+        if let Some(is_over) = self.digests
+            && entry.kind() == Kind::File
+        {
             // What cannot be read has no digest.
-            entry.extra_mut().digest = self.digest(place, name, stat.len_bytes).ok();
+            entry.extra_mut().digest = self.digest(place, name, stat.len_bytes, is_over).ok();
         }
         if let Err(incomplete) = completed {
             told_incomplete(&mut found.problems, &mut found.fatal, "sender", incomplete, Weight::SourceError);
@@ -256,10 +258,10 @@ impl SourceWalk<'_> {
         Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
     }
 
-    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64) -> io::Result<[u8; 16]> {
+    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64, is_over: &AtomicBool) -> io::Result<[u8; 16]> {
         let follow = self.copy_links || self.copy_unsafe_links;
         let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
-        digest_of_beginning(file.as_fd(), len_bytes)
+        digest_of_beginning(file.as_fd(), len_bytes, &|| is_over.load(Ordering::Relaxed))
     }
 
     /// Looks at one name, through symlinks where the options say so; with a symlink's value.
