@@ -56,7 +56,7 @@ pub struct Context<'a> {
     /// The run is being stopped.
     pub stop: &'a AtomicBool,
     /// A line for each entry is wanted.
-    pub wants: crate::report::text::Wants,
+    pub wants: crate::report::Wants,
     /// Waits as `--bwlimit` says after so many bytes.
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Compares contents under `-c`: source directory and name, destination's.

@@ -1,0 +1,136 @@
+//! What is seen: stdout and stderr in the order in which lines come, and the line that moves.
+
+use super::BLOCK_BYTES;
+use crate::options::{Outbuf, Output, StderrMode};
+use crate::report::escape::{self, Charset};
+use std::io::Write;
+
+/// Both streams, as one person sees them.
+pub(super) struct Screen {
+    stdout: Sink,
+    /// `None`: with `--stderr=all` all lines go one way, which is `stdout` then.
+    stderr: Option<Box<dyn Write + Send>>,
+    charset: Charset,
+    /// Nothing but errors is shown.
+    quiet: bool,
+    /// The cursor stands behind a line of progress.
+    in_line: bool,
+    /// A line for stderr, escaped.
+    shown: Vec<u8>,
+}
+
+impl Screen {
+    /// Both streams at the beginning of a line. `is_tty`: stdout is a terminal.
+    pub(super) fn new(
+        output: &Output,
+        charset: Charset,
+        is_tty: bool,
+        stdout: Box<dyn Write + Send>,
+        stderr: Box<dyn Write + Send>,
+    ) -> Screen {
+        let (stdout, stderr) = match output.stderr {
+            StderrMode::Errors | StderrMode::Client => {
+                let tty = if is_tty { Outbuf::Line } else { Outbuf::Block };
+                (Sink::new(stdout, output.outbuf.unwrap_or(tty)), Some(stderr))
+            }
+            StderrMode::All => (Sink::new(stderr, Outbuf::Line), None),
+        };
+        Screen { stdout, stderr, charset, quiet: output.quiet, in_line: false, shown: Vec::new() }
+    }
+
+    /// A line for stdout, unless the run is quiet.
+    pub(super) fn print(&mut self, line: &[u8]) {
+        if !self.quiet {
+            self.end_moving_line();
+            self.stdout.put_line(line, self.charset);
+        }
+    }
+
+    /// A line for stderr, behind all that was printed before.
+    pub(super) fn error(&mut self, line: &[u8]) {
+        self.end_moving_line();
+        match &mut self.stderr {
+            Some(stderr) => {
+                self.stdout.flush();
+                self.shown.clear();
+                escape::put(&mut self.shown, line, self.charset);
+                self.shown.push(b'\n');
+                // There is nowhere left to tell that stderr is gone.
+                _ = stderr.write_all(&self.shown).and_then(|()| stderr.flush());
+            }
+            None => self.stdout.put_line(line, self.charset),
+        }
+    }
+
+    /// Bytes for stdout as they are, also when quiet.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.stdout.put_raw(bytes);
+    }
+
+    /// A line that the next one overwrites, or the last one of these with its newline.
+    pub(super) fn put_moving(&mut self, line: &[u8]) {
+        if let Some(&last) = line.last() {
+            self.in_line = last != b'\n';
+            self.stdout.put_raw(line);
+        }
+    }
+
+    /// Lets what follows begin a line.
+    pub(super) fn end_moving_line(&mut self) {
+        if std::mem::take(&mut self.in_line) {
+            self.stdout.put_raw(b"\n");
+        }
+    }
+
+    /// Writes what is buffered for stdout.
+    pub(super) fn flush(&mut self) {
+        self.stdout.flush();
+    }
+
+    /// Whether stdout could not be written to and each line was meant to be seen at once. A pipe that
+    /// nobody reads any more is no reason to stop copying as long as its lines come in blocks; so rsync.
+    pub(super) fn lines_are_lost(&self) -> bool {
+        self.stdout.failed && self.stdout.mode != Outbuf::Block
+    }
+}
+
+/// Stdout with our own buffer, so that it can be flushed at the moments that rsync chooses.
+struct Sink {
+    writer: Box<dyn Write + Send>,
+    buf: Vec<u8>,
+    mode: Outbuf,
+    failed: bool,
+}
+
+impl Sink {
+    fn new(writer: Box<dyn Write + Send>, mode: Outbuf) -> Sink {
+        Sink { writer, buf: Vec::with_capacity(BLOCK_BYTES + 1024), mode, failed: false }
+    }
+
+    fn put_line(&mut self, line: &[u8], charset: Charset) {
+        escape::put(&mut self.buf, line, charset);
+        self.buf.push(b'\n');
+        self.settle();
+    }
+
+    fn put_raw(&mut self, bytes: &[u8]) {
+        self.buf.extend_from_slice(bytes);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        match self.mode {
+            Outbuf::None => self.flush(),
+            Outbuf::Line if self.buf.ends_with(b"\n") => self.flush(),
+            Outbuf::Line | Outbuf::Block if self.buf.len() >= BLOCK_BYTES => self.flush(),
+            Outbuf::Line | Outbuf::Block => {}
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.buf.is_empty() && !self.failed {
+            self.failed = self.writer.write_all(&self.buf).and_then(|()| self.writer.flush()).is_err();
+        }
+        self.buf.clear();
+    }
+}

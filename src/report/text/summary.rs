@@ -1,0 +1,74 @@
+//! What ends a run that went through: the block of `--stats`, and the two lines of `-v`.
+
+use crate::report::number::{put_count, put_fraction, put_fraction_grouped};
+use crate::report::tally::{Kinds, Tally};
+use std::io::Write;
+use std::time::Duration;
+
+/// The block of `--stats`, without the blank line before it.
+pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, (sent, received): (u64, u64), human: u8) {
+    let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
+        out.extend_from_slice(words.as_bytes());
+        // Counts take commas but never units.
+        put_count(out, kinds.total(), human.min(1));
+        let mut between: &[u8] = b" (";
+        for (word, count) in kinds.named().into_iter().filter(|(_, count)| *count > 0) {
+            out.extend_from_slice(between);
+            _ = write!(out, "{word}: ");
+            put_count(out, count, human.min(1));
+            between = b", ";
+        }
+        if kinds.total() > 0 {
+            out.push(b')');
+        }
+        out.push(b'\n');
+    };
+    let count = |out: &mut Vec<u8>, words: &str, count: u64, human: u8, unit: &str| {
+        out.extend_from_slice(words.as_bytes());
+        put_count(out, count, human);
+        out.extend_from_slice(unit.as_bytes());
+        out.push(b'\n');
+    };
+    kinds(out, "Number of files: ", &tally.listed);
+    kinds(out, "Number of created files: ", &tally.created);
+    kinds(out, "Number of deleted files: ", &tally.deleted);
+    count(out, "Number of regular files transferred: ", tally.transferred, human.min(1), "");
+    count(out, "Total file size: ", tally.total_bytes, human, " bytes");
+    count(out, "Total transferred file size: ", tally.transferred_bytes, human, " bytes");
+    count(out, "Literal data: ", tally.literal_bytes, human, " bytes");
+    count(out, "Matched data: ", tally.matched_bytes, human, " bytes");
+    out.extend_from_slice(b"File list size: 0\n");
+    if tally.list_generation_ms > 0 {
+        let seconds = |ms: u64| format!("{}.{:03} seconds", ms / 1000, ms % 1000);
+        _ = writeln!(out, "File list generation time: {}", seconds(tally.list_generation_ms));
+        _ = writeln!(out, "File list transfer time: {}", seconds(tally.list_transfer_ms));
+    }
+    count(out, "Total bytes sent: ", sent, human, "");
+    count(out, "Total bytes received: ", received, human, "");
+}
+
+/// The lines of `-v`. `elapsed`: since the run began.
+pub(super) fn put_totals(
+    out: &mut Vec<u8>,
+    tally: &Tally,
+    (sent, received): (u64, u64),
+    elapsed: Duration,
+    (human, dry_run): (u8, bool),
+) {
+    out.extend_from_slice(b"sent ");
+    put_count(out, sent, human);
+    out.extend_from_slice(b" bytes  received ");
+    put_count(out, received, human);
+    out.extend_from_slice(b" bytes  ");
+    let traffic = (sent + received) as f64;
+    put_fraction(out, traffic / (0.5 + elapsed.as_secs() as f64), human);
+    out.extend_from_slice(b" bytes/sec\ntotal size is ");
+    put_count(out, tally.total_bytes, human);
+    out.extend_from_slice(b"  speedup is ");
+    let speedup = if traffic > 0.0 { tally.total_bytes as f64 / traffic } else { 0.0 };
+    put_fraction_grouped(out, speedup, human > 0);
+    if dry_run {
+        out.extend_from_slice(b" (DRY RUN)");
+    }
+    out.push(b'\n');
+}
