@@ -72,6 +72,9 @@ pub const GRANT_MAX_BYTES: u64 = 1 << 40;
 /// How many bytes of each class ([`super::Class::ALL`]) may be under way before the first grant: Digests, Dirs, Wants,
 /// Events, Early, Asked, Again.
 pub const INITIAL_WINDOWS: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 8 << 20, 8 << 20, 1 << 20];
+/// How many bytes of each may be under way where the producer waited for grants, and the consumer took all that came: the
+/// content of files on a path that holds more than the first windows. 64 MiB are a gigabit for half a second.
+pub const WINDOWS_MAX: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 64 << 20, 64 << 20, 1 << 20];
 
 /// The most that may come of a file that was told with this length, in bytes. Whoever sends it ends it there.
 pub fn content_max_bytes(told_bytes: u64) -> u64 {

@@ -47,6 +47,9 @@ pub const MEETS: u64 = 1 << 6;
 /// both do, these have it.
 pub const QUICK_DIGESTS: u64 = 1 << 7;
 
+/// The bit of a side that knows [`Message::Blocked`]; if both do, it may be said.
+pub const TELLS_BLOCKED: u64 = 1 << 8;
+
 /// Where the session shall take place, in place of here: between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
@@ -375,4 +378,6 @@ pub enum Message {
     Bye(Box<Tally>),
     /// C to V in place of [`Message::Setup`]: the session shall take place elsewhere; V to C: there.
     Meet(Meeting),
+    /// Either, where both set [`TELLS_BLOCKED`]: it has more to say of this class than it may, and nothing else under way here.
+    Blocked(Class),
 }

@@ -6,7 +6,7 @@ use super::greeting::VERSIONS;
 use super::kinds::{self, Row, row_of};
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
-use super::message::{Basis, FileId, Lane, Message, QUICK_DIGESTS};
+use super::message::{Basis, FileId, Lane, Message, QUICK_DIGESTS, TELLS_BLOCKED};
 use super::numbers::{Role, basis};
 use super::parts;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ impl Speech {
     pub fn ours(features: u64) -> Speech {
         Speech {
             versions: VERSIONS,
-            features: features | QUICK_DIGESTS,
+            features: features | QUICK_DIGESTS | TELLS_BLOCKED,
             dialect: |version| Box::new(Native::new(version)),
         }
     }
@@ -220,6 +220,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.line(message);
         }
         Message::Meet(meeting) => parts::put_meeting(w, meeting)?,
+        Message::Blocked(class) => w.number(*class),
     }
     Ok(())
 }
@@ -283,6 +284,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         }
         kinds::BYE => Message::Bye(Box::new(parts::get_tally(r)?)),
         kinds::MEET => Message::Meet(parts::get_meeting(r)?),
+        kinds::BLOCKED => Message::Blocked(r.number("class")?),
         number => return Err(r.unknown("kind", number)),
     })
 }

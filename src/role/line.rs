@@ -6,8 +6,8 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
+use crate::role::window::{Hearing, Saying};
 use crate::transport::link::{Moved, Parting};
 use crate::transport::squeeze::AsItIs;
 use crate::work::clock::Since;
@@ -26,8 +26,6 @@ const GATHERED_BYTES: usize = 16 << 10;
 const GATHERING: Duration = Duration::from_micros(300);
 /// How much is read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// A class is granted more once this part of its window is consumed.
-const GRANT_PART: u64 = 4;
 /// So much of the window of [`Class::Wants`] is kept twice: what is asked for first leaves it to [`Message::Done`] and
 /// [`Message::Placed`], and these leave half of it to what is asked for again.
 ///
@@ -115,13 +113,11 @@ struct State {
     /// What of the buffer shall go as it is, in order.
     as_it_is: Vec<Range<usize>>,
     /// What the peer lets us say yet, by class.
-    credit: [i64; Class::ALL.len()],
+    saying: [Saying; Class::ALL.len()],
+    /// What we let the peer say, by class.
+    hearing: [Hearing; Class::ALL.len()],
     /// What is said as soon as the window of [`Class::Wants`] has room, spelled; see [`Line::say_later`].
     later: Vec<u8>,
-    /// What the peer said and nobody consumed yet.
-    unconsumed: [u64; Class::ALL.len()],
-    /// What we consumed and did not grant anew yet.
-    consumed: [u64; Class::ALL.len()],
     /// Why nothing more can be said; an empty message: it ended well.
     shut: Option<(Exit, Vec<u8>)>,
     /// Write what is there and end.
@@ -148,7 +144,7 @@ impl State {
     /// Whether the window of a message has room for it.
     fn may_say(&self, message: &Message) -> bool {
         match class_of(message) {
-            Some(class) => self.credit[class as usize] > needed_bytes(message) as i64,
+            Some(class) => self.saying[class as usize].has_room(needed_bytes(message)),
             // What has no window and is not said at once is the last word.
             None => self.later.is_empty(),
         }
@@ -183,10 +179,9 @@ impl Line {
                 dialect,
                 buffer: Vec::new(),
                 as_it_is: Vec::new(),
-                credit: INITIAL_WINDOWS.map(|bytes| bytes as i64),
+                saying: Class::ALL.map(|class| Saying::of(class, false)),
+                hearing: Class::ALL.map(Hearing::of),
                 later: Vec::new(),
-                unconsumed: [0; Class::ALL.len()],
-                consumed: [0; Class::ALL.len()],
                 shut: None,
                 ending: false,
                 is_deaf: false,
@@ -205,6 +200,12 @@ impl Line {
     /// The same over a link of which is told here when it is moved.
     pub fn over(self, moved: Moved) -> Line {
         Line { moved, ..self }
+    }
+
+    /// The same with a peer that knows [`Message::Blocked`], before anything is said.
+    pub fn growing(self) -> Line {
+        self.lock().saying = Class::ALL.map(|class| Saying::of(class, true));
+        self
     }
 
     /// Set while what is written shall not be squeezed.
@@ -232,6 +233,10 @@ impl Line {
             if may_say && state.buffer.len() < BUFFER_MAX_BYTES {
                 return self.put(&mut state, message, as_it_is);
             }
+            if let Some(class) = class_of(message).filter(|_| !may_say) {
+                state.saying[class as usize].want();
+                self.to_write.notify_one();
+            }
             let waits = Since::now();
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             self.note_wait(usize::from(may_say), waits);
@@ -258,7 +263,7 @@ impl Line {
 
     /// Spells a message for the writer.
     fn put(&self, state: &mut State, message: &Message, as_it_is: bool) -> Result<(), Error> {
-        let State { dialect, buffer, as_it_is: ranges, credit, .. } = state;
+        let State { dialect, buffer, as_it_is: ranges, saying, .. } = state;
         let before = buffer.len();
         dialect.encode(message, buffer)?;
         let len = buffer.len();
@@ -269,7 +274,7 @@ impl Line {
             }
         }
         if let Some(class) = class_of(message) {
-            credit[class as usize] -= (len - before) as i64;
+            saying[class as usize].say((len - before) as u64);
         }
         self.note_said(message, len - before);
         // The writer takes all there is; it waits for the first of it, and while it gathers, for enough.
@@ -294,9 +299,9 @@ impl Line {
     /// So many bytes of a class were consumed, so the peer may say as many more. Never waits.
     pub fn consumed(&self, class: Class, bytes: u64) {
         let mut state = self.lock();
-        state.consumed[class as usize] += bytes;
-        state.unconsumed[class as usize] = state.unconsumed[class as usize].saturating_sub(bytes);
-        if state.consumed[class as usize] >= INITIAL_WINDOWS[class as usize] / GRANT_PART {
+        let hearing = &mut state.hearing[class as usize];
+        hearing.consumed(bytes);
+        if hearing.may_grant() {
             drop(state);
             self.to_write.notify_one();
         }
@@ -304,33 +309,33 @@ impl Line {
 
     /// The peer said something of a class; an error if that was more than it may.
     fn heard(&self, class: Class, cost: u64) -> Result<(), Error> {
-        let mut state = self.lock();
-        let unconsumed = &mut state.unconsumed[class as usize];
-        // The one message that goes below zero may still be sent.
-        if *unconsumed >= INITIAL_WINDOWS[class as usize] {
-            return Err(Error::new(Exit::Protocol, format!("sparsync: the peer said more of {class:?} than it may")));
+        if self.lock().hearing[class as usize].heard(cost) {
+            return Ok(());
         }
-        *unconsumed += cost;
-        Ok(())
+        Err(Error::new(Exit::Protocol, format!("sparsync: the peer said more of {class:?} than it may")))
+    }
+
+    /// The peer waits until it may say more.
+    fn blocked(&self, class: Class) {
+        self.lock().hearing[class as usize].blocked();
+        self.to_write.notify_one();
     }
 
     /// The peer may say more.
     fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
         let mut state = self.lock();
-        let credit = &mut state.credit[class as usize];
-        // A peer that grants what was never taken could make it overflow.
-        let more = i64::try_from(bytes).ok().and_then(|bytes| credit.checked_add(bytes));
-        let window = INITIAL_WINDOWS[class as usize] as i64;
-        *credit = more.filter(|&more| more <= window).ok_or_else(|| {
-            Error::new(Exit::Protocol, format!("sparsync: the peer granted more of {class:?} than was said"))
-        })?;
-        let State { dialect, buffer, later, credit, .. } = &mut *state;
-        let credit = &mut credit[Class::Wants as usize];
+        if !state.saying[class as usize].granted(bytes) {
+            let message = format!("sparsync: the peer granted more of {class:?} than was said");
+            return Err(Error::new(Exit::Protocol, message));
+        }
+        let State { dialect, buffer, later, saying, .. } = &mut *state;
+        let wants = &mut saying[Class::Wants as usize];
         let mut said = 0;
-        while *credit > KEPT_BYTES as i64
+        while wants.has_room(KEPT_BYTES)
             && let Some(len) = dialect.frame_len(&later[said..])?
         {
-            (*credit, said) = (*credit - len as i64, said + len);
+            wants.say(len as u64);
+            said += len;
         }
         buffer.extend(later.drain(..said));
         drop(state);
@@ -444,14 +449,20 @@ impl Line {
         writer.write_all(&out[at..])
     }
 
+    /// What the windows ask for: that we wait, where the link has taken all that was said before, and what the peer may say.
     fn put_grants(&self, state: &mut State) {
-        let State { dialect, buffer, consumed, ending, .. } = state;
+        let State { dialect, buffer, saying, hearing, ending, .. } = state;
         // Behind the last word nothing is said.
+        if *ending {
+            return;
+        }
+        let is_at_rest = buffer.is_empty();
         for class in Class::ALL {
-            let bytes = consumed[class as usize];
-            if bytes >= INITIAL_WINDOWS[class as usize] / GRANT_PART && !*ending {
-                consumed[class as usize] = 0;
-                // A grant is two numbers; there is no reason for which it could not be spelled.
+            // Each is a number or two; there is no reason for which it could not be spelled.
+            if is_at_rest && saying[class as usize].should_tell() {
+                let _ = dialect.encode(&Message::Blocked(class), buffer);
+            }
+            if let Some(bytes) = hearing[class as usize].grant() {
                 let _ = dialect.encode(&Message::Grant { class, bytes }, buffer);
             }
         }
@@ -497,6 +508,7 @@ impl Line {
                 drop(profile);
                 match message {
                     Message::Grant { class, bytes } => self.granted(class, bytes)?,
+                    Message::Blocked(class) => self.blocked(class),
                     Message::Ping => {}
                     message => {
                         if let Message::Fail { .. } = message {
@@ -621,7 +633,7 @@ mod tests {
                 line.lock().buffer.clear();
                 // More than a window is asked for where nothing else is, and is taken up at once.
                 if len_bytes > 1 << 20 {
-                    let overdrawn_bytes = line.lock().credit[Class::Wants as usize].unsigned_abs();
+                    let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
                     line.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
                     break;
                 }

@@ -16,6 +16,8 @@ pub mod receiving;
 
 pub mod local;
 
+pub mod window;
+
 pub mod line;
 
 pub mod seen;

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::{ACTS_AS_SUPER, QUICK_DIGESTS};
+use crate::proto::message::{ACTS_AS_SUPER, QUICK_DIGESTS, TELLS_BLOCKED};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -115,7 +115,8 @@ impl Near<'_> {
             self.encode_setup(version, codec, &mut flight)?;
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
-        let line = Arc::new(Line::new((self.speech.dialect)(version)).over(link.moved.clone()));
+        let line = line_of(&self.speech, version, ours.features & theirs.features);
+        let line = Arc::new(line.over(link.moved.clone()));
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = codec::squeeze(codec, compress.level, theirs.features);
@@ -334,7 +335,7 @@ pub fn serve(
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
     let Begun { setup, theirs, version, speech, link } = begun;
     let plain_by = plain_by(speech.features & theirs.features);
-    let line = Arc::new(Line::new((speech.dialect)(version)));
+    let line = Arc::new(line_of(&speech, version, speech.features & theirs.features));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
@@ -452,6 +453,12 @@ fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
             Link { reader: Box::new(Expander::new(reader)), ..link }
         }
     }
+}
+
+/// A conversation in this version, where these features are what both ends can do.
+fn line_of(speech: &Speech, version: u16, features: u64) -> Line {
+    let line = Line::new((speech.dialect)(version));
+    if features & TELLS_BLOCKED != 0 { line.growing() } else { line }
 }
 
 /// By what contents without blocks are digested, where this is what both ends can do.

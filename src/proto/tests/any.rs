@@ -389,6 +389,7 @@ pub fn message() -> BoxedStrategy<Message> {
             .prop_map(|(class, bytes)| Message::Grant { class, bytes })
             .boxed(),
         Just(Message::Ping).boxed(),
+        select(Class::ALL.to_vec()).prop_map(Message::Blocked).boxed(),
         (exit(), bytes(), select(ROLES.to_vec()))
             .prop_map(|(exit, message, role)| Message::Fail { exit, message, role })
             .boxed(),

@@ -299,6 +299,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ),
         ("Grant", Message::Grant { class: Class::Again, bytes: 1 << 20 }, "12 04 | 06 808040".into()),
         ("Ping", Message::Ping, "13 00".into()),
+        ("Blocked", Message::Blocked(Class::Asked), "17 01 | 05".into()),
         (
             "Fail",
             Message::Fail { exit: Exit::Timeout, message: b"oh".to_vec(), role: "receiver" },
@@ -353,7 +354,7 @@ fn messages_are_these_bytes_and_these_bytes_are_messages() {
 #[test]
 fn every_kind_has_golden_bytes() {
     let kinds: std::collections::BTreeSet<u8> = table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
-    assert_eq!(kinds, (1..=22).collect());
+    assert_eq!(kinds, (1..=23).collect());
 }
 
 #[test]

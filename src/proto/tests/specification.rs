@@ -40,8 +40,8 @@ fn kinds_and_their_lengths_are_in_it() {
 
 #[test]
 fn windows_are_in_it() {
-    for (class, window) in Class::ALL.into_iter().zip(INITIAL_WINDOWS) {
-        row(&[&format!("{class:?}"), &window.to_string()]);
+    for (class, window) in Class::ALL.into_iter().zip(INITIAL_WINDOWS.into_iter().zip(WINDOWS_MAX)) {
+        row(&[&format!("{class:?}"), &window.0.to_string(), &window.1.to_string()]);
     }
     let mut messages = super::golden::table();
     messages.sort_by_key(|(name, ..)| name.len());

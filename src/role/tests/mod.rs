@@ -3,6 +3,7 @@
 mod early;
 mod hostile_receiver;
 mod hostile_sender;
+mod long_path;
 mod no_room;
 mod versions;
 
@@ -188,8 +189,13 @@ impl Peer {
 
     /// Greets, as the client with a setup.
     pub fn greet(&mut self, setup: Option<Setup>) {
+        self.greet_as(0, setup);
+    }
+
+    /// Likewise, with these features.
+    pub fn greet_as(&mut self, features: u64, setup: Option<Setup>) {
         let mut greeting = Vec::new();
-        encode_greeting(&Greeting::ours([7; 16]), &mut greeting);
+        encode_greeting(&Greeting { features, ..Greeting::ours([7; 16]) }, &mut greeting);
         self.say_bytes(&greeting);
         if let Some(setup) = setup {
             self.say(&Message::Setup(Box::new(setup)));

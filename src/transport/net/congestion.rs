@@ -81,8 +81,8 @@ const HELD: Duration = Duration::from_secs(1);
 const STEP_MAX: f64 = 0.125;
 /// No measurement is of a shorter time.
 const SHORTEST: Duration = Duration::from_micros(1);
-/// So many moments of sending are remembered: 16 MiB in datagrams that went one by one.
-const SENT_MAX: usize = 12_000;
+/// So many moments of sending are remembered: 64 MiB in datagrams that went one by one.
+const SENT_MAX: usize = 48_000;
 
 /// The control of one path, in one direction.
 #[derive(Debug, Clone)]

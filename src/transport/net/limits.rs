@@ -25,6 +25,11 @@ pub const FIRST_WORDS_MAX_BYTES: usize = 64 << 10;
 
 /// How many bytes may be under way in one direction. Less holds up a fast link that is long; more leaves the caches.
 pub const WINDOW_BYTES: u32 = 8 << 20;
+/// The most that this grows to on a path that holds more, which takes as much memory: a gigabit for half a second.
+pub const WINDOW_MAX_BYTES: u32 = 64 << 20;
+/// So much is taken from whoever writes, however little may be under way. Less than what the conversation lets wait, so that
+/// whoever waits for leave there knows that it is all under way.
+pub const SEND_MIN_BYTES: u64 = 4 << 20;
 /// How many bytes a UDP socket shall hold for us: a window, so that nothing is lost where the network is this machine.
 pub const SOCKET_ROOM_BYTES: usize = 8 << 20;
 /// Until it is known that a path carries longer ones, the bytes of a datagram. Every path of QUIC carries these.

@@ -20,6 +20,7 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod window;
 
 use crate::transport::link::Leave;
 use std::fmt;

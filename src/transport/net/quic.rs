@@ -1,9 +1,9 @@
 //! QUIC: endpoints, handshakes, and the two halves of a stream as a reader and a writer.
 
 use super::bridge::{Boxed, wait};
-use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES};
+use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTES};
 use super::roam::Nudge;
-use super::{BEGINS, OTHER_VERSIONS, Trouble, by_rate, is_about_keys, is_about_versions};
+use super::{BEGINS, OTHER_VERSIONS, Trouble, by_rate, is_about_keys, is_about_versions, window};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::work::clock::Since;
@@ -100,12 +100,12 @@ pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
 /// How the transport shall behave towards a peer.
 pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
     let mut config = TransportConfig::default();
-    let window = VarInt::from_u32(WINDOW_BYTES);
     config
         .max_idle_timeout(quinn::IdleTimeout::try_from(idle).ok())
-        .stream_receive_window(window)
-        .receive_window(window)
-        .send_window(WINDOW_BYTES.into())
+        // There is one stream. That of the connection counts, because it can grow.
+        .stream_receive_window(VarInt::from_u32(WINDOW_MAX_BYTES))
+        .receive_window(VarInt::from_u32(WINDOW_BYTES))
+        .send_window(window::writing(0))
         // By it the peer says where it leaves for another lane.
         .max_concurrent_uni_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(None)
@@ -303,7 +303,8 @@ pub fn halves(
     let parting = patience.parting.clone();
     let mut pieces = vec![Bytes::new(); PIECES];
     pieces[PIECES - 1] = first;
-    let reader = Reader { recv, pieces, at: PIECES - 1, patience, hold: hold.clone() };
+    let (window, begun) = (window::Reading::default(), Since::now());
+    let reader = Reader { recv, pieces, at: PIECES - 1, patience, window, begun, hold: hold.clone() };
     (reader, Writer { send: Some(send), has_left: false, parting, hold })
 }
 
@@ -375,6 +376,8 @@ pub struct Reader {
     pieces: Vec<Bytes>,
     at: usize,
     patience: Patience,
+    window: window::Reading,
+    begun: Since,
     /// Also held so that the connection stays while somebody reads.
     hold: Arc<Hold>,
 }
@@ -429,6 +432,11 @@ impl Reader {
         // The pieces lie at the end, those that are first in front.
         self.at = self.pieces.len() - count;
         self.pieces.rotate_right(self.at);
+        let bytes = self.pieces[self.at..].iter().map(|piece| piece.len() as u64).sum();
+        let connection = &self.hold.connection;
+        if let Some(window) = self.window.took(self.begun.elapsed(), bytes, connection.rtt()) {
+            connection.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
+        }
         Ok(None)
     }
 
@@ -531,6 +539,7 @@ impl Write for Writer {
             bytes.extend_from_slice(&piece[..piece.len().min(count - bytes.len())]);
         }
         let piece = Bytes::from(bytes);
+        self.hold.connection.set_send_window(window::writing(self.hold.connection.stats().path.cwnd));
         let parting = &self.parting;
         let written = wait(send.write_chunk(piece), || match parting.is_over() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),

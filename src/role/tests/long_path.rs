@@ -1,0 +1,146 @@
+//! Windows that grow where the way to the peer and back is long: the far one of it is played by hand, so a way takes as long
+//! as it takes to play.
+
+use super::*;
+use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
+use crate::proto::message::TELLS_BLOCKED;
+use crate::proto::{Basis, Class, Seen, class_of};
+
+const ASKED: usize = Class::Asked as usize;
+/// A frame may go beyond what is left of a window.
+const FRAME_MAX_BYTES: u64 = (256 << 10) + 64;
+
+fn cost(message: &Message) -> u64 {
+    let mut frame = Vec::new();
+    Native::new(1).encode(message, &mut frame).unwrap();
+    frame.len() as u64
+}
+
+/// Asks an honest server for a file of so many bytes, as a client with these features, and plays on from there.
+fn pull(features: u64, len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
+    let stage = Stage::new();
+    stage.has("f", "");
+    std::fs::File::options().write(true).open(stage.home().join("f")).unwrap().set_len(len_bytes).unwrap();
+    serve(&stage, &["-r", "--no-compress"], true, |peer| {
+        peer.greet_as(features, Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        peer.say(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
+        assert!(peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
+        peer.say(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None });
+        play(peer);
+    })
+}
+
+/// Hears data until there is no more of it, or the sender says that it is blocked: how much it was, and whether there was
+/// more.
+fn take(peer: &mut Peer) -> (u64, bool) {
+    let mut bytes = 0;
+    let is_blocked = peer.hear_until(|message| {
+        bytes += if class_of(message) == Some(Class::Asked) { cost(message) } else { 0 };
+        match message {
+            Message::End { .. } => Some(false),
+            Message::Blocked(class) => Some(*class == Class::Asked),
+            _ => None,
+        }
+    });
+    (bytes, is_blocked.expect("it goes on"))
+}
+
+#[test]
+fn a_sender_uses_a_window_that_grows_and_tells_when_it_needs_more() {
+    let ended = pull(TELLS_BLOCKED, 32 << 20, |peer| {
+        let mut window = INITIAL_WINDOWS[ASKED];
+        let mut overdrawn = 0;
+        for is_blocked in [true, true, false] {
+            let (bytes, more) = take(peer);
+            assert_eq!(more, is_blocked);
+            if more {
+                let said = bytes + overdrawn;
+                assert!((window..window + FRAME_MAX_BYTES).contains(&said), "{said} of {window}");
+                overdrawn = said - window;
+                peer.say(&Message::Grant { class: Class::Asked, bytes: 2 * window });
+                window *= 2;
+            }
+        }
+        peer.say_all(&[Message::Done(0), Message::WantsEnd(Box::default())]);
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+}
+
+#[test]
+fn a_sender_tells_nothing_to_one_that_does_not_know_it() {
+    let ended = pull(0, 20 << 20, |peer| {
+        let window = INITIAL_WINDOWS[ASKED];
+        for _ in 0..2 {
+            let mut bytes = 0;
+            while bytes < window {
+                let message = peer.hear().expect("it goes on");
+                assert!(matches!(message, Message::Begin { .. } | Message::Data { .. }), "{message:?}");
+                bytes += cost(&message);
+            }
+            peer.say(&Message::Grant { class: Class::Asked, bytes });
+        }
+        assert!(!take(peer).1);
+        peer.say_all(&[Message::Done(0), Message::WantsEnd(Box::default())]);
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+}
+
+#[test]
+fn a_grant_beyond_the_longest_window_is_refused() {
+    let (initial, max) = (INITIAL_WINDOWS[ASKED], WINDOWS_MAX[ASKED]);
+    for (features, bytes) in [(0, 1), (TELLS_BLOCKED, max - initial + 1)] {
+        // Nothing was said of the class, so its window is what it was at the beginning.
+        let stage = Stage::new();
+        let ended = serve(&stage, &["-r"], true, |peer| {
+            peer.greet_as(features, Some(setup(true)));
+            peer.hear_greeting();
+            peer.receive();
+            peer.say(&Message::Grant { class: Class::Asked, bytes });
+        });
+        ended.refuses(Exit::Protocol, "granted more of Asked than was said");
+    }
+}
+
+#[test]
+fn a_receiver_that_has_all_opens_its_window_to_one_that_is_blocked() {
+    let stage = Stage::new();
+    let ended = serve(&stage, &["-r"], false, |peer| {
+        peer.greet_as(TELLS_BLOCKED, Some(setup(false)));
+        peer.hear_greeting();
+        peer.send();
+        peer.say_all(&[said_roots(), dir(0, "", &[("f", FILE)]), dirs_end()]);
+        let wanted = peer.hear_until(|message| match message {
+            Message::Want { file, .. } => Some(*file),
+            _ => None,
+        });
+        let (file, lane) = (wanted.expect("it wants the file"), Lane::Asked);
+        let data = Message::Data { lane, data: vec![7; 256 << 10] };
+        peer.say(&Message::Begin { file, lane });
+        let mut said = cost(&Message::Begin { file, lane });
+        let (mut granted, mut pieces) = (INITIAL_WINDOWS[ASKED], 0);
+        for window in [INITIAL_WINDOWS[ASKED], 2 * INITIAL_WINDOWS[ASKED]] {
+            while said < granted {
+                peer.say(&data);
+                (said, pieces) = (said + cost(&data), pieces + 1);
+            }
+            // Whether it writes as fast as it hears or not: nothing more comes until it has.
+            peer.say(&Message::Blocked(Class::Asked));
+            while granted < said + 2 * window {
+                match peer.hear().expect("it goes on") {
+                    Message::Grant { class: Class::Asked, bytes } => granted += bytes,
+                    Message::Fail { message, .. } => panic!("{}", String::from_utf8_lossy(&message)),
+                    _ => {}
+                }
+            }
+            assert_eq!(granted, said + 2 * window, "all that was said was consumed, and as much again");
+        }
+        let digest = crate::digest::content(&vec![7; pieces * (256 << 10)]);
+        peer.say(&Message::End { lane, digest });
+        assert!(peer.hear_until(|message| matches!(message, Message::WantsEnd(_)).then_some(())).is_some());
+        peer.say(&Message::Bye(Box::default()));
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+    assert_eq!(stage.files(), ["f"]);
+}

@@ -1,0 +1,299 @@
+//! How much of one class of messages may be under way, as each of the two ends counts it; pure.
+//!
+//! A window begins as [`INITIAL_WINDOWS`] says, which is enough for any path within a continent. On a longer one a sender
+//! uses it up before a grant comes back, and stands still. It says so ([`Message::Blocked`](crate::proto::Message::Blocked)),
+//! and whoever has consumed all of it before more comes opens the window twice as far, up to [`WINDOWS_MAX`]. One who has not
+//! is what is slow, not the path, and more would only wait here. A window that was opened closes again as far as it is
+//! not needed: by half of what waited to be consumed all the time.
+
+use crate::proto::Class;
+use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
+
+/// Grants go in portions of this part of the window with which a class begins.
+const GRANT_PART: u64 = 4;
+/// A window that has grown shrinks by this part of what waited to be consumed all the while that a window was.
+const SHRINK_PART: u64 = 2;
+
+/// A class at the end that hears it. What of the window is neither waiting here nor to be granted, the peer may say.
+#[derive(Debug)]
+pub struct Hearing {
+    initial: u64,
+    max: u64,
+    window: u64,
+    /// What the peer said and nobody consumed yet.
+    waiting: u64,
+    /// What the peer may say more, and was not granted yet.
+    owed: u64,
+    /// The peer has used its window up and waits.
+    is_blocked: bool,
+    /// So much is not granted when it is consumed.
+    excess: u64,
+    /// Until so much was consumed it is looked how much waits, and the least that did.
+    judged_in: u64,
+    least_waiting: u64,
+}
+
+impl Hearing {
+    /// A class of which nothing was heard.
+    pub fn of(class: Class) -> Hearing {
+        let initial = INITIAL_WINDOWS[class as usize];
+        Hearing {
+            initial,
+            max: WINDOWS_MAX[class as usize],
+            window: initial,
+            waiting: 0,
+            owed: 0,
+            is_blocked: false,
+            excess: 0,
+            judged_in: initial,
+            least_waiting: u64::MAX,
+        }
+    }
+
+    /// The peer said something that costs so much; `false`: more than it may.
+    pub fn heard(&mut self, cost: u64) -> bool {
+        // The one message that goes below zero may still be sent.
+        let may_say = self.waiting < self.window;
+        self.waiting = self.waiting.saturating_add(cost);
+        self.is_blocked = false;
+        may_say
+    }
+
+    /// So much was consumed.
+    pub fn consumed(&mut self, cost: u64) {
+        self.waiting = self.waiting.saturating_sub(cost);
+        self.owed += cost;
+        self.grow();
+        self.least_waiting = self.least_waiting.min(self.waiting);
+        self.judged_in = self.judged_in.saturating_sub(cost);
+        if self.judged_in == 0 {
+            self.excess = (self.least_waiting / SHRINK_PART).min(self.window - self.initial);
+            (self.judged_in, self.least_waiting) = (self.window, u64::MAX);
+        }
+        let less = self.owed.min(self.excess);
+        self.window -= less;
+        self.owed -= less;
+        self.excess -= less;
+    }
+
+    /// The peer has used its window up and waits, with nothing else under way.
+    pub fn blocked(&mut self) {
+        self.is_blocked = true;
+        self.grow();
+    }
+
+    /// If neither end has anything to do, it is the way that takes so long.
+    fn grow(&mut self) {
+        if self.is_blocked && self.waiting == 0 {
+            (self.is_blocked, self.excess) = (false, 0);
+            let more = self.window.min(self.max - self.window);
+            self.window += more;
+            self.owed += more;
+        }
+    }
+
+    /// Whether there is enough for a grant.
+    pub fn may_grant(&self) -> bool {
+        self.owed >= self.initial / GRANT_PART
+    }
+
+    /// What is granted now, if there is enough for that; it is said.
+    pub fn grant(&mut self) -> Option<u64> {
+        self.may_grant().then(|| std::mem::take(&mut self.owed))
+    }
+}
+
+/// A class at the end that says it.
+#[derive(Debug)]
+pub struct Saying {
+    /// What may be said yet; below 0 behind a message that took more than was left.
+    credit: i64,
+    max: i64,
+    grows: bool,
+    /// Somebody waits for room; the peer was told so. Both until it grants more.
+    is_wanting: bool,
+    is_told: bool,
+}
+
+impl Saying {
+    /// A class of which nothing was said. `grows`: the peer may open its window further than it is at the beginning.
+    pub fn of(class: Class, grows: bool) -> Saying {
+        let [initial, max] = [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
+        let grows = grows && max > initial;
+        Saying { credit: initial, max: if grows { max } else { initial }, grows, is_wanting: false, is_told: false }
+    }
+
+    /// Whether there is room for so much, and for one byte more.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes)
+    }
+
+    /// So much is said.
+    pub fn say(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_sub_unsigned(bytes);
+    }
+
+    /// Somebody waits until there is room.
+    pub fn want(&mut self) {
+        self.is_wanting = true;
+    }
+
+    /// Whether the peer should be told that somebody waits: once until it grants more, and only where it may help.
+    pub fn should_tell(&mut self) -> bool {
+        let should = self.grows && self.is_wanting && !self.is_told;
+        self.is_told |= should;
+        should
+    }
+
+    /// The peer lets us say so much more; `false`: it cannot have taken as much.
+    pub fn granted(&mut self, bytes: u64) -> bool {
+        // A peer that grants what was never taken could make it overflow.
+        let more = self.credit.checked_add_unsigned(bytes).filter(|&more| more <= self.max);
+        (self.is_wanting, self.is_told) = (false, false);
+        more.map(|more| self.credit = more).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INITIAL: u64 = INITIAL_WINDOWS[Class::Early as usize];
+    const MAX: u64 = WINDOWS_MAX[Class::Early as usize];
+    const FRAME: u64 = 256 << 10;
+    const MIB: u64 = 1 << 20;
+
+    /// Both ends of a class of which there is no end, and what is on the way between them.
+    struct Ends {
+        saying: Saying,
+        hearing: Hearing,
+        /// What was said in each turn and not heard yet, and whether behind it the sender was blocked.
+        there: Vec<(u64, bool)>,
+        /// What was granted in each turn and not heard yet.
+        back: Vec<u64>,
+        /// How often the sender said that it was blocked.
+        blocked: usize,
+    }
+
+    /// What came of some turns.
+    #[derive(Debug, PartialEq)]
+    struct Came {
+        heard: u64,
+        window: u64,
+        most_waiting: u64,
+    }
+
+    impl Ends {
+        fn new(grows: bool) -> Ends {
+            let (saying, hearing) = (Saying::of(Class::Early, grows), Hearing::of(Class::Early));
+            Ends { saying, hearing, there: Vec::new(), back: Vec::new(), blocked: 0 }
+        }
+
+        /// So many turns. In each the link takes so many bytes and the consumer so many, and a way takes so many turns.
+        fn play(&mut self, turns: usize, link: u64, consumer: u64, way: usize) -> Came {
+            let (mut heard, mut most_waiting) = (0, 0);
+            for _ in 0..turns {
+                let granted = if self.back.len() > way { self.back.remove(0) } else { 0 };
+                assert!(granted == 0 || self.saying.granted(granted));
+                let mut said = 0;
+                while said < link && self.saying.has_room(0) {
+                    self.saying.say(FRAME);
+                    said += FRAME;
+                }
+                if !self.saying.has_room(0) {
+                    self.saying.want();
+                }
+                // Where the link is full, not all that was said is under way.
+                let is_blocked = said < link && self.saying.should_tell();
+                self.blocked += usize::from(is_blocked);
+                self.there.push((said, is_blocked));
+                if self.there.len() > way {
+                    let (said, is_blocked) = self.there.remove(0);
+                    assert!((0..said / FRAME).all(|_| self.hearing.heard(FRAME)), "never more than it may");
+                    heard += said;
+                    most_waiting = most_waiting.max(self.hearing.waiting);
+                    if is_blocked {
+                        self.hearing.blocked();
+                    }
+                }
+                self.hearing.consumed(self.hearing.waiting.min(consumer));
+                self.back.push(self.hearing.grant().unwrap_or(0));
+            }
+            Came { heard, window: self.hearing.window, most_waiting }
+        }
+    }
+
+    const ALL: u64 = u64::MAX;
+
+    #[test]
+    fn a_window_grows_until_it_fills_the_path() {
+        // A round takes 11 turns, in which the link takes 22 MiB.
+        let mut ends = Ends::new(true);
+        ends.play(100, 2 * MIB, ALL, 5);
+        assert_eq!(
+            ends.play(100, 2 * MIB, ALL, 5),
+            Came { heard: 200 * MIB, window: 4 * INITIAL, most_waiting: 2 * MIB }
+        );
+        // It was told twice, and needs no word more.
+        assert_eq!(ends.blocked, 2);
+        let mut fixed = Ends::new(false);
+        fixed.play(100, 2 * MIB, ALL, 5);
+        let came = fixed.play(110, 2 * MIB, ALL, 5);
+        assert_eq!((came.window, fixed.blocked), (INITIAL, 0));
+        assert!(came.heard <= 80 * MIB + MIB, "a window in a round: {came:?}");
+    }
+
+    #[test]
+    fn a_window_has_a_longest() {
+        let mut ends = Ends::new(true);
+        ends.play(1000, 16 * MIB, ALL, 20);
+        let came = ends.play(410, 16 * MIB, ALL, 20);
+        assert_eq!(came.window, MAX);
+        assert!(came.heard > 9 * MAX && came.heard <= 11 * MAX, "about ten rounds: {came:?}");
+    }
+
+    #[test]
+    fn what_is_consumed_slowly_makes_no_window_grow() {
+        for way in [0, 1, 5] {
+            let mut ends = Ends::new(true);
+            let came = ends.play(500, 16 * MIB, MIB / 2, way);
+            assert_eq!((came.window, came.most_waiting > INITIAL), (INITIAL, false), "{way}: {came:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_link_makes_no_window_grow() {
+        let mut ends = Ends::new(true);
+        assert_eq!(ends.play(500, FRAME, ALL, 5), Came { heard: 495 * FRAME, window: INITIAL, most_waiting: FRAME });
+        assert_eq!(ends.blocked, 0);
+    }
+
+    #[test]
+    fn a_window_closes_again_where_what_came_waits_to_be_consumed() {
+        let mut ends = Ends::new(true);
+        assert_eq!(ends.play(500, 8 * MIB, ALL, 5).window, MAX);
+        let came = ends.play(1000, 8 * MIB, MIB / 2, 5);
+        assert!(came.most_waiting <= MAX, "{came:?}");
+        assert_eq!(
+            ends.play(100, 8 * MIB, MIB / 2, 5),
+            Came { heard: 50 * MIB, window: INITIAL, most_waiting: 3 * MIB }
+        );
+        // And opens when the consumer is fast again.
+        assert_eq!(ends.play(500, 8 * MIB, ALL, 5).window, MAX);
+    }
+
+    #[test]
+    fn what_is_said_and_granted_is_held_to_the_windows() {
+        let mut hearing = Hearing::of(Class::Early);
+        assert!(hearing.heard(INITIAL - 1) && hearing.heard(u64::MAX), "one message may go beyond");
+        assert!(!hearing.heard(1));
+        for (grows, longest) in [(false, INITIAL), (true, MAX)] {
+            let granted = |bytes| Saying::of(Class::Early, grows).granted(bytes);
+            assert!(granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX), "{grows}");
+        }
+        let mut dirs = Saying::of(Class::Dirs, true);
+        dirs.say(u64::MAX);
+        dirs.want();
+        assert!(!dirs.has_room(0) && !dirs.should_tell(), "a window that does not grow");
+    }
+}

@@ -1,0 +1,110 @@
+//! How much QUIC may have under way on a path, at the end that reads and at the one that writes; pure.
+//!
+//! Whoever reads takes all that comes at once, and what it may be sent beyond that is for the conversation to say. So these
+//! windows need only be as long as the path: a longer one would take memory while the processor is what is slow.
+
+use super::limits::{SEND_MIN_BYTES, WINDOW_BYTES, WINDOW_MAX_BYTES};
+use std::time::Duration;
+
+/// A path that brought this part of the window within a round may be held up by it.
+const FULL_PART: u64 = 2;
+/// So many times what congestion control lets be under way is taken from whoever writes: a round's worth waits to follow it.
+const AHEAD: u64 = 2;
+
+/// The window at the end that reads.
+#[derive(Debug)]
+pub struct Reading {
+    window_bytes: u64,
+    /// The shortest time there and back that was seen: where the processor is slow others are longer.
+    round: Duration,
+    /// Since when how much came.
+    since: Duration,
+    came_bytes: u64,
+}
+
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading { window_bytes: WINDOW_BYTES.into(), round: Duration::MAX, since: Duration::ZERO, came_bytes: 0 }
+    }
+}
+
+impl Reading {
+    /// So many bytes were taken at this moment, on a path that takes so long there and back; the window, if it grows now.
+    pub fn took(&mut self, now: Duration, bytes: u64, round: Duration) -> Option<u64> {
+        self.round = self.round.min(round);
+        self.came_bytes += bytes;
+        let is_within = now.saturating_sub(self.since) <= self.round;
+        let is_full = self.came_bytes >= self.window_bytes / FULL_PART;
+        if is_within && !is_full {
+            return None;
+        }
+        (self.since, self.came_bytes) = (now, 0);
+        let grown = (2 * self.window_bytes).min(WINDOW_MAX_BYTES.into());
+        (is_within && grown > self.window_bytes).then(|| {
+            self.window_bytes = grown;
+            grown
+        })
+    }
+}
+
+/// The window at the end that writes, where congestion control lets so many bytes be under way.
+pub fn writing(control_bytes: u64) -> u64 {
+    control_bytes.saturating_mul(AHEAD).clamp(SEND_MIN_BYTES, WINDOW_MAX_BYTES.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// The window after a minute of so many bytes in each millisecond, held up by it.
+    fn after_a_minute(per_ms: u64, round_ms: u64) -> u64 {
+        let mut reading = Reading::default();
+        let mut window = u64::from(WINDOW_BYTES);
+        let (mut under_way, mut came) = (std::collections::VecDeque::from(vec![0; round_ms as usize]), 0);
+        for ms in 0..60_000 {
+            let said = per_ms.min(window - under_way.iter().sum::<u64>());
+            under_way.push_back(said);
+            came += under_way.pop_front().unwrap();
+            // It is read a little later, several times.
+            if ms % 2 == 0 {
+                let now = Duration::from_millis(ms);
+                window =
+                    reading.took(now, std::mem::take(&mut came), Duration::from_millis(round_ms)).unwrap_or(window);
+            }
+        }
+        window
+    }
+
+    #[test]
+    fn a_window_grows_with_what_the_path_holds() {
+        let start = u64::from(WINDOW_BYTES);
+        // Mbit/s, ms, times the first window: the path holds less than half of what comes out.
+        for (mbit, ms, times) in
+            [(10_000, 1, 1), (250, 38, 1), (40, 800, 1), (1000, 38, 2), (1000, 150, 8), (250, 400, 4), (1000, 600, 8)]
+        {
+            assert_eq!(after_a_minute(mbit * 125, ms), times * start, "{mbit} Mbit/s, {ms} ms");
+        }
+        assert_eq!(u64::from(WINDOW_MAX_BYTES), 8 * start);
+    }
+
+    #[test]
+    fn a_round_that_was_long_once_makes_no_window_grow() {
+        let mut reading = Reading::default();
+        let ms = Duration::from_millis;
+        for now in 0..1000 {
+            let round = if now == 0 { ms(1) } else { ms(500) };
+            assert_eq!(reading.took(ms(now), MIB, round), None);
+        }
+    }
+
+    #[test]
+    fn what_is_taken_to_be_written_follows_congestion_control() {
+        for (control_bytes, bytes) in
+            [(0, 4 * MIB), (MIB, 4 * MIB), (5 * MIB, 10 * MIB), (u64::MAX, u64::from(WINDOW_MAX_BYTES))]
+        {
+            assert_eq!(writing(control_bytes), bytes);
+        }
+    }
+}
