@@ -79,6 +79,10 @@ pub struct Args {
     pub version: u32,
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
+    /// An option that rsync does not have was said wrongly: it is not rsync's to tell.
+    pub errs_in_ours: bool,
+    /// Whatever follows the first operand is one, too: POSIXLY_CORRECT is set.
+    pub is_posix: bool,
     pub server: bool,
     pub sender: bool,
     pub daemon: bool,

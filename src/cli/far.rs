@@ -393,6 +393,9 @@ mod tests {
         ] {
             assert!(matches!(request(line, &[]), Ok(Request::Handover(_))), "{line}");
         }
+        // Nor does it know this option: what is wrong with it is ours to tell.
+        let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
+        assert_eq!(refusal.message, b"rsync: --transport=foo: not auto, quic, tls or ssh");
         // The installed rsync does not know such a URL.
         let refusal = request("-M--log-file=x a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);

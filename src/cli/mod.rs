@@ -86,6 +86,16 @@ pub struct Copy {
     pub far: Option<Far>,
 }
 
+impl Copy {
+    /// Whether a path of this machine counts from the working directory.
+    pub fn names_from_here(&self) -> bool {
+        let server_sends = self.far.as_ref().map(|far| far.server_sends);
+        let sources = if server_sends == Some(true) { &[] } else { &self.sources[..] };
+        let dest = self.dest.as_ref().filter(|_| server_sends != Some(false));
+        sources.iter().chain(dest).any(|path| !path.starts_with(b"/"))
+    }
+}
+
 /// The far end of a copy, as its command line has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serve {
@@ -110,7 +120,8 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     // popt leaves aliases alone where a client wrote the words.
     let from_client = call.args.iter().any(|word| word == "--server");
     let aliases = if from_client { Vec::new() } else { parse::aliases(call.popt) };
-    let args = Args { umask: call.umask, now_unix_secs: call.now_unix_secs, ..Args::default() };
+    let is_posix = (call.vars)("POSIXLY_CORRECT").is_some();
+    let args = Args { umask: call.umask, now_unix_secs: call.now_unix_secs, is_posix, ..Args::default() };
     let mut walked = parse::walk(call.args, &aliases, args);
     let Args { tell, version, handover, .. } = walked.args;
     if handover {
@@ -127,6 +138,9 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     }
     if walked.operands.iter().any(Operand::is_remote) {
         // A mistake beside a remote operand is rsync's to tell: it may know more options than we do.
+        if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours) {
+            return Err(error);
+        }
         if !call.native_shell || walked.error.is_some() || far::names_a_daemon(&walked.operands) {
             return Ok(Request::Handover(walked.error));
         }

@@ -164,7 +164,7 @@ impl Walk<'_> {
             Ok(None) => return false,
             Ok(Some(lexopt::Arg::Value(value))) => {
                 self.walked.operands.push(Operand::parse(&value.into_vec()));
-                return true;
+                return !self.walked.args.is_posix || self.take_the_rest();
             }
             Ok(Some(lexopt::Arg::Short(letter))) => Name::Short(letter),
             Ok(Some(lexopt::Arg::Long(name))) => Name::Long(name.to_string()),
@@ -190,6 +190,13 @@ impl Walk<'_> {
             self.fail(error);
         }
         true
+    }
+
+    /// Makes all words that are left operands; `false`: that is the end.
+    fn take_the_rest(&mut self) -> bool {
+        let rest = self.parser.raw_args().into_iter().flatten();
+        self.walked.operands.extend(rest.map(|word| Operand::parse(&word.into_vec())));
+        false
     }
 
     fn take(&mut self, flag: &'static Flag, way: Way, is_long: bool) -> Result<()> {
@@ -344,6 +351,15 @@ mod tests {
             said(&[name]);
             assert_eq!(refusal(&[&format!("{name}=1")]), format!("rsync: {name}=1: option does not take an argument"));
         }
+    }
+
+    #[test]
+    fn posix_has_no_option_behind_an_operand() {
+        let args = Args { is_posix: true, ..Args::default() };
+        let words = ["-a", "src", "-v", "--", "dst"].map(OsString::from);
+        let walked = walk(&words, &[], args);
+        assert!(walked.error.is_none() && walked.operands.len() == 4, "{walked:?}");
+        assert!(matches!(&walked.operands[1], Operand::Local(path) if path == b"-v"), "{walked:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! capability is listed as ours only when our own copies have it: the rest is the installed rsync's.
 
 use super::{RSYNC_PROTOCOL, RSYNC_VERSION};
+use crate::cli::value::names;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -21,7 +22,7 @@ const CAPABILITIES: &[Capability] = &[
     Capability("hardlinks", "hardlinks", "true"),
     Capability("hardlink-specials", "hardlink_specials", "true"),
     Capability("hardlink-symlinks", "hardlink_symlinks", "true"),
-    Capability("no IPv6", "IPv6", "false"),
+    Capability("IPv6", "IPv6", "true"),
     Capability("atimes", "atimes", "true"),
     Capability("no batchfiles", "batchfiles", "false"),
     Capability("inplace", "inplace", "true"),
@@ -45,10 +46,12 @@ pub fn version_text() -> String {
          Capabilities:\n"
     );
     wrap(&mut out, CAPABILITIES.iter().map(|capability| capability.0));
-    out.push_str(
+    out += &format!(
         "Optimizations:\n    no SIMD-roll, no asm-roll, no openssl-crypto, no asm-MD5\n\
-         Checksum list:\n    none\nCompress list:\n    none\nDaemon auth list:\n    none\n\n\
+         Checksum list:\n    {}\nCompress list:\n    {}\nDaemon auth list:\n    none\n\n\
          sparsync is free software under the MIT or the Apache-2.0 licence.\nIt comes without any warranty.\n",
+        names::all_checksums().join(" "),
+        names::all_compressions().join(" "),
     );
     out
 }
@@ -78,6 +81,10 @@ fn wrap<'a>(out: &mut String, words: impl ExactSizeIterator<Item = &'a str>) {
 pub fn version_json() -> String {
     let capabilities: Vec<String> =
         CAPABILITIES.iter().map(|Capability(_, key, value)| format!("    \"{key}\": {value}")).collect();
+    let quoted = |names: Vec<String>| {
+        let plain = names.iter().filter(|name| !name.starts_with('('));
+        plain.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+    };
     format!(
         r#"{{
   "program": "rsync",
@@ -92,10 +99,10 @@ pub fn version_json() -> String {
     "SIMD_roll": false, "asm_roll": false, "openssl_crypto": false, "asm_MD5": false
   }},
   "checksum_list": [
-    "none"
+    {}
   ],
   "compress_list": [
-    "none"
+    {}
   ],
   "daemon_auth_list": [
   ],
@@ -103,7 +110,9 @@ pub fn version_json() -> String {
   "caveat": "sparsync comes without any warranty"
 }}
 "#,
-        capabilities.join(",\n")
+        capabilities.join(",\n"),
+        quoted(names::all_checksums()),
+        quoted(names::all_compressions()),
     )
 }
 
@@ -118,6 +127,8 @@ mod tests {
         let capabilities = text.split("Capabilities:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
         assert!(capabilities.contains("ACLs,") && capabilities.contains("xattrs,"));
         assert!(text.contains("sparsync"));
+        assert!(text.contains("Checksum list:\n    xxh128 xxh3 xxh64 (xxhash) md5 md4 sha1 none\n"));
+        assert!(text.contains("Compress list:\n    zstd lz4 zlibx zlib none\n"));
         assert!(text.lines().all(|line| line.len() < 80));
     }
 
@@ -132,7 +143,8 @@ mod tests {
             "\"atimes\": true",
             "\"crtimes\": false",
             "\"hardlink_symlinks\": true",
-            "\"checksum_list\": [",
+            "\"checksum_list\": [\n    \"xxh128\", \"xxh3\", \"xxh64\", \"md5\", \"md4\", \"sha1\", \"none\"\n  ]",
+            "\"compress_list\": [\n    \"zstd\", \"lz4\", \"zlibx\", \"zlib\", \"none\"\n  ]",
             "\"implementation\": \"sparsync\"",
         ] {
             assert!(text.contains(key), "{key}");

@@ -16,6 +16,19 @@ const CHECKSUMS: [(&str, Checksum); 8] = [
     ("none", Checksum::None),
 ];
 
+/// The names of checksums, as `--version` lists them: another name for the one before it has brackets.
+pub fn all_checksums() -> Vec<String> {
+    let is_alias = |at: usize| at > 0 && CHECKSUMS[at - 1].1 == CHECKSUMS[at].1;
+    let shown =
+        |(at, (name, _)): (usize, &(&str, _))| if is_alias(at) { format!("({name})") } else { name.to_string() };
+    CHECKSUMS.iter().enumerate().map(shown).collect()
+}
+
+/// The names of compressors, as `--version` lists them.
+pub fn all_compressions() -> Vec<String> {
+    METHODS.iter().map(|method| method.name().to_owned()).collect()
+}
+
 /// Reads `--checksum-choice`: one name for transfer and comparison, or one for each. `None`: what both sides prefer.
 pub fn checksums(text: &[u8]) -> Result<Option<Checksums>> {
     const AUTO: &[u8] = b"auto";
@@ -81,6 +94,10 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
     }
 }
 
+/// Compressors, as rsync prefers them.
+const METHODS: [Compression; 5] =
+    [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib, Compression::No];
+
 /// Checks `--compress-choice`.
 pub fn compress(text: &[u8]) -> Result<()> {
     const NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib", "none"];
@@ -90,8 +107,7 @@ pub fn compress(text: &[u8]) -> Result<()> {
 
 /// The method of this name.
 pub fn compression(name: &[u8]) -> Option<Compression> {
-    use Compression::{Lz4, No, Zlib, Zlibx, Zstd};
-    [Zstd, Lz4, Zlibx, Zlib, No].into_iter().find(|method| name.eq_ignore_ascii_case(method.name().as_bytes()))
+    METHODS.into_iter().find(|method| name.eq_ignore_ascii_case(method.name().as_bytes()))
 }
 
 /// Which end of a copy reads `RSYNC_COMPRESS_LIST`: what stands before `&` is the client's, what stands behind the server's.
