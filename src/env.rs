@@ -14,8 +14,10 @@ pub struct Env {
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// The working directory, absolute.
+    /// The working directory, absolute; `/` where there is none.
     pub cwd: Vec<u8>,
+    /// Why there is no working directory: it was removed, for instance.
+    pub no_cwd: Option<std::io::Error>,
     /// Where results go.
     pub stdout: Box<dyn Write + Send>,
     /// Where trouble is told.
@@ -35,11 +37,15 @@ impl Env {
     pub fn of_process() -> Env {
         let mut args = std::env::args_os();
         let program = args.next().unwrap_or_else(|| "sparsync".into());
-        let cwd = std::env::current_dir().map(|dir| dir.into_os_string().into_vec()).unwrap_or_else(|_| b"/".to_vec());
+        let (cwd, no_cwd) = match std::env::current_dir() {
+            Ok(dir) => (dir.into_os_string().into_vec(), None),
+            Err(error) => (b"/".to_vec(), Some(error)),
+        };
         Env {
             program,
             args: args.collect(),
             cwd,
+            no_cwd,
             stdout: Box::new(std::io::stdout()),
             stderr: Box::new(std::io::stderr()),
             stdout_is_tty: std::io::stdout().is_terminal(),
@@ -47,6 +53,12 @@ impl Env {
             stop: Arc::new(AtomicBool::new(false)),
             asked: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// Makes a file that grows beyond `ulimit -f` an error to be told; by itself the signal would end the process.
+    pub fn outlive_file_limits(&self) {
+        // A handler is not passed on to programs that are started, as being ignored is.
+        let _ = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
     }
 
     /// A variable of the environment.

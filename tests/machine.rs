@@ -1,4 +1,5 @@
-//! Machines that are not as ours: an older rsync as the oracle, and packages that `scripts/test` has to install.
+//! Machines that are not as ours: an older rsync as the oracle, packages that `scripts/test` has to install, and processes
+//! that may do less than usual.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -102,4 +103,69 @@ fn where_nothing_can_be_installed_the_tests_run_all_the_same() {
     let said = text(&output.stdout);
     assert!(said.contains("and only root on Debian gets them installed from here"), "{said}");
     assert_eq!(calls, "cargo test --locked --all-targets some::\n");
+}
+
+/// What a shell says that runs `line` with rsync, and with sparsync, as `$0`.
+fn both(dir: &Path, line: &str) -> [(Option<i32>, String); 2] {
+    [(oracle::rsync(), "rsync"), (oracle::under_test(), "sparsync")].map(|(program, name)| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).arg(program).current_dir(dir).env("OUT", name).env("LC_ALL", "C");
+        let output = shell.output().expect("there is a shell");
+        (output.status.code(), text(&output.stderr))
+    })
+}
+
+#[test]
+fn a_file_beyond_the_limit_of_the_process_is_told() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("src")).unwrap();
+    std::fs::write(dir.path().join("src/f"), vec![7; 64 << 10]).unwrap();
+    for (code, said) in both(dir.path(), "ulimit -f 16; exec \"$0\" -a src/ $OUT/") {
+        assert!(code == Some(11) && said.contains("File too large (27)"), "{code:?} {said}");
+    }
+}
+
+#[test]
+fn a_working_directory_that_is_gone_is_told_where_a_path_counts_from_it() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("src")).unwrap();
+    std::fs::write(dir.path().join("src/f"), "f").unwrap();
+    let gone = "top=$PWD; mkdir gone.$OUT; cd gone.$OUT; rmdir ../gone.$OUT; exec \"$0\" -a";
+    for operands in ["\"$top/src/\" to/", ". \"$top/$OUT\""] {
+        for (code, said) in both(dir.path(), &format!("{gone} {operands}")) {
+            assert!(code == Some(3) && said.contains("getcwd(): No such file or directory (2)"), "{code:?} {said}");
+        }
+    }
+    // rsync does nothing there, not even what does not need it.
+    let [_, (code, said)] = both(dir.path(), &format!("{gone} \"$top/src/\" \"$top/$OUT/\""));
+    assert!(code == Some(0) && dir.path().join("sparsync/f").exists(), "{code:?} {said}");
+}
+
+#[test]
+fn few_open_files_are_enough() {
+    const DIRS: usize = 400;
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    for number in 0..DIRS {
+        let sub = dir.path().join(format!("src/d{number}"));
+        std::fs::create_dir_all(&sub).unwrap();
+        std::fs::write(sub.join(format!("f{number}")), "f").unwrap();
+    }
+    script(dir.path(), "shell", "shift; exec sh -c \"$*\"");
+    let far = "-e ./shell --rsync-path=$0";
+    let ways = [
+        "src/ $OUT.here/".to_owned(),
+        format!("{far} src/ h:$PWD/$OUT.push/"),
+        format!("{far} h:$PWD/src/ $OUT.pull/"),
+    ];
+    for way in ways {
+        for (code, said) in both(dir.path(), &format!("ulimit -n 40; exec \"$0\" -a {way}")) {
+            assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        }
+    }
+    // Each directory that an argument lies in stays open; the system allows more of them than a shell does by itself.
+    for way in ["$OUT.args/".to_owned(), format!("{far} h:$PWD/$OUT.far/")] {
+        for (code, said) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
+            assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        }
+    }
 }

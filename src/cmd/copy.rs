@@ -1,6 +1,6 @@
 //! `SRC... DEST`: reads the files that options name, opens what is written to, takes a role.
 
-use super::{fail, rules};
+use super::{OPEN_FILES_MAX, fail, rules};
 use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
@@ -183,7 +183,7 @@ fn carry_out(
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();
-    sys::lift_open_files();
+    sys::lift_open_files(OPEN_FILES_MAX);
     let mut tally = Tally::default();
     let ended = local.run(&mut reporter, &mut tally);
     close(env, reporter, &tally, since, ended, "sender")

@@ -5,7 +5,7 @@
 
 use super::control::{self, Errors, Question, SessionStatus, Status};
 use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, lock, thread};
-use super::{holder, log, supervisor::Supervisor};
+use super::{OPEN_FILES_MAX, holder, log, supervisor::Supervisor};
 use crate::cli::verb::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     // What sessions make has the modes that a login would give it.
     sys::set_umask(env.umask);
     // A client takes several, and there may be hundreds.
-    sys::lift_open_files();
+    sys::lift_open_files(OPEN_FILES_MAX);
     let errors = Arc::new(Errors::default());
     let readers = match start.detached {
         true => log::Readers::Log(places.clone()),

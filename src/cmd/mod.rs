@@ -27,11 +27,16 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::report::closing;
+use crate::report::event::errno_words;
 use crate::work::clock;
 use std::io::Write;
 
+/// As many files as a process that starts no program of a user may have open.
+const OPEN_FILES_MAX: u64 = 1 << 20;
+
 /// Runs what the command line asks for. All that is to be told was told when it returns.
 pub fn run(env: &mut Env) -> Exit {
+    env.outlive_file_limits();
     let popt = rules::popt_files(env);
     let vars = |name: &str| env.var(name);
     let args = env.args.clone();
@@ -46,8 +51,14 @@ pub fn run(env: &mut Env) -> Exit {
         native_shell: remote::is_native(env),
     };
     let ended = match cli::read(&call) {
-        Ok(Request::Copy(wanted)) if wanted.far.is_some() => return remote::run(env, *wanted),
-        Ok(Request::Copy(wanted)) => return copy::run(env, *wanted),
+        Ok(Request::Copy(wanted)) => match &env.no_cwd {
+            Some(error) if wanted.names_from_here() => {
+                let words = [b"rsync: [Receiver] getcwd(): ".as_slice(), &errno_words(error)].concat();
+                Err(Error::new(Exit::FileSelect, words).by("Receiver"))
+            }
+            _ if wanted.far.is_some() => return remote::run(env, *wanted),
+            _ => return copy::run(env, *wanted),
+        },
         Ok(Request::Verb(Verb::Help(text))) => say(&mut env.stdout, text.as_bytes()),
         Ok(Request::Verb(Verb::Server(server))) => return server::run(env, *server),
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),

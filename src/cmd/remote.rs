@@ -59,6 +59,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let Some(far) = far else {
         return fail(env, &Error::new(Exit::Crashed, "sparsync: a copy without a peer is a local one"));
     };
+    // The remote shell is somebody else's program.
+    sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
     let near = Side { options, sources, dest, far };
     let Some(rules) = near.rules_of_early_look(env) else { return near.copy(env, None, since) };
     let (cwd, stop) = (env.cwd.clone(), env.stop.clone());
@@ -87,6 +89,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     ended.unwrap_or_else(|error| fail(env, &error))
 }
 
+/// As many files as a run may have open beside a remote shell: each directory that an argument lies in takes one.
+const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
 /// What a shell may take to end behind a far end that is done.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 

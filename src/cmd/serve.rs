@@ -1,7 +1,7 @@
 //! The far end of a copy: a client of ours speaks on standard input and hears standard output.
 
 use super::once::Once;
-use super::{copy, fail, rules};
+use super::{OPEN_FILES_MAX, copy, fail, rules};
 use crate::cli;
 use crate::cli::verb::Session;
 use crate::env::Env;
@@ -62,7 +62,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
         Err(error) => return fail(env, &cannot_serve(&error)),
     };
     sys::share_memory_pools();
-    sys::lift_open_files();
+    sys::lift_open_files(OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     let settle = |setup: &Setup| settle(setup, asked, env);
     let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()));

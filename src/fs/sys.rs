@@ -941,13 +941,40 @@ pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle
     let _ = options::set_tcp_user_timeout(socket, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
 }
 
-/// Lifts the limit on open files to what the system allows; how many that is.
-pub fn lift_open_files() -> u64 {
+/// Lifts the limit on open files to what the system allows, and to `most` at most. Programs that this one starts inherit it,
+/// and some go through all that they could have open.
+pub fn lift_open_files(most: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let lifted = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now = if setrlimit(Resource::Nofile, lifted).is_ok() { limit.maximum } else { limit.current };
-    now.unwrap_or(1 << 20)
+    let Some(now) = limit.current else { return };
+    let lifted = limit.maximum.map_or(most, |maximum| maximum.min(most)).max(now);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lifted), ..limit });
+}
+
+/// Keeps what this process was given open beside its three streams from programs that it starts: a server that lives long
+/// would hold somebody's lock, or the end of somebody's pipe.
+#[allow(unsafe_code)]
+pub fn keep_inherited_files() -> io::Result<()> {
+    let dir = open_dir_path(b"/proc/self/fd")?;
+    let mut inherited = Vec::new();
+    list(dir.as_fd(), |file| {
+        let number = std::str::from_utf8(file.name).ok().and_then(|name| name.parse::<i32>().ok());
+        inherited.extend(number.filter(|&number| number > 2));
+    })?;
+    for number in inherited {
+        // SAFETY: it was open a moment ago, and is only marked; if another thread closed it, that is refused or marks a file
+        // that is to be marked anyhow.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC);
+    }
+    Ok(())
+}
+
+/// The share of `parts` in the files that this process may have open, at most `most` and at least one: so much may be held.
+pub fn share_of_open_files(parts: usize, most: usize) -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
+    (now / parts).clamp(1, most)
 }
 
 /// Limits the memory that this process can take; more than the system allows is as much as it allows.

@@ -34,8 +34,10 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches that wait for an applier; each holds at most 64 steps or one large file.
+/// Batches that wait for an applier; each holds at most 64 steps or one large file, and two descriptors: see [`OPEN_PARTS`].
 const BATCHES_WAITING: usize = 32;
+/// One in so many of the files that the process may have open is a batch that waits, twice.
+const OPEN_PARTS: usize = 16;
 /// Batches that may be done before their turn to be told comes; bounds what is kept for later.
 const BATCHES_EARLY: u64 = 256;
 
@@ -244,7 +246,7 @@ impl<'a> Receiving<'a> {
             tells_when_open: self.tells_when_open,
             outlives_loss: self.terms.outlives_loss,
         };
-        let queue: Queue<Batch> = Queue::new(BATCHES_WAITING);
+        let queue: Queue<Batch> = Queue::new(sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING));
         let total = Mutex::new(std::mem::take(tally));
         let fatal: Mutex<Option<Error>> = Mutex::new(None);
         let deaf = Mutex::new(None);

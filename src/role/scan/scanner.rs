@@ -1,5 +1,6 @@
 //! A bounded number of directories looked at ahead of whoever takes them in order, by threads that are woken seldom.
 
+use crate::fs::sys;
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -17,8 +18,10 @@ impl Ticket {
     }
 }
 
-/// How many directories may be planned and not yet taken; each may hold two descriptors.
+/// How many directories may be planned and not yet taken; each may hold two descriptors, see [`OPEN_PARTS`].
 const DIRS_AHEAD_MAX: usize = 128;
+/// One in so many of the files that the process may have open is a directory that is planned, twice.
+const OPEN_PARTS: usize = 8;
 /// How many entries they may have between them, so that memory does not grow with the tree.
 const ENTRIES_AHEAD_MAX: usize = 40_000;
 /// As [`DIRS_AHEAD_MAX`] while nobody takes any yet; those beyond that hold no descriptors, and about 400 bytes each.
@@ -51,6 +54,8 @@ pub struct Scanner<L: Look> {
     /// A plan that somebody waits for was made.
     made: Condvar,
     unbounded: bool,
+    /// So many of the plans may hold descriptors.
+    held_max: usize,
 }
 
 struct State<L: Look> {
@@ -92,7 +97,8 @@ impl<L: Look> Scanner<L> {
             listed: (0, 0),
             closed: false,
         };
-        Scanner { walk, state: Mutex::new(state), work: Condvar::new(), made: Condvar::new(), unbounded }
+        let held_max = if unbounded { 0 } else { sys::share_of_open_files(OPEN_PARTS, DIRS_AHEAD_MAX) };
+        Scanner { walk, state: Mutex::new(state), work: Condvar::new(), made: Condvar::new(), unbounded, held_max }
     }
 
     /// A scanner without tasks that may go further ahead, until [`Scanner::end_early`].
@@ -130,7 +136,7 @@ impl<L: Look> Scanner<L> {
     pub fn work(&self) {
         let mut state = self.lock();
         while !state.closed {
-            let parks = self.unbounded || state.ready.len() >= DIRS_AHEAD_MAX;
+            let parks = state.ready.len() >= self.held_max;
             let Some((ticket, task)) = state.next_task(self.unbounded) else {
                 state.idle += 1;
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
