@@ -73,6 +73,39 @@ fn a_host_is_enrolled_used_and_forgotten() {
     assert!(!scene.path("got").exists());
 }
 
+/// That only ssh served a host lately is forgotten as soon as its server is known to answer.
+#[test]
+fn a_server_that_answers_again_is_asked_again() {
+    let scene = met();
+    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
+    let (hosts, port) = (scene.path("client/hosts.toml"), scene.status("port"));
+    let known = std::fs::read_to_string(&hosts).unwrap();
+    let program = oracle::under_test().display();
+    let server = |verb: &str| copy(&scene, &format!("server {verb} -e TOP/far --rsync-path={program} localhost"));
+    let again: [&dyn Fn() -> Output; 3] =
+        [&|| enroll(&scene, "localhost"), &|| server(&format!("start --port {port}")), &|| server("restart")];
+    for learns in again {
+        std::fs::write(&hosts, format!("{known}last_route = \"ssh\"\nlast_until = \"2999-01-01T00:00:00Z\"\n"))
+            .unwrap();
+        told(&learns(), 0, &[]);
+        assert_eq!(std::fs::read_to_string(&hosts).unwrap(), known);
+    }
+}
+
+/// The far end has the program as an alias of rsync alone.
+#[test]
+fn a_program_of_another_name_is_asked_all_the_same() {
+    let scene = met();
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("rsync")).unwrap();
+    let output = copy(&scene, "enroll -e TOP/far --rsync-path=TOP/rsync localhost");
+    told(&output, 0, &["localhost is enrolled\n"]);
+    told(&copy(&scene, "server status -e TOP/far localhost"), 0, &[&scene.status("pid")]);
+    // By itself the word is a name there, as it is for rsync.
+    let alias =
+        Command::new(scene.path("rsync")).args(["server", "status"]).current_dir(scene.path("in")).output().unwrap();
+    told(&alias, 23, &["link_stat"]);
+}
+
 #[test]
 fn what_is_granted_is_what_was_asked_for() {
     let scene = met();

@@ -210,6 +210,21 @@ fn a_server_is_started_once_and_stopped_once() {
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
 }
 
+/// A script's lock ends with the script, and not with the server that it started.
+#[test]
+fn a_server_holds_nothing_that_whoever_started_it_has_open() {
+    let scene = Scene::new();
+    let start = scene.command("server", "server start --port 0");
+    let mut script = Command::new("sh");
+    script.args(["-c", "exec 9>lock \"$@\"", "sh"]).arg(start.get_program()).args(start.get_args());
+    script.current_dir(scene.path("")).env("HOME", scene.path("")).env("SPARSYNC_CONFIG_DIR", "server");
+    assert!(script.status().unwrap().success());
+    let files = std::fs::read_dir(format!("/proc/{}/fd", scene.status("pid"))).unwrap();
+    let held: Vec<_> = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok()).collect();
+    assert!(held.iter().any(|file| file.ends_with("server.log")), "{held:?}");
+    assert!(!held.iter().any(|file| file.ends_with("lock")), "{held:?}");
+}
+
 #[test]
 fn several_starts_at_once_make_one_server() {
     let scene = Scene::new();
@@ -254,6 +269,27 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     drop(socket);
     scene.well(&format!("start --port {port}"));
+}
+
+/// What keeps a new server from starting is told while the old one serves, and it goes on.
+#[test]
+fn a_restart_that_would_fail_ends_no_server() {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    let pid = scene.status("pid");
+    let taken = std::net::TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let told = scene.fails(&format!("restart --port {port}"), 10);
+    assert!(told.contains(&format!("cannot listen at port {port}")) && told.contains("(process "), "{told}");
+    std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
+    let told = scene.fails("restart --now", 1);
+    assert!(told.contains("grants.toml, line 2: unknown field `colour`"), "{told}");
+    assert_eq!(scene.status("pid"), pid);
+    std::fs::remove_file(scene.path("server/grants.toml")).unwrap();
+    drop(taken);
+    scene.well(&format!("restart --port {port}"));
+    assert_eq!(scene.status("port"), port.to_string());
+    assert_ne!(scene.status("pid"), pid);
 }
 
 #[test]

@@ -180,17 +180,42 @@ pub struct EnrollHost {
     pub dry_run: bool,
 }
 
+/// Stands before a verb where the program goes by another name than its own. rsync knows no such option.
+const VERB_FOLLOWS: &[u8] = b"--sparsync";
+
+/// The words that ask a program of this name for a verb.
+pub fn addressed(program: Vec<u8>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    // It may come behind others: `sudo sparsync`.
+    let name = program.rsplit(|&b| b == b' ').next().unwrap_or_default();
+    let marked = (!is_ours(name)).then(|| VERB_FOLLOWS.to_vec());
+    std::iter::once(program).chain(marked).chain(words.iter().cloned()).collect()
+}
+
+fn is_ours(program: &[u8]) -> bool {
+    crate::path::file_name(program).starts_with(b"sparsync")
+}
+
 /// The verb that a command line begins with; `None`: it is a copy.
 pub fn of(program: &OsStr, args: &[OsString]) -> Option<&'static str> {
-    let is_ours = crate::path::file_name(program.as_bytes()).starts_with(b"sparsync");
-    let first = args.first().filter(|_| is_ours)?;
-    ["server", "enroll"].into_iter().find(|verb| first.as_bytes() == verb.as_bytes())
+    split(program, args).map(|(verb, _)| verb)
+}
+
+/// The verb, and the words behind it.
+fn split<'a>(program: &OsStr, args: &'a [OsString]) -> Option<(&'static str, &'a [OsString])> {
+    let args = match args.split_first() {
+        Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => rest,
+        _ if is_ours(program.as_bytes()) => args,
+        _ => return None,
+    };
+    let (first, rest) = args.split_first()?;
+    let verb = ["server", "enroll"].into_iter().find(|verb| first.as_bytes() == verb.as_bytes())?;
+    Some((verb, rest))
 }
 
 /// Reads a command line that begins with a verb; `None`: it is a copy.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
-    let verb = of(program, args)?;
-    let mut words = Words { verb, parser: lexopt::Parser::from_args(args.iter().skip(1).cloned()) };
+    let (verb, rest) = split(program, args)?;
+    let mut words = Words { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
     Some(if verb == "server" { server(&mut words) } else { enroll(&mut words) })
 }
 
@@ -324,8 +349,9 @@ impl Words {
 
     /// A host that a remote shell takes for a host.
     fn host(&self, word: &str) -> Result<String> {
-        let name = word.rsplit_once('@').map_or(word, |(_, name)| name);
-        let user = word.rsplit_once('@').map(|(user, _)| user);
+        let (user, name) = word.rsplit_once('@').map_or((None, word), |(user, name)| (Some(user), name));
+        // An address may be written as before the colon of a path; ssh takes it without brackets alone.
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
         if name.is_empty() || user == Some("") || word.starts_with('-') || !word.chars().all(is_plain) {
             return Err(self.wrong(&format!("`{word}` is no host: write HOST or USER@HOST")));
@@ -333,7 +359,7 @@ impl Words {
         if name.ends_with(':') || name.contains(':') && name.parse::<std::net::Ipv6Addr>().is_err() {
             return Err(self.wrong(&format!("`{word}` is no host: leave the colon and what follows it out")));
         }
-        Ok(word.to_owned())
+        Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
     }
 }
 
@@ -686,6 +712,7 @@ mod tests {
         }
         assert!(said("/x/rsync enroll host").is_none());
         assert!(matches!(said("./sparsync server status"), Some(Ok(Verb::Server(_)))));
+        assert!(matches!(said("/x/rsync --sparsync server status"), Some(Ok(Verb::Server(_)))));
         for (line, help) in
             [("server --help", SERVER_HELP), ("enroll -h", ENROLL_HELP), ("server start --help", SERVER_HELP)]
         {
@@ -766,6 +793,9 @@ mod tests {
         let reach =
             Reach { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
         assert_eq!(there, Server { action: Action::Revoke { who: "laptop".into() }, host: Some(reach) });
+        for (said, meant) in [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1")] {
+            assert_eq!(server(&format!("status {said}")).host.map(|reach| reach.host).as_deref(), Some(meant));
+        }
         let Action::Grant(grant) = server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
         else {
             panic!("no grant")

@@ -13,9 +13,9 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::transport::link::Patience;
 use crate::transport::net::limits::Limits;
-use crate::transport::net::server::{Guest, Lasting, Listener, listen, listen_everywhere};
+use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
 use crate::transport::net::{HangUp, Kind};
-use crate::trust::files::{self, Kept};
+use crate::trust::files::{self, Kept, List as _};
 use crate::trust::grants::{Grant, Grants, Standing};
 use crate::trust::identity::Identity;
 use crate::trust::moment::Moment;
@@ -158,33 +158,47 @@ pub fn pid(places: &Places) -> Option<u32> {
 
 /// Listens where it was said, or at all addresses of this machine.
 fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<Listener> {
-    let port = start.port.unwrap_or(DEFAULT_PORT);
+    let (said, port) = places_of(start);
     let limits = Limits::default();
-    let said: Vec<SocketAddr> = start
-        .listen
-        .iter()
-        .filter_map(|address| address.parse().ok())
-        .map(|address: IpAddr| SocketAddr::new(address, port))
-        .collect();
     // Sessions wait until they are told not to: see [`HangUp`].
     let patience = Patience::default();
     let listened = match said.as_slice() {
         [] => listen_everywhere(port, config, lasting, &limits, &patience),
         said => listen(said, config.clone(), lasting, &limits, &patience),
     };
-    listened.map_err(|error| {
-        let mut words = format!("sparsync: cannot listen at port {port}: {error}");
-        if error.kind() == io::ErrorKind::AddrInUse {
-            match holder::of_port(port) {
-                Some(holder) => words.push_str(&format!(" by {holder}")),
-                None => words.push_str(" by a process of somebody else"),
-            }
-            words.push_str("; another one goes with --port=PORT");
-        } else if error.kind() == io::ErrorKind::PermissionDenied {
-            words.push_str("; ports from 1024 are free for everybody");
+    listened.map_err(|error| cannot_listen(port, &error))
+}
+
+fn places_of(start: &Start) -> (Vec<SocketAddr>, u16) {
+    let port = start.port.unwrap_or(DEFAULT_PORT);
+    let said = start.listen.iter().filter_map(|address| address.parse().ok());
+    (said.map(|address: IpAddr| SocketAddr::new(address, port)).collect(), port)
+}
+
+fn cannot_listen(port: u16, error: &io::Error) -> Error {
+    let mut words = format!("sparsync: cannot listen at port {port}: {error}");
+    if error.kind() == io::ErrorKind::AddrInUse {
+        match holder::of_port(port) {
+            Some(holder) => words.push_str(&format!(" by {holder}")),
+            None => words.push_str(" by a process of somebody else"),
         }
-        Error::new(Exit::SocketIo, words)
-    })
+        words.push_str("; another one goes with --port=PORT");
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        words.push_str("; ports from 1024 are free for everybody");
+    }
+    Error::new(Exit::SocketIo, words)
+}
+
+/// Errs where a new server would not start: what it would read is broken, or, if it `moves` to another port than the one
+/// that runs has, it could not listen there.
+pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
+    Identity::load_or_make(places)?;
+    Grants::load(places)?;
+    if !moves {
+        return Ok(());
+    }
+    let (said, port) = places_of(start);
+    are_free(&said, port).map_err(|error| cannot_listen(port, &error))
 }
 
 /// Who is let in.

@@ -2,7 +2,7 @@
 
 use super::by_server;
 use super::server::NOBODY;
-use crate::cli::verb::{Action, Enroll, EnrollHost, NewGrant, Reach, Start};
+use crate::cli::verb::{self, Action, Enroll, EnrollHost, NewGrant, Reach, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -82,11 +82,12 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     if is_same && introduction.grant == Granted::Same {
         told += &format!("{host} is enrolled already; nothing changed\n");
     } else {
-        if !is_same {
-            Peers::change(places, |peers| peers.put(peer.clone()))?;
-        }
         told += &format!("{host} is enrolled\n");
     }
+    Peers::change(places, |peers| match is_same {
+        true => peers.answers(host),
+        false => peers.put(peer.clone()),
+    })?;
     let (what, right) = (if wanted.read_only { "read" } else { "read and write" }, scope(wanted));
     told += &format!("  its key   {}\n  this key  {}\n", peer.pin, identity.pin);
     told += &format!(
@@ -116,7 +117,7 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
         if !install {
             return Err(failed(format!(
                 "{host} has no sparsync: install it there, or say --install to copy this program to ~/{INSTALLED} there, \
-                 or --rsync-path=PROGRAM if it is somewhere else"
+                 or --rsync-path=PROGRAM if it has another place or name there"
             )));
         }
         put_there(env, reach)?;
@@ -163,8 +164,7 @@ pub fn with_program(reach: &Reach, known: Option<&Peer>) -> Reach {
 /// The command line of a remote shell that runs sparsync with these words.
 pub fn argv(reach: &Reach, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
-    let words: Vec<Vec<u8>> = std::iter::once(program).chain(words.iter().cloned()).collect();
-    shell::argv_of(&reach.shell, &reach.host, &words)
+    shell::argv_of(&reach.shell, &reach.host, &verb::addressed(program, words))
 }
 
 fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {

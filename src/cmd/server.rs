@@ -68,7 +68,8 @@ fn tell(env: &mut Env, line: &str) -> Result<()> {
 /// The same on a host, by a remote shell.
 fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
     // A list that cannot be read says nothing of the program there, and need not: the shell finds it, or says so.
-    let peers = Places::of(env).and_then(|places| Peers::load(&places)).unwrap_or_default();
+    let places = Places::of(env);
+    let peers = places.as_ref().ok().and_then(|places| Peers::load(places).ok()).unwrap_or_default();
     let reach = &enroll::with_program(reach, peers.find(&reach.host));
     let argv = enroll::argv(reach, &action.words());
     let ended = shell::run_plain(&argv, env.umask);
@@ -79,7 +80,15 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
                 format!("sparsync: there is no sparsync on {host}: `sparsync enroll --install {host}` copies this one");
             fail(env, &Error::new(Exit::CmdNotFound, words))
         }
-        Ok(shell::Ended::Code(0)) => Exit::Ok,
+        Ok(shell::Ended::Code(0)) => {
+            if let (Action::Start(_) | Action::Restart { .. }, Ok(places)) = (action, &places)
+                && peers.find(&reach.host).is_some()
+            {
+                // That it cannot be remembered costs the next run a remote shell, and no more.
+                let _ = Peers::change(places, |peers| peers.answers(&reach.host));
+            }
+            Exit::Ok
+        }
         Ok(shell::Ended::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
         Ok(shell::Ended::Killed) => Exit::ShellKilled,
         Err(error) => {
@@ -213,7 +222,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     if env.var("SPARSYNC_CONFIG_DIR").is_some() {
         command.env("SPARSYNC_CONFIG_DIR", &places.config);
     }
-    let child = command.spawn();
+    let child = sys::keep_inherited_files().and_then(|()| command.spawn());
     sys::take_umask();
     let mut child = child.map_err(|error| failed("start", error))?;
     let Some(stdout) = child.stdout.take() else {
@@ -364,6 +373,7 @@ fn told_addresses(status: &Status) -> Vec<IpAddr> {
 }
 
 fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Result<Exit> {
+    let mut moves = false;
     match control::status(places) {
         Ok(Some(status)) if status.supervised => {
             let systemctl = if sys::ids().0 == 0 { "systemctl" } else { "systemctl --user" };
@@ -375,6 +385,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
             return Err(Error::new(Exit::Unsupported, words));
         }
         Ok(Some(status)) => {
+            moves = wanted.port.is_some_and(|port| port != status.port);
             // As it was, unless said otherwise.
             wanted.port = wanted.port.or(Some(status.port));
             if wanted.listen.is_empty() {
@@ -391,6 +402,8 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
             let _ = env.stderr.write_all(line.as_bytes());
         }
     }
+    // The old one serves on where there would be no new one.
+    daemon::could_start(places, &wanted, moves)?;
     stop(env, places, now)?;
     start(env, places, &wanted)
 }

@@ -76,6 +76,14 @@ impl Peers {
         }
     }
 
+    /// Forgets of a host that only ssh served lately: its server is known to answer now.
+    pub fn answers(&mut self, name: &str) {
+        let shunned = |peer: &&mut Peer| peer.name == name && peer.last_route == Some(Route::Ssh);
+        if let Some(peer) = self.hosts.iter_mut().find(shunned) {
+            (peer.last_route, peer.last_until) = (None, None);
+        }
+    }
+
     /// Forgets the host of this name; the one that was known.
     pub fn remove(&mut self, name: &str) -> Option<Peer> {
         let at = self.hosts.iter().position(|peer| peer.name == name)?;

@@ -102,11 +102,22 @@ pub fn listen_everywhere(
     limits: &Limits,
     patience: &Patience,
 ) -> io::Result<Listener> {
-    match listen(&[(Ipv6Addr::UNSPECIFIED, port).into()], tls.clone(), lasting, limits, patience) {
+    everywhere(port, |address| listen(&[address], tls.clone(), lasting, limits, patience))
+}
+
+/// Errs if [`listen`] could not have one of these addresses, or if there are none [`listen_everywhere`] could not have the
+/// port, at this moment. They are let go of again.
+pub fn are_free(addresses: &[SocketAddr], port: u16) -> io::Result<()> {
+    match addresses {
+        [] => everywhere(port, |address| bind(address).map(drop)),
+        said => said.iter().try_for_each(|&address| bind(address).map(drop)),
+    }
+}
+
+fn everywhere<T>(port: u16, take: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    match take((Ipv6Addr::UNSPECIFIED, port).into()) {
         // A machine without IPv6.
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            listen(&[(Ipv4Addr::UNSPECIFIED, port).into()], tls.clone(), lasting, limits, patience)
-        }
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => take((Ipv4Addr::UNSPECIFIED, port).into()),
         other => other,
     }
 }
