@@ -44,6 +44,12 @@ synctest!(without_recursion_a_source_with_a_slash_is_skipped, |w: World| {
     w.agree(&["-lpti"]).says("skipping directory .");
 });
 
+synctest!(without_recursion_what_a_cut_leaves_of_a_path_is_skipped, |w: World| {
+    w.source(TREE).dest("");
+    w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).says("skipping directory .");
+    w.agree_paths(&["-Ri"], &["src/d/./", "src/./a", "dst/"]).exits(0).says("skipping directory .");
+});
+
 synctest!(a_source_without_a_slash_brings_its_name, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-ai"], &["src", "dst"]).says("cd+++++++++ src/");

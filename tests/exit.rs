@@ -149,6 +149,11 @@ synctest!(an_unreadable_file, as user, |w: World| {
     w.dest("").agree(&["-ai"]).exits(23).warns("send_files failed to open \"{W}/src/shut\": Permission denied (13)");
 });
 
+synctest!(an_unreadable_file_counts_where_it_is_sent_from, as user, |w: World| {
+    w.source("a%0 b c%0 d").dest("c=old");
+    w.agree(&["-a", "--stats"]).exits(23);
+});
+
 synctest!(an_unreadable_file_that_is_up_to_date, as user, |w: World| {
     w.source("a").build("src", |t| drop(t.file("shut", "x").mode(0)));
     w.build("dst", |t| drop(t.file("shut", "x").mode(0)));

@@ -148,6 +148,8 @@ pub struct Gatherer<'a> {
     tells_rules: bool,
     /// Directories that lead to missing arguments and are missing themselves.
     absent: BTreeSet<Vec<u8>>,
+    /// What is not shown of a path (`%f`): the directory in which the names of `--files-from` begin.
+    unshown: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -267,6 +269,7 @@ impl<'a> Gatherer<'a> {
             lists_first: select.no_inc_recursive,
             tells_rules: terms.options.output.debug.filter >= 1,
             absent: BTreeSet::new(),
+            unshown: Vec::new(),
         }
     }
 
@@ -299,6 +302,7 @@ impl<'a> Gatherer<'a> {
             Error::new(Exit::FileSelect, problem.line).by("sender")
         };
         enter(if base_arg.is_empty() { b"." } else { base_arg }).map_err(cannot_enter)?;
+        self.unshown = shown.clone();
         let base = self.base(base_arg, &shown)?;
         for name in names {
             let (cleaned, content) = clean(name);
@@ -371,7 +375,7 @@ impl<'a> Gatherer<'a> {
         };
         let chain = self.rules.chain(Side::Sender, &full);
         // Without dots, which lead nowhere; those that lead back stay.
-        let shown = clean_dots(shown).0.join(&b'/');
+        let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown)).0.join(&b'/');
         let base = Arc::new(Base { root: Root::new(open, full, follow), shown, chain });
         self.bases.insert(dir.to_vec(), base.clone());
         Ok(base)
@@ -549,6 +553,8 @@ impl<'a> Gatherer<'a> {
                 if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
                     self.top(stat, base.clone());
                 }
+            } else {
+                self.out.notes.push(b"skipping directory .".to_vec());
             }
             return self.found(None);
         };

@@ -108,10 +108,7 @@ pub fn transfer(
     let mut item = job.item(context, Update::Received, changes);
     item.transfer = true;
     if context.is_dry() {
-        out.tally.transfer(item.len_bytes, 0);
-        if changes.has(Changes::NEW) {
-            out.tally.created.add(Kind::File);
-        }
+        count(out, job, changes, 0);
         if context.wants.items {
             out.events.push(Event::Item(item));
         }
@@ -119,12 +116,12 @@ pub fn transfer(
     }
     let mut content = match open_content(context, job) {
         Ok(content) => content,
-        Err(failure) => return failed(failure, out),
+        Err(failure) => return not_sent(context, job, changes, failure, out),
     };
     if let Content::Stream { incoming, .. } = &mut content {
         match incoming.refusal() {
             Ok(None) => {}
-            Ok(Some(problem)) => return failed(problem.into(), out),
+            Ok(Some(problem)) => return not_sent(context, job, changes, problem.into(), out),
             Err(error) => return failed(Failure::Fatal(error), out),
         }
     }
@@ -141,11 +138,8 @@ pub fn transfer(
     match place_content(context, hands, job, (&mut content, similar.as_ref()), out) {
         Ok(poured) => {
             let len_bytes = job.source().len_bytes;
-            out.tally.transfer(job.source().len_bytes, poured.literal_bytes);
+            count(out, job, changes, poured.literal_bytes);
             out.tally.matched_bytes += poured.matched_bytes;
-            if changes.has(Changes::NEW) {
-                out.tally.created.add(Kind::File);
-            }
             if context.wants.progress {
                 out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
             }
@@ -169,6 +163,29 @@ fn tell_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
     if let Some(live) = out.live.filter(|_| job.source().len_bytes >= LIVE_BYTES) {
         live(&mut out.events);
     }
+}
+
+/// Counts a file that is transferred.
+fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: u64) {
+    out.tally.transfer(job.source().len_bytes, literal_bytes);
+    if changes.has(Changes::NEW) {
+        out.tally.created.add(Kind::File);
+    }
+}
+
+/// Tells that the source's file cannot be read. A client that has the sources counts it all the same: rsync's sender
+/// counts what it sets out to send.
+fn not_sent(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    changes: Changes,
+    failure: Failure,
+    out: &mut Outcome<'_>,
+) -> bool {
+    if !context.tells_when_open && !matches!(failure, Failure::Fatal(_) | Failure::Stopped) {
+        count(out, job, changes, 0);
+    }
+    failed(failure, out)
 }
 
 /// Tells of a failure; the destination does not have the file.
