@@ -210,3 +210,26 @@ synctest!(directories_elsewhere_with_omitted_times, |w: World| {
     }
     w.agree(&["-rpiO", "--compare-dest=../ld"]).exits(0);
 });
+
+/// Directories of the alternate tree lie elsewhere: inside of it and outside, behind a link and behind two.
+fn linked(w: &World) {
+    w.source("in/a in/e/b out/a out/e/b two/a two/e/b file/a gone/a f").dest("");
+    w.tree("far", "a e/b").tree("alt", "real/a real/e/b in->real out->../far two->out file=x gone->nowhere f->in/a");
+    w.tree("alt", "real/a=in/a real/e/b=in/e/b").tree("far", "a=out/a e/b=out/e/b");
+    w.build("src", |t| ["a", "e/b"].iter().for_each(|name| drop(t.file(format!("two/{name}"), format!("out/{name}")))));
+    w.source("in/a=in/a in/e/b=in/e/b out/a=out/a out/e/b=out/e/b");
+}
+
+macro_rules! follows {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            linked(&w);
+            w.agree(&[$($option),+]).exits(0).never_says("in/a");
+        });
+    };
+}
+
+follows!(link_dest_follows_symlinks_to_directories, ["-ai", "--link-dest=../alt"]);
+follows!(copy_dest_follows_symlinks_to_directories, ["-ai", "--copy-dest=../alt"]);
+follows!(compare_dest_follows_symlinks_to_directories, ["-ai", "--compare-dest=../alt"]);
+follows!(link_dest_follows_symlinks_with_hard_links, ["-aiH", "--link-dest=../alt"]);

@@ -51,7 +51,11 @@ lists!(with_deletion_of_a_slash_directory, "d/\n", ["-ai", "--delete"]);
 lists!(symlinks_in_a_list, "l\n", ["-ai"]);
 lists!(told_verbosely, "a\nd/x\n", ["-av"]);
 lists!(blanks_belong_to_names, " a\nb \n", ["-ai"]);
-lists!(paths_of_the_sender_begin_in_the_list_s_directory, "./a\nd/x\ntop/./in/deep\ne/\n", ["-a", "--out-format=%f|%n"]);
+lists!(
+    paths_of_the_sender_begin_in_the_list_s_directory,
+    "./a\nd/x\ntop/./in/deep\ne/\n",
+    ["-a", "--out-format=%f|%n"]
+);
 lists!(paths_of_the_sender_without_relative_names, "a\nd/y/z\ne/\n", ["-a", "--no-R", "--out-format=%f|%n"]);
 lists!(listed_only, "a\nd/x\n", ["-a", "--list-only"]);
 

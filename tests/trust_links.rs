@@ -104,6 +104,15 @@ alternate!(link_dest_behind_a_link_after_another, ["--link-dest=../t", "--link-d
 alternate!(link_dest_behind_a_link_that_dangles, ["--link-dest=../gone"]);
 alternate!(link_dest_behind_a_link_to_a_file, ["--link-dest=../file"]);
 
+synctest!(a_strangers_link_in_an_alternate_tree, as root, |w: World| {
+    w.source("d/a=1 d/e/b=2 k/c").dest("").tree("t", "a=1 e/b=2").tree("alt", "k/c").stderr_unordered();
+    planted(&w, "alt/d", "../t");
+    for (option, dest) in [("--link-dest=../alt", "1"), ("--copy-dest=../alt", "2"), ("--compare-dest=../alt", "3")] {
+        w.no_dry_run().agree_paths(&["-ai", option], &["src/", dest]).exits(0).warns(LINE).says("d/e/b");
+    }
+    w.agree_paths(&["-ai", "--insecure-links", "--link-dest=../alt"], &["src/", "dst/"]).exits(0);
+});
+
 synctest!(link_dest_behind_a_link_for_a_new_destination, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "alt");

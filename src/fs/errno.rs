@@ -22,6 +22,11 @@ pub fn leads_outside(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ELOOP)
 }
 
+/// What was opened as a directory, through no symlink, is one or lies behind one; or it is no directory.
+pub fn may_be_a_symlink(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR))
+}
+
 /// "Too many levels of symbolic links", said by us of something below a link that leads outside.
 pub fn outside() -> io::Error {
     io::Error::from_raw_os_error(libc::ELOOP)

@@ -66,6 +66,11 @@ pub fn open_dir_to_search(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd
     open_from_here(path, (Call::OpenDir, TO_SEARCH, Mode::empty()), owners)
 }
 
+/// As [`open_dir`], for a path that begins in `dir`.
+pub fn open_dir_in(dir: BorrowedFd<'_>, path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_trusted(dir, path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
+}
+
 /// Opens a file to append to it, making it if it is missing.
 pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     sys::may_write()?;

@@ -379,10 +379,11 @@ impl<'a> Receiving<'a> {
     /// Opens the alternate trees; one that does not exist is told and left out.
     fn alternates(&self, listener: &mut dyn Listener) -> Vec<Alternate> {
         let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
+        let owners = self.terms.options.preserve.link_owners;
         let mut found = Vec::new();
         for dir in &alt.dirs {
             let path = self.named_path(dir);
-            let opened = operator::open_dir(&path, self.terms.options.preserve.link_owners);
+            let opened = operator::open_dir(&path, owners);
             let is_refused = opened.as_ref().is_err_and(operator::is_refused);
             // Whether it is there is told all the same.
             let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
@@ -403,7 +404,7 @@ impl<'a> Receiving<'a> {
                 }
             };
             if root.is_some() || is_refused {
-                found.push(Alternate { root });
+                found.push(Alternate { root, owners });
             }
         }
         found

@@ -413,8 +413,7 @@ impl DirPlan {
         }
         let mut alternates = AltDirs::default();
         for (at, mode, tree) in parked.hits {
-            let root = walk.alternates[tree].root.as_ref();
-            if let Some(dir) = root.and_then(|root| alternates.open(tree, root, &self.path)) {
+            if let Some(dir) = alternates.open(tree, &walk.alternates[tree], &self.path) {
                 self.hits.insert(at, Hit { dir, mode, tree });
             }
         }

@@ -175,13 +175,7 @@ fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: 
 
 /// Tells that the source's file cannot be read. A client that has the sources counts it all the same: rsync's sender
 /// counts what it sets out to send.
-fn not_sent(
-    context: &Context<'_>,
-    job: &Job<'_>,
-    changes: Changes,
-    failure: Failure,
-    out: &mut Outcome<'_>,
-) -> bool {
+fn not_sent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure: Failure, out: &mut Outcome<'_>) -> bool {
     if !context.tells_when_open && !matches!(failure, Failure::Fatal(_) | Failure::Stopped) {
         count(out, job, changes, 0);
     }

@@ -123,9 +123,8 @@ impl Around {
         let mut holders = vec![(dir.clone(), path.as_bytes().to_vec())];
         if context.options.delta.fuzzy > 1 {
             holders.extend(context.alternates.iter().filter_map(|alternate| {
-                let root = alternate.root.as_ref()?;
-                let dir = root.open_dir(path).ok()?;
-                Some((dir, root.full(path.as_bytes())))
+                let dir = alternate.open_dir(path).ok()?;
+                Some((dir, alternate.root.as_ref()?.full(path.as_bytes())))
             }));
         }
         let mut files = Vec::new();

@@ -4,17 +4,33 @@ use super::Original;
 use super::dest::DestWalk;
 use crate::flist::{DirList, Entry};
 use crate::fs::root::{Dir, Root};
-use crate::fs::sys;
-use crate::options::AltKind;
+use crate::fs::{errno, operator, sys};
+use crate::options::{AltKind, LinkOwners};
 use crate::path::RelPath;
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
 use crate::plan::{self, Action, Decision};
+use std::io;
 
 /// One alternate tree.
 #[derive(Debug, Clone)]
 pub struct Alternate {
     /// Its top; `None`: a symlink of an untrusted user is on the way, which is told whenever it is looked into.
     pub root: Option<Root>,
+    /// Whose symlinks lead on in it.
+    pub owners: LinkOwners,
+}
+
+impl Alternate {
+    /// Opens a directory in it. It may lie behind symlinks, wherever they lead; not behind those of an untrusted user.
+    pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
+        let root = self.root.as_ref().ok_or_else(operator::refused)?;
+        match root.open_dir(path) {
+            Err(error) if errno::may_be_a_symlink(&error) => {
+                Ok(Dir::new(operator::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?))
+            }
+            opened => opened,
+        }
+    }
 }
 
 /// What an alternate tree has for a file or another entry that is no directory: to be linked or copied, or
@@ -68,11 +84,7 @@ impl DestWalk<'_> {
         let policy = policy_of_dirs.as_ref().unwrap_or(&self.policy);
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
-            let Some(root) = &alternate.root else {
-                dirs.refusals += 1;
-                continue;
-            };
-            let Some(dir) = dirs.open(tree, root, path) else { continue };
+            let Some(dir) = dirs.open(tree, alternate, path) else { continue };
             let Ok(stat) = sys::stat(dir.fd(), name, false) else { continue };
             let mut list = DirList::default();
             let there = list.push(name, &stat);
@@ -103,16 +115,34 @@ fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
 /// The namesakes of one directory in the alternate trees, opened when first asked for.
 #[derive(Debug, Default)]
 pub struct AltDirs {
-    opened: Vec<Option<Option<Dir>>>,
+    opened: Vec<Option<Namesake>>,
     /// How often one was asked for that lies behind a symlink of an untrusted user.
     pub refusals: usize,
 }
 
+#[derive(Debug, Clone)]
+enum Namesake {
+    Open(Dir),
+    Missing,
+    Refused,
+}
+
 impl AltDirs {
-    pub fn open(&mut self, tree: usize, root: &Root, path: &RelPath) -> Option<Dir> {
+    /// The namesake in one of the trees; `None`: there is none that may be opened.
+    pub fn open(&mut self, tree: usize, alternate: &Alternate, path: &RelPath) -> Option<Dir> {
         if self.opened.len() <= tree {
             self.opened.resize(tree + 1, None);
         }
-        self.opened[tree].get_or_insert_with(|| root.open_dir(path).ok()).clone()
+        let open = || match alternate.open_dir(path) {
+            Ok(dir) => Namesake::Open(dir),
+            Err(error) if operator::is_refused(&error) => Namesake::Refused,
+            Err(_) => Namesake::Missing,
+        };
+        match self.opened[tree].get_or_insert_with(open) {
+            Namesake::Open(dir) => return Some(dir.clone()),
+            Namesake::Missing => {}
+            Namesake::Refused => self.refusals += 1,
+        }
+        None
     }
 }
