@@ -169,6 +169,18 @@ synctest!(an_unreadable_source_file_does_not_stop_deletion, as user, |w: World| 
     w.agree(&["-ai", "--delete"]).exits(23).says("*deleting   old");
 });
 
+synctest!(an_unreadable_source_file_stops_deletion_after_the_copy, as user, |w: World| {
+    for (option, told) in [
+        ("--delete-after", "IO error encountered -- skipping file deletion"),
+        ("--delete-delay", "*deleting   d/old"),
+        ("--delete-before", "*deleting   d/old"),
+    ] {
+        w.source("a d/b").dest("old d/old").build("src", |t| drop(t.file("shut", "x").mode(0)));
+        w.stderr_unordered().once().agree(&["-ai", option]).exits(23).says(told);
+    }
+    w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_says("IO error");
+});
+
 synctest!(a_missing_argument_does_not_stop_deletion, |w: World| {
     w.source("a").dest("a old");
     w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"]).exits(23).says("*deleting   old");

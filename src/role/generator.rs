@@ -149,6 +149,11 @@ impl<'a> Generator<'a> {
         let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
         again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
         head.extend(again.into_iter().map(|(_, event)| event));
+        // Who deletes earlier does not know yet that a file cannot be read, and with `--delete-delay` rsync does not ask.
+        if self.context.options.delete.when == Some(When::After) && self.out.source_failed() {
+            self.deletions.source_failed();
+        }
+        let head = &mut self.out.head;
         let held_back = self.deletions.finish(head)?;
         self.context.go_on()?;
         if held_back > 0 {

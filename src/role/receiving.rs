@@ -305,7 +305,9 @@ impl<'a> Receiving<'a> {
                     };
                     std::thread::Builder::new().name("apply".into()).spawn_scoped(scope, work).map_err(no_thread)?;
                 }
-                let appliers = Appliers { queue: &queue, pace: &pace, barrier: &barrier };
+                let source_failed = || total.lock().unwrap_or_else(PoisonError::into_inner).source_errors > 0;
+                let appliers =
+                    Appliers { queue: &queue, pace: &pace, barrier: &barrier, source_failed: &source_failed };
                 let mut generator = Generator::new(plans, &context, appliers, &out_of_time);
                 if start.has_failed {
                     generator.source_failed();

@@ -385,7 +385,7 @@ impl<'a> Sender<'a> {
         let read_error = |error: &io::Error| {
             let start = b"rsync: [sender] read errors mapping \"".as_slice();
             let line = [start, &place.full(name), b"\": ", &errno_words(error)].concat();
-            Problem::said(line, Weight::Failed)
+            Problem::said(line, Weight::SourceError)
         };
         let stat = match sys::fstat(from.as_fd()) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::File) => stat,

@@ -216,7 +216,7 @@ pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     line.extend_from_slice(full);
     line.extend_from_slice(b"\": ");
     line.extend_from_slice(&crate::report::event::errno_words(error));
-    Problem::said(line, Weight::Failed)
+    Problem::said(line, Weight::SourceError)
 }
 
 /// What rsync's sender would have sent for a file of so many literal bytes: a header of 20 bytes, the
@@ -855,7 +855,7 @@ fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failur
             line.extend_from_slice(&full);
             line.extend_from_slice(b"\": ");
             line.extend_from_slice(&crate::report::event::errno_words(&error));
-            Problem::said(line, Weight::Failed).into()
+            Problem::said(line, Weight::SourceError).into()
         }
         CopyError::Write(error) => write_failed(context, job, &error),
     }

@@ -23,6 +23,8 @@ pub struct Appliers<'a> {
     pub pace: &'a dyn Fn(u64),
     /// Waits until all batches below a number are done.
     pub barrier: &'a dyn Fn(u64),
+    /// Whether the source could not be read somewhere, as far as was told by now.
+    pub source_failed: &'a dyn Fn() -> bool,
 }
 
 /// What is told next, and the batches that carry it away.
@@ -71,6 +73,11 @@ impl<'a> Outbox<'a> {
     /// Waits until everything that was handed over is done.
     pub(super) fn wait(&self) {
         (self.appliers.barrier)(self.number);
+    }
+
+    /// Whether the source could not be read somewhere, as far as was told by now.
+    pub(super) fn source_failed(&self) -> bool {
+        (self.appliers.source_failed)()
     }
 
     /// Chooses similar files, and asks a peer for what the work needs, in the order in which the appliers will take it.
