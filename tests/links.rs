@@ -81,6 +81,37 @@ synctest!(a_symlink_that_would_be_deleted_is_spared_by_safe_links, |w: World| {
     w.agree(&["-ai", "--safe-links", "--delete"]).exits(0);
 });
 
+/// Symlinks that lead out, and others, in the way of all kinds of things.
+fn in_the_way(w: &World) {
+    w.source("file link->a dir/x ok->b a b kept->/out").dest("file->/out link->/out dir->/out ok->a gone->/out");
+    w.dest("d/gone->/out d/down->../../x d/fine->x a b kept->/in old");
+}
+
+synctest!(an_unsafe_link_is_not_backed_up_under_safe_links, |w: World| {
+    in_the_way(&w);
+    w.once().agree(&["-ai", "--safe-links", "-b", "--delete"]).exits(0);
+    w.build("dst", |t| drop(t.symlink("gone", "/out")));
+    w.agree(&["-ai", "--safe-links", "-b", "--backup-dir=../old", "--delete"]).exits(0);
+});
+
+macro_rules! tells_of_no_backup {
+    ($name:ident, [$($option:expr),+]) => {
+        synctest!($name, |w: World| {
+            in_the_way(&w);
+            let rest = ["--backup-dir=../old", "--delete-before", "--exclude=/ok", "--exclude=/file", "--exclude=/link"];
+            w.agree(&[&[$($option),+], &rest[..]].concat());
+        });
+    };
+}
+
+tells_of_no_backup!(an_unsafe_link_without_backup_is_told, ["-rltbv", "--safe-links"]);
+tells_of_no_backup!(
+    an_unsafe_link_without_backup_is_told_as_if_it_had_one,
+    ["-rltbv", "--safe-links", "--info=backup"]
+);
+tells_of_no_backup!(an_unsafe_link_without_backup_is_told_by_its_word, ["-rltb", "--safe-links", "--info=symsafe"]);
+tells_of_no_backup!(an_unsafe_link_that_is_not_kept_is_backed_up, ["-rtbv", "--safe-links", "--info=backup"]);
+
 synctest!(an_unsafe_link_does_not_replace_a_file, |w: World| {
     w.source("l->/dev/null k->ok").dest("l=file");
     w.agree(&["-ai", "--safe-links"]).exits(0);

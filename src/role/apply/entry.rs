@@ -309,8 +309,8 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         }
     };
     if context.is_dry() {
-        if job.replaces() {
-            remove::tell_backup(context, &job.path, &mut out.events);
+        if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
+            remove::tell_backup(context, dir, &job.path, &mut out.events);
         }
         told(out);
         return false;

@@ -18,7 +18,7 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
 use crate::options::{Append, RemoveSource};
 use crate::path::RelPath;
-use crate::plan::{Action, Changes, chmod, keeps_time};
+use crate::plan::{Action, Changes, InTheWay, chmod, keeps_time};
 use crate::proto::FileId;
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
@@ -109,6 +109,9 @@ pub fn transfer(
     item.transfer = true;
     if context.is_dry() {
         count(out, job, changes, 0);
+        if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
+            remove::tell_backup(context, dir, &job.path, &mut out.events);
+        }
         if context.wants.items {
             out.events.push(Event::Item(item));
         }

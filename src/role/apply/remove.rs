@@ -14,6 +14,7 @@ use crate::fs::write::Pending;
 use crate::fs::{read, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
+use crate::plan::safelink;
 use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::scan::enter_dir;
 use std::io;
@@ -128,7 +129,7 @@ impl<'a> Remover<'a> {
         let keeps = self.context.options.place.backup.is_some() && !is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
-                tell_backup(self.context, path, events);
+                tell_backup(self.context, dir, path, events);
             }
             return self.went(path, kind, events);
         }
@@ -383,6 +384,9 @@ pub fn back_up(
     }
     let mut is_copied = true;
     let moved = backup_spot(context, dir, path).and_then(|(to, name)| {
+        if unsafe_target(context, dir, path).is_some() {
+            return Ok(());
+        }
         in_place_of(context, path, (&to, &name), events, |events| {
             match second_name(dir, path.name(), &to, &name) {
                 // On another file system.
@@ -399,7 +403,7 @@ pub fn back_up(
             events.push(Event::Note([b"make_bak: skipping non-regular file ", path.as_bytes()].concat()));
             return Ok(Backup::Skipped);
         }
-        Ok(()) => tell_backup(context, path, events),
+        Ok(()) => tell_backup(context, dir, path, events),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(no_backup(context, voice, path, &error, events)),
     }
@@ -411,7 +415,7 @@ pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut 
     let spot = backup_spot(context, dir, path);
     let voice = Voice::Generator;
     match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), events)) {
-        Ok(_) => tell_backup(context, path, events),
+        Ok(_) => tell_backup(context, dir, path, events),
         Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
     }
     Ok(())
@@ -424,12 +428,30 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
     })
 }
 
-/// Tells that something was backed up, or would be, where backups are asked for.
-pub fn tell_backup(context: &Context<'_>, path: &RelPath, events: &mut Vec<Event>) {
-    if context.options.place.backup.is_some() && context.options.output.info.backup >= 1 {
+/// Tells that something was backed up, or would be, where backups are asked for. So rsync tells of what it does not
+/// back up as well, in a line before.
+pub fn tell_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) {
+    let info = &context.options.output.info;
+    if context.options.place.backup.is_none() {
+        return;
+    }
+    if info.symsafe >= 1
+        && let Some(target) = unsafe_target(context, dir, path)
+    {
+        let line = [b"not backing up unsafe symlink \"", path.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+        events.push(Event::Note(line));
+    }
+    if info.backup >= 1 {
         let place = backup_name(context, path);
         events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place].concat()));
     }
+}
+
+/// Where a symlink leads that is not backed up, because `--safe-links` would not copy it either.
+fn unsafe_target(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Vec<u8>> {
+    let preserve = &context.options.preserve;
+    let target = (preserve.safe_links && preserve.links).then(|| sys::read_link(dir.fd(), path.name()).ok())??;
+    safelink::is_unsafe(&target, path.as_bytes()).then_some(target)
 }
 
 /// The name of a backup as it is told.

@@ -81,7 +81,7 @@ impl<'a> Dirs<'a> {
         let keeps = !remove::is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
-                remove::tell_backup(self.context, path, head);
+                remove::tell_backup(self.context, dir, path, head);
             }
             return true;
         }
