@@ -291,6 +291,34 @@ synctest!(a_partial_file_is_replaced, |w: World| {
     w.agree(&["-ai", "--partial-dir=.part"]).exits(0);
 });
 
+/// Left-overs of files that are up to date, that differ in their mode, that are older, newer, and that nobody knows.
+fn left_overs(w: &World) {
+    w.source("same mode%600 old=2 new=2@-9 big*5000 d/same d/e/f")
+        .dest("same mode old=1@-9 new=1 big*5000 d/same d/e/f");
+    w.dest(".part/same .part/mode .part/old .part/new .part/big .part/%700 d/.part/same d/.part/other d/e/.part/f");
+}
+
+synctest!(a_left_over_of_what_is_up_to_date_goes, |w: World| {
+    left_overs(&w);
+    w.agree(&["-ai", "--partial-dir=.part"]).exits(0).never_says(".part");
+});
+
+synctest!(a_left_over_of_what_is_left_alone_stays, |w: World| {
+    left_overs(&w);
+    w.agree(&["-aiu", "--partial-dir=.part", "--max-size=1k"]).exits(0);
+    w.agree(&["-ai", "--partial-dir=.part", "--exclude=same", "--ignore-existing"]).exits(0);
+});
+
+synctest!(a_left_over_elsewhere_goes, |w: World| {
+    w.source("same d/other").dest("same d/other").tree("part", "same=1 other=2 third=3");
+    w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
+});
+
+synctest!(a_left_over_of_delayed_updates_goes, |w: World| {
+    w.source("same d/same").dest("same d/same .~tmp~/same d/.~tmp~/same d/.~tmp~/gone");
+    w.agree(&["-ai", "--delay-updates"]).exits(0);
+});
+
 synctest!(a_partial_dir_of_strangers_stays, |w: World| {
     w.source("a").dest(".part/other old");
     w.agree(&["-ai", "--partial-dir=.part", "--delete"]).exits(0);

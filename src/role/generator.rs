@@ -2,13 +2,15 @@
 //!
 //! Everything that depends on order happens in this one thread, and [`Generator`] alone knows the order. What is done at
 //! each step is its parts': [`plans`] brings the plans, [`deletions`] removes what is extra, [`dirs`] makes directories,
-//! [`links`] gathers the names of a file, and [`outbox`] carries work and words to the appliers, as [`batch`]es.
+//! [`links`] gathers the names of a file, [`partials`] forgets left-overs, and [`outbox`] carries work and words to the
+//! appliers, as [`batch`]es.
 
 mod batch;
 mod deletions;
 mod dirs;
 mod links;
 mod outbox;
+mod partials;
 mod plans;
 
 pub use self::batch::Batch;
@@ -273,6 +275,7 @@ impl<'a> Generator<'a> {
         }
         self.deletions.make_room(&mut plan, &spot, head);
         self.out.decline(&plan);
+        partials::forget(self.context, &plan, &spot);
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
         self.deletions.missing_before_dirs(&spot, &mut self.out.head);

@@ -104,6 +104,14 @@ pub struct SeenDir {
     pub list: Option<(RelPath, DirList)>,
 }
 
+impl SeenLook<'_> {
+    /// Whether there may be left-overs of interrupted files, for which its files must be compared one by one.
+    fn may_hold_partials(&self, list: &DirList) -> bool {
+        let partial_dir = self.digester.options.place.partial_dir.as_ref();
+        partial_dir.is_some_and(|holder| holder.contains(&b'/') || list.find(holder).is_some())
+    }
+}
+
 impl Look for SeenLook<'_> {
     type Task = (RelPath, Chain);
     type Found = SeenDir;
@@ -117,7 +125,7 @@ impl Look for SeenLook<'_> {
             chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
         };
         let key = &self.digester.key;
-        let digest = self.digester.digest(&path, &list, &takes_part);
+        let digest = self.digester.digest(&path, &list, &takes_part).filter(|_| !self.may_hold_partials(&list));
         let dirs = list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry));
         let (children, tasks): (Vec<u32>, Vec<_>) = dirs
             .map(|entry| list.name(entry))

@@ -594,7 +594,7 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 
 /// Opens a directory for unfinished files. One that a symlink of an untrusted user hides is as if it were not there;
 /// rsync ends with "got a block match with no basis file".
-pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+pub fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
         true => operator::open_dir(name, context.options.preserve.link_owners)?,
         false => sys::open_dir(dir.fd(), name, Follow::Never)?,
