@@ -493,6 +493,23 @@ synctest!(fake_super_over_what_is_there, as user, |w: World| {
     w.agree(&["-ai", "--fake-super"]).exits(0);
 });
 
+synctest!(fake_super_keeps_a_closed_directory_open, as both, |w: World| {
+    w.needs_xattrs().source("open/f shut/f%400 shut/%500 in/deep/f in/deep/%500 in/%511").dest("shut/old shut/%700");
+    w.agree(&["-ai", "--fake-super", "--delete"]).exits(0);
+});
+
+synctest!(of_super_and_fake_super_the_last_one_counts, as root, |w: World| {
+    w.needs_xattrs().build("src", |t| drop(t.file("a", "a").owner(7, 7).mode(0o4755)));
+    for (dest, options) in [
+        ("1", ["--fake-super", "--no-super"]),
+        ("2", ["--fake-super", "--super"]),
+        ("3", ["--no-super", "--fake-super"]),
+        ("4", ["--super", "--fake-super"]),
+    ] {
+        w.agree_paths(&["-ai", options[0], options[1]], &["src/", dest]).exits(0);
+    }
+});
+
 synctest!(fake_super_stores_anew_what_has_the_real_thing, as root, |w: World| {
     w.needs_xattrs().source("suid%4755 sealed%444 gone%644 l->a k->a p|%640 sgid/%2755 shut/f%555 shut/%555");
     w.dest("suid%4755 sealed%444 gone%644 l->a k->other p|%640 sgid/%2755 shut/f%555 shut/%555");
@@ -527,4 +544,24 @@ synctest!(a_fifo_in_the_place_of_a_socket, as root, |w: World| {
 synctest!(fake_super_conflicts_with_upper_x_twice, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-aiXX", "--fake-super"]);
+});
+
+synctest!(with_attributes_comes_the_very_time, as both, |w: World| {
+    for (tree, value) in [("src", "new"), ("dst", "old")] {
+        w.needs_xattrs().build(tree, |t| {
+            for name in ["other", "lost", "same"] {
+                t.file(name, name).xattr("user.a", if name == "other" { value } else { "same" });
+            }
+            t.dir("d").xattr("user.a", value);
+            t.file("mode", "mode").mode(if tree == "src" { 0o600 } else { 0o644 });
+        });
+    }
+    // Other nanoseconds, within the second.
+    w.build("dst", |t| ["other", "lost", "same", "mode", "d"].iter().for_each(|name| t.nanos(name, 5)));
+    w.build("dst", |t| drop(t.file("lost", "lost").xattr("user.b", "1")));
+    w.build("dst", |t| t.nanos("lost", 5));
+    w.agree(&["-aiX"]).exits(0).says(".d........x d/");
+    w.build("dst", |t| ["other", "d"].iter().for_each(|name| t.nanos(name, 5)));
+    w.build("src", |t| drop(t.dir("d").xattr("user.a", "newer")));
+    w.agree(&["-rlpiX"]).exits(0);
 });

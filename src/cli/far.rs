@@ -167,7 +167,8 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
 pub fn words(said: &[Said], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = said.iter().filter(|said| said.flag.reach == Reach::Both).map(Said::word).collect();
     // rsync's server acts for itself unless it is told that it may do more.
-    words.retain(|word| word != b"--no-super");
+    let may_do_more = args.super_user == Some(true);
+    words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));
     let mut add = |word: &[u8], value: &[u8]| words.push([word, value].concat());
     match &options.select.files_from {
         Some(FilesFrom::Far(path)) => add(b"--files-from=", path),

@@ -182,6 +182,16 @@ impl Tree {
         self.node(path.as_ref(), FileType::BlockDevice, major, minor)
     }
 
+    /// Gives what is there the mtime [`T0`] with other nanoseconds.
+    pub fn nanos(&self, path: &str, nanos: i64) {
+        let time = Timespec { tv_sec: T0, tv_nsec: nanos };
+        if let Some(look) = self.dirs.borrow_mut().get_mut(path.as_bytes()) {
+            look.mtime = time;
+        }
+        let times = Timestamps { last_access: time, last_modification: time };
+        self.each(path.as_bytes(), |dir, name| Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?));
+    }
+
     /// Removes a file.
     pub fn remove(&self, path: impl AsRef<[u8]>) {
         self.each(path.as_ref(), |dir, name| Ok(fs::unlinkat(dir, name, AtFlags::empty())?));

@@ -290,17 +290,17 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-super"],
         help: "try what needs the super-user",
         set: |args, _| {
-            args.super_user = Some(true);
+            (args.super_user, args.fake_super) = (Some(true), false);
             Ok(())
         },
-        unset: |args| args.super_user = Some(false),
+        unset: |args| (args.super_user, args.fake_super) = (Some(false), false),
         ..Flag::SWITCH
     },
     Flag {
         long: "fake-super",
         help: "keep privileged attributes in extended attributes",
         set: |args, _| {
-            args.fake_super = true;
+            (args.super_user, args.fake_super) = (None, true);
             Ok(())
         },
         reach: Reach::Here,

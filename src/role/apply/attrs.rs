@@ -37,7 +37,8 @@ impl Has<'_> {
         Has {
             ids: Some((entry.uid, entry.gid)),
             mode: Some(entry.mode),
-            times_are_right: !changes.any(Changes::TIME | Changes::ATIME),
+            // With attributes rsync sets the very time, also where the second was right.
+            times_are_right: !changes.any(Changes::TIME | Changes::ATIME | Changes::XATTR),
             xattrs: entry.xattrs(),
             acls: Some(entry.acls()),
         }
@@ -236,9 +237,13 @@ impl Touch<'_, '_> {
             uid: self.source.uid,
             gid: self.source.gid,
         };
+        let preserve = &self.context.policy.preserve;
         let done = self.subject.stat().map_err(fake::FakeError::Read).and_then(|real| {
-            let known = |id: u32, real: u32| if id == NO_ID { real } else { id };
-            let wanted = FakeStat { uid: known(wanted.uid, real.uid), gid: known(wanted.gid, real.gid), ..wanted };
+            let (has, _) = fake::stat_with_fake(self.subject.at(), real)?;
+            let id = |is_kept: bool, id: u32, has: u32| if is_kept && id != NO_ID { id } else { has };
+            let uid = id(preserve.owner, wanted.uid, has.uid);
+            let gid = id(preserve.group, wanted.gid, has.gid);
+            let wanted = FakeStat { uid, gid, ..wanted };
             fake::store(self.subject.at(), &wanted, &real)
         });
         if let Err(error) = done {

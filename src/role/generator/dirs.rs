@@ -69,7 +69,7 @@ impl<'a> Dirs<'a> {
         let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
         let window_secs = policy.check.window_secs;
         let same_time = |there: &Entry| plan::quick_check::same_time(source.mtime, there.mtime, window_secs);
-        let always = well && !there.is_some_and(same_time);
+        let always = well && (changes.has(Changes::XATTR) || !there.is_some_and(same_time));
         self.last_touch(dest, None, Model { full: &dest.path, ..model }, always, mode)
     }
 
@@ -167,7 +167,7 @@ impl<'a> Dirs<'a> {
             if closed && let Ok(readable) = open(false) {
                 dir = readable;
             }
-            (mode, well && changes.has(Changes::TIME))
+            (mode, well && changes.any(Changes::TIME | Changes::XATTR))
         };
         let last = self.last_touch(dest, Some(&spot.last), model, always, mode);
         Some(Opened { dir: Some(dir), last })
@@ -196,7 +196,9 @@ impl<'a> Dirs<'a> {
     /// that it shall have in the end, if that is another.
     fn modes(&self, model: Model<'_>) -> (u32, Option<u32>) {
         let wanted = self.wanted_mode(model);
-        let working = if self.context.is_super { wanted } else { wanted | 0o700 };
+        // What is kept beside a directory does not close it.
+        let is_open = self.context.is_super || self.context.policy.preserve.fake_super;
+        let working = if is_open { wanted } else { wanted | 0o700 };
         (working, (working != wanted).then_some(wanted))
     }
 
