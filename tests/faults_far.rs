@@ -234,7 +234,7 @@ const COMPARING: Busy = Busy {
     build: endless,
     // The far end has it open: then this one has long begun.
     begun: |top| {
-        let alive = fs::open(&top.join("alive"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
+        let alive = fs::open(top.join("alive"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
         rustix::io::read(&alive, &mut [0u8; 1]) == Err(rustix::io::Errno::AGAIN)
     },
     undone: |top| {
