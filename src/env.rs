@@ -106,12 +106,12 @@ impl Env {
         Ok(text)
     }
 
-    /// Becomes another program with these arguments; returns only if that failed.
-    pub fn become_program(&self, program: &OsStr, args: &[OsString]) -> std::io::Error {
+    /// Becomes another program with these arguments and one variable more; returns only if that failed.
+    pub fn become_program(&self, program: &OsStr, args: &[OsString], variable: (&str, &str)) -> std::io::Error {
         use std::os::unix::process::CommandExt;
         // The umask was set to 0 for our own use.
         crate::fs::sys::set_umask(self.umask);
-        std::process::Command::new(program).args(args).exec()
+        std::process::Command::new(program).args(args).env(variable.0, variable.1).exec()
     }
 
     /// The program that runs, wherever links lead.

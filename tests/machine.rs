@@ -169,3 +169,29 @@ fn few_open_files_are_enough() {
         }
     }
 }
+
+/// A run that is not ours goes to the installed rsync also where other ways to this program come first, and ends where there
+/// is nothing else.
+#[test]
+fn a_run_is_not_handed_round_in_circles() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let ours = oracle::under_test().display();
+    for name in ["called", "started", "installed"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    script(dir.path(), "called/rsync", &format!("exec {ours} \"$@\""));
+    script(dir.path(), "started/rsync", &format!("{ours} \"$@\"; exit $?"));
+    script(dir.path(), "installed/rsync", "echo \"rsync $*\"");
+    let run = |path: &str| {
+        let path = path.replace("TOP", dir.path().to_str().unwrap());
+        let mut run = Command::new("/usr/bin/timeout");
+        run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(["-a", "host::module", "x"]).env("PATH", path);
+        run.env_remove("SPARSYNC_RSYNC").output().expect("there is a timeout")
+    };
+    for path in ["TOP/called:TOP/installed", "TOP/started:TOP/called:TOP/installed"] {
+        let output = run(path);
+        assert_eq!(text(&output.stdout), "rsync -a host::module x\n", "{path}: {output:?}");
+    }
+    let output = run("TOP/called:TOP/started");
+    assert!(output.status.code() == Some(14) && text(&output.stderr).contains("none was found"), "{output:?}");
+}

@@ -3,7 +3,9 @@
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::transport::shell::{self, Asking};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Becomes the installed rsync. Returns only with the error that there is none.
@@ -13,7 +15,7 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
                        install the package rsync, or name one in SPARSYNC_RSYNC";
         return Err(Error::new(Exit::Ipc, message));
     };
-    let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args));
+    let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args), (HANDED_OVER, "1"));
     Err(Error::new(Exit::Ipc, format!("sparsync: could not start {}: {error}", rsync.display())))
 }
 
@@ -36,12 +38,18 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
     own
 }
 
-/// The rsync that `SPARSYNC_RSYNC` names, or the first in `PATH` that is not this very program.
+/// Set for what a run was handed over to. A program that finds it has been led back to, or was started by that.
+const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
+
+/// The rsync that `SPARSYNC_RSYNC` names, or the first in `PATH` that is not this very program, by whatever way.
 fn find(env: &Env) -> Option<PathBuf> {
     let itself = env.own_path().and_then(|path| crate::fs::sys::identity(path.as_os_str()));
+    // Another copy of this program, or a script that calls it, would hand the run over in its turn, for ever.
+    let may_lead_back = env.var(HANDED_OVER).is_some();
     let other = |path: &Path| {
         let identity = crate::fs::sys::identity(path.as_os_str())?;
-        (Some(identity) != itself && crate::fs::sys::is_executable(path.as_os_str())).then(|| path.to_path_buf())
+        let is_other = Some(identity) != itself && crate::fs::sys::is_executable(path.as_os_str());
+        (is_other && !(may_lead_back && leads_back(path, env.umask))).then(|| path.to_path_buf())
     };
     if let Some(named) = env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty()) {
         return other(Path::new(&named));
@@ -50,6 +58,18 @@ fn find(env: &Env) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .filter(|dir| !dir.as_os_str().is_empty())
         .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
+}
+
+/// What `--version` says of us and of no rsync.
+const OWN_NAME: &[u8] = b"sparsync";
+/// The most that is heard of it.
+const VERSION_MAX_BYTES: usize = 64 << 10;
+
+/// Whether a program answers as a sparsync does.
+fn leads_back(path: &Path, umask: u32) -> bool {
+    let asking = Asking { umask, input: None, is_quiet: true, most_bytes: VERSION_MAX_BYTES };
+    let told = shell::ask(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], asking);
+    told.is_ok_and(|(_, told)| told.windows(OWN_NAME.len()).any(|word| word == OWN_NAME))
 }
 
 #[cfg(test)]

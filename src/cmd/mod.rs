@@ -81,9 +81,10 @@ pub fn run(env: &mut Env) -> Exit {
 }
 
 fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
-    out.write_all(text)
-        .and_then(|()| out.flush())
-        .map_err(|error| Error::new(Exit::FileIo, format!("rsync: could not write to standard output: {error}")))
+    out.write_all(text).and_then(|()| out.flush()).map_err(|error| {
+        let words = errno_words(&error);
+        Error::new(Exit::FileIo, [b"rsync: could not write to standard output: ".as_slice(), &words].concat())
+    })
 }
 
 /// Tells an error that ended the run, with rsync's closing line unless it is of a verb, which rsync does not have.
