@@ -1,6 +1,7 @@
 //! Bad input and bad luck: what is said, what is done all the same, and the code.
 
-use crate::kit::{World, synctest};
+use crate::kit::{World, oracle, synctest, tell_skip};
+use std::process::Command;
 
 /// A command line that is refused before anything is touched.
 macro_rules! refuses {
@@ -248,3 +249,34 @@ synctest!(a_backup_name_that_is_too_long, |w: World| {
     w.source(&format!("{name}=new a")).dest(&format!("{name}=old!"));
     w.stderr_unordered().agree(&["-aib"]);
 });
+
+#[test]
+fn who_may_have_no_more_threads_is_told_so() {
+    use std::os::unix::process::CommandExt as _;
+    const NAME: &str = "who_may_have_no_more_threads_is_told_so";
+    if !rustix::process::geteuid().is_root() {
+        return tell_skip(NAME, "only root can run a program as somebody who is alone");
+    }
+    // Nobody else here is this user, whose threads are counted.
+    const ALONE: u32 = 54_322;
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let (source, dest) = (dir.path().join("src"), dir.path().join("dst"));
+    std::fs::create_dir(&source).expect("scratch can be written");
+    std::fs::write(source.join("a"), "a").expect("scratch can be written");
+    for path in [dir.path().to_owned(), source.clone(), source.join("a")] {
+        std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE)).expect("root may");
+    }
+    let mut ends = std::collections::BTreeSet::new();
+    // As many as a run has threads, and more: it has two for each processor, up to a bound, and a few of its own.
+    for most in 1..=40 {
+        // What waits for a thread that never was would wait for ever.
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=1", "60", "prlimit", &format!("--nproc={most}")]);
+        command.arg(oracle::under_test()).args(["-a", "--no-D"]).arg(source.join("")).arg(&dest);
+        let output = command.uid(ALONE).gid(ALONE).output().expect("these programs are here");
+        let end = output.status.code();
+        assert!(matches!(end, Some(0 | 22)), "with {most} threads: {output:?}");
+        ends.insert(end);
+    }
+    assert!(ends.contains(&Some(0)) && ends.contains(&Some(22)), "{ends:?}");
+}

@@ -3,7 +3,6 @@
 //! A client that sends begins before there is a peer, while it still connects. Nothing is told or changed here, so
 //! nothing is lost if nobody asks for it: what was found waits for [`Looking::meet`], trouble included.
 
-use super::receiving::spawn;
 use super::scan::source::SourceWalk;
 use super::scan::{Listed, Look, Scanner, SourceTask, Ticket};
 use super::seen::{Digester, can_compare};
@@ -19,6 +18,7 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::unfit;
 use crate::report::event::{Problem, Wants, Weight};
 use crate::work::clock::Since;
+use crate::work::thread::spawn;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};

@@ -4,7 +4,6 @@ use super::ahead::{Aim, Audience, Found, Looking, Start};
 use super::apply::file::{Original as Leaving, cannot_open};
 use super::codec::is_left_out;
 use super::line::{Ear, Line};
-use super::receiving::spawn;
 use super::scan::{Listed, Place, Ticket};
 use super::seen::{Children, can_compare, may_send_unasked};
 use super::source::{Gathered, is_bare};
@@ -24,6 +23,7 @@ use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Se
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::work::clock::now_unix;
+use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -5,7 +5,7 @@ use super::codec;
 use super::line::{Ear, Line};
 use super::opening::{self, Begun, Opening, hear_greeting, lost};
 use super::receiver::{self, Receiver, ReceiverEar};
-use super::receiving::{Listener, spawn};
+use super::receiving::Listener;
 use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
@@ -25,6 +25,7 @@ use crate::transport::link::FAREWELL;
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::squeeze::{AsItIs, Expander, Squeeze, Squeezer};
 use crate::work::clock::Since;
+use crate::work::thread::{self, spawn};
 use crate::work::throttle::Throttle;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -518,7 +519,7 @@ impl Talk<'_> {
             writing.write(writer, quiet_for);
             drop(is_writing);
         };
-        std::thread::Builder::new().name("write".into()).spawn(write).map_err(super::receiving::no_thread)?;
+        std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
         std::thread::scope(|scope| {
             let parting = &parting;
             spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;

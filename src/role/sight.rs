@@ -4,7 +4,6 @@
 //! A client that receives begins before there is a peer, while it still connects. What it is to look at it guesses from
 //! its arguments; where the guess was wrong nothing is lost but the look.
 
-use super::receiving::spawn;
 use super::scan::{Look, Scanner, Ticket, enter_dir};
 use super::seen::Digester;
 use super::source;
@@ -23,6 +22,7 @@ use crate::path::RelPath;
 use crate::proto::Seen;
 use crate::work::clock::Since;
 use crate::work::parallel;
+use crate::work::thread::spawn;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -5,4 +5,5 @@ pub mod gate;
 pub mod order;
 pub mod parallel;
 pub mod queue;
+pub mod thread;
 pub mod throttle;

@@ -820,7 +820,7 @@ fn fill_from_here(
     let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some());
     let manner = Manner { len_bytes, sparse, by_hand, fresh: vessel.fresh };
     let mut step = stepper(context, job, out);
-    let mut copier = Copier::new(std::mem::take(&mut hands.buffer), context.abilities, &mut step);
+    let mut copier = Copier::new(std::mem::take(&mut hands.buffer), &context.abilities, &mut step);
     let copied = match vessel.basis {
         Some(basis) if vessel.in_place && context.finds_differences() => copier
             .copy_changed(from, basis, sparse)

@@ -27,7 +27,7 @@ use crate::report::tally::Tally;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What everyone who writes must know. Shared by all appliers.
 pub struct Context<'a> {
@@ -52,7 +52,7 @@ pub struct Context<'a> {
     /// It may do what only a super-user may.
     pub is_super: bool,
     /// What the file systems have turned out not to do.
-    pub abilities: &'a Abilities,
+    pub abilities: Abilities,
     /// The run is being stopped.
     pub stop: &'a AtomicBool,
     /// A line for each entry is wanted.
@@ -62,9 +62,9 @@ pub struct Context<'a> {
     /// Compares contents under `-c`: source directory and name, destination's.
     pub compare: &'a crate::role::scan::Compare<'a>,
     /// Files that were transferred a second time, by path: told at the end.
-    pub again: &'a std::sync::Mutex<Vec<(RelPath, Event)>>,
+    pub again: Mutex<Vec<(RelPath, Event)>>,
     /// What the last touches share.
-    pub late: &'a std::sync::Arc<late::LateNotes>,
+    pub late: Arc<late::LateNotes>,
     /// The peer who has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
     /// A file is told of once it is open for writing, as rsync's client does when it receives.
@@ -74,9 +74,9 @@ pub struct Context<'a> {
     /// Alternate destinations.
     pub alternates: &'a [crate::role::scan::alternate::Alternate],
     /// Similar files that new ones begin with.
-    pub chosen: &'a similar::Chosen,
+    pub chosen: similar::Chosen,
     /// Files whose names wait for the end (`--delay-updates`).
-    pub delayed: &'a std::sync::Mutex<Vec<late::DelayedFile>>,
+    pub delayed: Mutex<Vec<late::DelayedFile>>,
 }
 
 /// What is told each time that a path of the options would lead through a symlink of an untrusted user.

@@ -526,7 +526,7 @@ fn copy_across(
         let mut step = |_: u64| true;
         let manner =
             Manner { len_bytes: stat.len_bytes, sparse: context.options.place.sparse, by_hand: false, fresh: true };
-        let copied = Copier::new(Vec::new(), context.abilities, &mut step).copy(from.as_fd(), pending.fd(), manner);
+        let copied = Copier::new(Vec::new(), &context.abilities, &mut step).copy(from.as_fd(), pending.fd(), manner);
         copied.map_err(|error| match error {
             CopyError::Read(error) | CopyError::Write(error) => error,
             CopyError::Stopped => io::ErrorKind::Interrupted.into(),

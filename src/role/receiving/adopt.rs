@@ -1,0 +1,53 @@
+//! What an entry of the source becomes at the destination: ids mapped, symlinks munged.
+
+use crate::flist::{Entry, Kind};
+use crate::fs::acl;
+use crate::plan::NO_ID;
+use crate::plan::idmap::{Class, IdMapper, Names, Powers};
+use crate::plan::safelink;
+
+/// Makes of entries as the source told them what the destination shall have.
+pub(super) struct Adoption<'a> {
+    /// Symlinks are munged. The client is the one that was told; the receiver of a local copy does not munge.
+    pub(super) munges: bool,
+    /// Owner or group is kept.
+    pub(super) maps: bool,
+    /// The ids that the source told are told, also where others are set.
+    pub(super) tells_source_ids: bool,
+    /// Which ids become which.
+    pub(super) mapper: &'a IdMapper,
+    /// The names that both sides know.
+    pub(super) names: &'a (dyn Names + Sync),
+    /// What may be set.
+    pub(super) powers: Powers<'a>,
+}
+
+impl Adoption<'_> {
+    /// Changes an entry of the source.
+    pub(super) fn adopt(&self, entry: &mut Entry) {
+        if self.munges && entry.kind() == Kind::Symlink {
+            entry.extra_mut().target = Some(safelink::munge(entry.target()).into());
+        }
+        if self.maps {
+            self.map_acls(entry);
+            self.map_ids(entry);
+        }
+    }
+
+    fn map_acls(&self, entry: &mut Entry) {
+        let Some(extra) = &mut entry.extra else { return };
+        for acl in [&mut extra.acl, &mut extra.default_acl].into_iter().flatten() {
+            let map = |class| move |id| self.mapper.map_in_acl(class, id, self.names);
+            *acl = acl::map_ids(acl, map(Class::User), map(Class::Group));
+        }
+    }
+
+    fn map_ids(&self, entry: &mut Entry) {
+        let told = (entry.uid, entry.gid);
+        let (uid, gid) = self.mapper.wanted(entry.uid, entry.gid, self.powers, self.names);
+        (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(NO_ID));
+        if self.tells_source_ids && (entry.uid, entry.gid) != told {
+            entry.extra_mut().told_ids = Some(told);
+        }
+    }
+}

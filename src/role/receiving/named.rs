@@ -1,0 +1,106 @@
+//! The directories that options name from the destination: alternate trees, backups, temporary files.
+
+use super::{Listener, Receiving};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::fs::errno;
+use crate::fs::operator;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::options::AltKind;
+use crate::path;
+use crate::report::event::{Event, Problem, Weight};
+use crate::role::apply::TempDir;
+use crate::role::apply::remove::BackupDir;
+use crate::role::scan::alternate::Alternate;
+use crate::role::source;
+use std::io;
+
+impl Receiving<'_> {
+    /// The path of a directory that an option names from the destination. Where that is missing (dry run), nothing but
+    /// its name can lead out of it.
+    fn named_path(&self, dir: &[u8]) -> Vec<u8> {
+        let (mut top, mut rest) = (self.to.path.as_slice(), dir);
+        while let Some(above) = rest.strip_prefix(b"../")
+            && sys::stat_path(top, true).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        {
+            (top, rest) = (path::split_parent(top).0, above);
+        }
+        source::absolute(top, rest)
+    }
+
+    /// Opens the alternate trees; one that does not exist is told and left out.
+    pub(super) fn alternates(&self, listener: &mut dyn Listener) -> Vec<Alternate> {
+        let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
+        let owners = self.terms.options.preserve.link_owners;
+        let mut found = Vec::new();
+        for dir in &alt.dirs {
+            let path = self.named_path(dir);
+            let opened = operator::open_dir(&path, owners);
+            let is_refused = opened.as_ref().is_err_and(operator::is_refused);
+            // Whether it is there is told all the same.
+            let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
+            let root = match there {
+                Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
+                Err(error) => {
+                    let option = match alt.kind {
+                        AltKind::Compare => "--compare-dest",
+                        AltKind::Copy => "--copy-dest",
+                        AltKind::Link => "--link-dest",
+                    };
+                    let what =
+                        if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
+                    let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
+                    let line = [format!("{option} arg {what}: ").as_bytes(), &given].concat();
+                    listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
+                    None
+                }
+            };
+            if root.is_some() || is_refused {
+                found.push(Alternate { root, owners });
+            }
+        }
+        found
+    }
+
+    /// Where `--backup-dir` leads, which need not be there; an error if it is something else.
+    pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>, Error> {
+        let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
+            return Ok(None);
+        };
+        let path = source::absolute(&self.to.path, dir);
+        match sys::stat_path(&path, true) {
+            Ok(stat) if Kind::of_mode(stat.mode) != Some(Kind::Dir) => {
+                let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
+                Err(Error::new(Exit::Usage, line).by("Receiver"))
+            }
+            _ => Ok(Some(BackupDir::new(path, 0o777 & !self.terms.umask, self.terms.options.preserve.link_owners))),
+        }
+    }
+
+    /// Where `--temp-dir` leads; an error if that is no directory.
+    pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
+        let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
+        let path = source::absolute(&self.to.path, dir);
+        let opened = match operator::open_dir(&path, self.terms.options.preserve.link_owners) {
+            Err(error) if operator::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
+            opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
+        };
+        match opened {
+            Ok(temp_dir) if !dir.is_empty() => Ok(Some(temp_dir)),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(Error::usage([b"The temp-dir is not a directory: ", dir.as_slice()].concat()).by("Receiver"))
+            }
+            _ => Err(Error::usage([b"The temp-dir does not exist: ", dir.as_slice()].concat()).by("Receiver")),
+        }
+    }
+}
+
+/// Errs unless a path leads to a directory, through whatever symlinks.
+fn is_dir(path: &[u8]) -> io::Result<()> {
+    match Kind::of_mode(sys::stat_path(path, true)?.mode) {
+        Some(Kind::Dir) => Ok(()),
+        _ => Err(errno::not_a_directory()),
+    }
+}
