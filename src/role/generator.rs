@@ -23,7 +23,7 @@ use self::outbox::Outbox;
 use self::plans::Stock;
 pub use self::plans::{Left, Plans};
 use super::apply::entry::{self, Job};
-use super::apply::{Context, Outcome, Spot, file, late, refusal};
+use super::apply::{Context, Outcome, Spot, delayed, file, refusal};
 use super::scan::{DirPlan, Findings, Listed, NONE, Step, SubDir, Ticket};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -146,8 +146,7 @@ impl<'a> Generator<'a> {
         // What a stopped run left undone must not count as done: nothing is renamed or deleted for it.
         self.context.go_on()?;
         let head = &mut self.out.head;
-        let delayed = std::mem::take(&mut *self.context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
-        late::place_delayed(self.context, delayed, self.context.staging_name(), head);
+        delayed::place_delayed(self.context, head);
         let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
         again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
         head.extend(again.into_iter().map(|(_, event)| event));

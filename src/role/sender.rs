@@ -1,7 +1,8 @@
 //! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
 
 use super::ahead::{Aim, Audience, Found, Looking, Start};
-use super::apply::file::{Original as Leaving, cannot_open};
+use super::apply::file::cannot_open;
+use super::apply::leaving::Original as Leaving;
 use super::codec::is_left_out;
 use super::line::{Ear, Line};
 use super::scan::{Listed, Place, Ticket};

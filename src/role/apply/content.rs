@@ -221,7 +221,7 @@ pub fn basis_file(
     }
     let partial = context.options.place.partial_dir.as_deref();
     let kept = partial.and_then(|name| {
-        let dir = super::file::open_partial(context, dir, name).ok()?;
+        let dir = super::partial::open_partial(context, dir, name).ok()?;
         open_basis(&dir, job.name())
     });
     let left_over = left_over(context, job, dir);

@@ -1,7 +1,7 @@
 //! Carries out the step of one entry that is no directory.
 
 use super::attrs::{self, Has, Subject};
-use super::{Context, Outcome, Spot, file, late, remove};
+use super::{Context, Outcome, Spot, delayed, file, leaving, remove};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -154,7 +154,7 @@ pub fn item_of(
 pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
     checked(context, out);
     if carry_out(context, hands, job, out) {
-        file::let_source_go(context, job, out);
+        leaving::let_source_go(context, job, out);
     }
 }
 
@@ -501,7 +501,7 @@ impl Leader {
 /// Carries out the step of the name that leads.
 pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     perform(context, hands, job, out);
-    let is_delayed = context.options.place.delay_updates && late::is_delayed(context, &job.path);
+    let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
 }
 
@@ -523,7 +523,7 @@ fn inode(dir: &Dir, name: &[u8]) -> Option<(u64, u64)> {
 pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     checked(context, out);
     if follow_leader(context, hands, job, leader, out) {
-        file::let_source_go(context, job, out);
+        leaving::let_source_go(context, job, out);
     }
 }
 
@@ -585,7 +585,7 @@ fn follow_leader(
     };
     if leader.is_delayed.load(Ordering::Relaxed) {
         job.spot.last.touch();
-        match file::stage_link(context, job, dir, (leader_dir, leader_path.name())) {
+        match delayed::stage_link(context, job, dir, (leader_dir, leader_path.name())) {
             Ok(()) => told(out, changes, false),
             Err(error) => out.events.push(failed(&error)),
         }

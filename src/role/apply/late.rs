@@ -1,11 +1,10 @@
-//! What waits for the end: the times and modes of directories, delayed updates.
+//! What waits for the end: the times and modes of directories.
 
-use super::Context;
 use crate::flist::Time;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::report::event::{Event, Problem, Voice};
+use crate::report::event::Problem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -130,66 +129,5 @@ impl Drop for LastTouch {
                 Err(_) => break,
             }
         }
-    }
-}
-
-/// A file that is complete under another name and gets its own at the end.
-pub struct DelayedFile {
-    /// Its path in the transfer.
-    pub path: RelPath,
-    /// Keeps the directory's last touch waiting.
-    #[allow(dead_code, reason = "it is held, not read")]
-    pub last: Arc<LastTouch>,
-    /// Something has its name now.
-    pub replaces: bool,
-    /// The source's file, if it shall go once this one has its name.
-    pub leaving: Option<super::file::Leaving>,
-}
-
-/// Whether a file that was just brought here waits for its name.
-pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
-    let delayed = context.delayed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    delayed.iter().rev().any(|file| file.path == *path)
-}
-
-/// Gives delayed files their names.
-pub fn place_delayed(context: &Context<'_>, files: Vec<DelayedFile>, staging_name: &[u8], events: &mut Vec<Event>) {
-    let Some(root) = context.dest else { return };
-    // Files of one directory follow one another, so one directory at a time is open.
-    let mut open: Option<(RelPath, std::io::Result<(Dir, Dir)>)> = None;
-    for file in files {
-        let parent = file.path.parent().unwrap_or_default();
-        if open.as_ref().is_none_or(|(path, _)| *path != parent) {
-            let dirs = root.open_dir(&parent).and_then(|dir| {
-                let staging = super::file::open_or_make(context, &dir, staging_name)?;
-                Ok((staging, dir))
-            });
-            open = Some((parent, dirs));
-        }
-        let (staging, dir) = match &open {
-            Some((_, Ok((staging, dir)))) => (staging, dir),
-            Some((_, Err(error))) => {
-                let full = context.full(file.path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, error)));
-                continue;
-            }
-            None => unreachable!("opened above"),
-        };
-        let name = file.path.name();
-        if file.replaces
-            && let Err(problem) = super::remove::back_up(context, Voice::Receiver, dir, &file.path, events)
-        {
-            events.push(Event::Problem(problem));
-            continue;
-        }
-        match sys::rename(staging.fd(), name, dir.fd(), name) {
-            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
-            Err(error) => {
-                let full = context.full(file.path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, &error)));
-            }
-        }
-        // Empty by now, or not yet: the last file of the directory removes it.
-        let _ = sys::rmdir(dir.fd(), staging_name);
     }
 }

@@ -4,10 +4,13 @@
 
 pub mod attrs;
 pub mod content;
+pub mod delayed;
 mod digesting;
 pub mod entry;
 pub mod file;
 pub mod late;
+pub mod leaving;
+pub mod partial;
 pub mod remove;
 pub mod similar;
 
@@ -76,7 +79,7 @@ pub struct Context<'a> {
     /// Similar files that new ones begin with.
     pub chosen: similar::Chosen,
     /// Files whose names wait for the end (`--delay-updates`).
-    pub delayed: Mutex<Vec<late::DelayedFile>>,
+    pub delayed: Mutex<Vec<delayed::DelayedFile>>,
 }
 
 /// What is told each time that a path of the options would lead through a symlink of an untrusted user.

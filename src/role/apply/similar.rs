@@ -3,7 +3,7 @@
 use super::Context;
 use super::content::open_basis;
 use super::entry::Job;
-use super::file::open_partial;
+use super::partial::open_partial;
 use crate::flist::{Entry, Kind};
 use crate::fs::read;
 use crate::fs::root::Dir;

@@ -3,7 +3,7 @@
 use crate::flist::Kind;
 use crate::fs::{read, sys};
 use crate::plan::Action;
-use crate::role::apply::{Context, Spot, file};
+use crate::role::apply::{Context, Spot, partial};
 use crate::role::scan::DirPlan;
 
 /// Removes the left-overs of those files of one directory that are up to date; and the directory that holds them, if it
@@ -12,7 +12,7 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let (Some(holder), Some(dir), false) = (&context.options.place.partial_dir, &spot.dir, context.is_dry()) else {
         return;
     };
-    let Ok(partials) = file::open_partial(context, dir, holder) else { return };
+    let Ok(partials) = partial::open_partial(context, dir, holder) else { return };
     let mut stale = Vec::new();
     let _ = read::names(&partials, usize::MAX, |entry| {
         if is_up_to_date(plan, entry.name) {

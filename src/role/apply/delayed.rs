@@ -1,0 +1,108 @@
+//! `--delay-updates`: files that are complete wait under their names in a directory beside, until all are.
+
+use super::entry::{Job, link_over};
+use super::late::LastTouch;
+use super::leaving::{Leaving, leaving};
+use super::partial::open_or_make;
+use super::{Context, remove};
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::report::event::{Event, Problem, Voice};
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+/// A file that is complete under another name and gets its own at the end.
+pub struct DelayedFile {
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Keeps the directory's last touch waiting.
+    #[allow(dead_code, reason = "it is held, not read")]
+    pub last: Arc<LastTouch>,
+    /// Something has its name now.
+    pub replaces: bool,
+    /// The source's file, if it shall go once this one has its name.
+    pub leaving: Option<Leaving>,
+}
+
+/// Where a file waits under its own name, if it has to wait.
+pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Problem> {
+    let place = &context.options.place;
+    if !place.delay_updates {
+        return Ok(None);
+    }
+    open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| {
+        let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
+        Problem::failed(Voice::Receiver, "mkdir", &full, &error)
+    })
+}
+
+/// Lets a file that is complete in its staging directory wait for its name.
+pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
+    let delayed = DelayedFile {
+        path: job.path.clone(),
+        last: job.spot.last.clone(),
+        replaces: job.replaces() || context.options.place.inplace,
+        leaving: leaving(context, job).map(Leaving::parked),
+    };
+    context.delayed.lock().unwrap_or_else(PoisonError::into_inner).push(delayed);
+}
+
+/// Stages one more name of a file that waits for its own.
+pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
+    let from = open_or_make(context, leader.0, context.staging_name())?;
+    let to = open_or_make(context, dir, context.staging_name())?;
+    link_over(&from, leader.1, &to, job.name(), true)?;
+    delay(context, job);
+    Ok(())
+}
+
+/// Whether a file that was just brought here waits for its name.
+pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
+    let delayed = context.delayed.lock().unwrap_or_else(PoisonError::into_inner);
+    delayed.iter().rev().any(|file| file.path == *path)
+}
+
+/// Gives all that wait their names.
+pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
+    let files = std::mem::take(&mut *context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
+    let staging_name = context.staging_name();
+    let Some(root) = context.dest else { return };
+    // Files of one directory follow one another, so one directory at a time is open.
+    let mut open: Option<(RelPath, io::Result<(Dir, Dir)>)> = None;
+    for file in files {
+        let parent = file.path.parent().unwrap_or_default();
+        if open.as_ref().is_none_or(|(path, _)| *path != parent) {
+            let dirs = root.open_dir(&parent).and_then(|dir| {
+                let staging = open_or_make(context, &dir, staging_name)?;
+                Ok((staging, dir))
+            });
+            open = Some((parent, dirs));
+        }
+        let (staging, dir) = match &open {
+            Some((_, Ok((staging, dir)))) => (staging, dir),
+            Some((_, Err(error))) => {
+                let full = context.full(file.path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, error)));
+                continue;
+            }
+            None => unreachable!("opened above"),
+        };
+        let name = file.path.name();
+        if file.replaces
+            && let Err(problem) = remove::back_up(context, Voice::Receiver, dir, &file.path, events)
+        {
+            events.push(Event::Problem(problem));
+            continue;
+        }
+        match sys::rename(staging.fd(), name, dir.fd(), name) {
+            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
+            Err(error) => {
+                let full = context.full(file.path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, &error)));
+            }
+        }
+        // Empty by now, or not yet: the last file of the directory removes it.
+        let _ = sys::rmdir(dir.fd(), staging_name);
+    }
+}

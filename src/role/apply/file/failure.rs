@@ -1,0 +1,66 @@
+//! How the transfer of a file fails, and in which words.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::report::event::{Event, Problem, Weight};
+use crate::role::apply::entry::Job;
+use crate::role::apply::{Context, Outcome};
+use std::io;
+
+/// How a transfer of a file ended, short of the run's end.
+pub(super) enum Failure {
+    /// Told, and the entry is left.
+    Told(Event),
+    /// Nothing more to tell: it was told, or the run is being stopped.
+    Stopped,
+    /// The run cannot go on.
+    Fatal(Error),
+}
+
+impl Failure {
+    /// Tells of it.
+    pub(super) fn tell(self, out: &mut Outcome<'_>) {
+        match self {
+            Failure::Told(event) => out.events.push(event),
+            Failure::Stopped => {}
+            Failure::Fatal(error) => out.fatal = Some(error),
+        }
+    }
+
+    /// Whether the peer is gone.
+    pub(super) fn is_loss(&self) -> bool {
+        matches!(self, Failure::Fatal(error) if matches!(error.exit, Exit::Stream | Exit::Timeout))
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Told(Event::Problem(problem))
+    }
+}
+
+/// It could not be given its name.
+pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
+    let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
+    let mut line = b"rsync: [receiver] rename \"".to_vec();
+    line.extend_from_slice(&temp);
+    line.extend_from_slice(b"\" -> \"");
+    line.extend_from_slice(job.path.as_bytes());
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Problem::said(line, Weight::Failed).into()
+}
+
+/// A file without its backup ends the run, as it does with rsync: nothing may be lost that was to be kept.
+pub(super) fn no_backup(problem: Problem) -> Failure {
+    Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
+}
+
+/// The medium does not take a file, so the run ends.
+pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
+    let mut line = format!("rsync: [receiver] {what} failed on \"").into_bytes();
+    line.extend_from_slice(&context.full(job.path.as_bytes()));
+    line.extend_from_slice(b"\": ");
+    line.extend_from_slice(&crate::report::event::errno_words(error));
+    Failure::Fatal(Error::new(Exit::FileIo, line).by("receiver"))
+}

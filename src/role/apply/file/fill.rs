@@ -1,0 +1,123 @@
+//! Pours content into an open file, from here or from a peer, step by step.
+
+use super::Hands;
+use super::failure::{Failure, io_failed};
+use crate::flist::Kind;
+use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::sys;
+use crate::report::event::{Event, Problem, Weight};
+use crate::role::apply::content::{Content, Poured, Spilt, Vessel, pour};
+use crate::role::apply::entry::Job;
+use crate::role::apply::{Context, Outcome};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Fills a file with content; what a peer sends is checked, and asked for once more if it is not right.
+pub(super) fn fill(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    content: &mut Content<'_>,
+    vessel: Vessel<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let (wire, file, incoming) = match content {
+        Content::File(from) => return fill_from_here(context, hands, job, from.as_fd(), vessel, out),
+        Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
+    };
+    let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+    if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
+        tell_mismatch(job, true, &mut out.events);
+        *incoming = wire.again(file).map_err(Failure::Fatal)?;
+        if vessel.fresh {
+            sys::truncate(vessel.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
+        }
+        let vessel = Vessel { basis: None, start_bytes: 0, ..vessel };
+        poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+    }
+    poured.map_err(|spilt| match spilt {
+        Spilt::Unsent(problem) => problem.into(),
+        Spilt::Mismatch | Spilt::OtherBeginning => {
+            tell_mismatch(job, false, &mut out.events);
+            Failure::Stopped
+        }
+        Spilt::Write(error) => io_failed(context, job, "write", &error),
+        Spilt::Lost(error) => Failure::Fatal(error),
+        Spilt::Stopped => Failure::Stopped,
+    })
+}
+
+/// Called with the bytes of each step: keeps the rate, tells of progress, and says whether to go on.
+fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
+    let len_bytes = job.source().len_bytes;
+    let mut done = 0;
+    let (events, live) = (&mut out.events, out.live);
+    move |bytes| {
+        if let Some(wait) = context.throttle {
+            wait(bytes);
+        }
+        done += bytes;
+        if let (Some(live), true) = (live, context.wants.progress && done < len_bytes) {
+            events.push(Event::Progress { done_bytes: done, len_bytes });
+            if !live(events) {
+                events.pop();
+            }
+        }
+        !context.stopped()
+    }
+}
+
+fn fill_from_here(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    from: BorrowedFd<'_>,
+    vessel: Vessel<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let len_bytes = job.source().len_bytes;
+    let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some());
+    let manner = Manner { len_bytes, sparse, by_hand, fresh: vessel.fresh };
+    let mut step = stepper(context, job, out);
+    let mut copier = Copier::new(std::mem::take(&mut hands.buffer), &context.abilities, &mut step);
+    let copied = match vessel.basis {
+        Some(basis) if vessel.in_place && context.finds_differences() => copier
+            .copy_changed(from, basis, sparse)
+            .map(|changed| Poured { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
+        _ => copier.copy(from, vessel.to, manner).map(|bytes| Poured { literal_bytes: bytes, matched_bytes: 0 }),
+    };
+    hands.buffer = copier.into_buffer();
+    if let Ok(poured) = copied
+        && poured.literal_bytes + poured.matched_bytes != len_bytes
+        && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
+    {
+        // Something else took the file's name since it was listed; an empty fifo would pass for an empty file.
+        let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+        let line = [b"rsync: [sender] no longer a regular file: \"", full.as_slice(), b"\""].concat();
+        return Err(Problem::said(line, Weight::Failed).into());
+    }
+    copied.map_err(|error| copy_failed(context, job, error))
+}
+
+/// What came is not what the source has: tried once more, or given up.
+fn tell_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
+    let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
+        true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),
+        false => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
+    };
+    events.push(Event::Problem(Problem::said([start, job.path.as_bytes(), end].concat(), weight)));
+}
+
+fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failure {
+    match error {
+        CopyError::Stopped => Failure::Stopped,
+        CopyError::Read(error) => {
+            let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+            let mut line = b"rsync: [sender] read errors mapping \"".to_vec();
+            line.extend_from_slice(&full);
+            line.extend_from_slice(b"\": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            Problem::said(line, Weight::SourceError).into()
+        }
+        CopyError::Write(error) => io_failed(context, job, "write", &error),
+    }
+}
