@@ -233,6 +233,10 @@ impl ReceiverEar<'_> {
             return Ok(());
         }
         slot.is_whole = is_last;
+        // A small file comes in one piece, and there may be half a million of them: room for more is made when more comes.
+        if is_last && slot.pieces.is_empty() {
+            slot.pieces.reserve_exact(1);
+        }
         slot.pieces.push_back((piece, cost));
         if slot.awaited {
             self.heard.arrived.notify_all();
