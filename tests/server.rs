@@ -672,6 +672,8 @@ fn a_host_is_served_by_a_remote_shell() {
     let program = oracle::under_test().display().to_string();
     let there = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
     assert_eq!(there("status --json").status.code(), Some(3));
+    let told = String::from_utf8(there("status").stdout).unwrap();
+    assert!(told.ends_with("sparsync: from here: `sparsync server start u@host`\n"), "{told}");
     let started = there("start --port 0");
     assert!(started.status.success(), "{started:?}");
     assert!(String::from_utf8(there("status").stdout).unwrap().contains(&scene.status("pid")));

@@ -89,6 +89,12 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
             }
             Exit::Ok
         }
+        Ok(shell::Ended::Code(code))
+            if matches!(action, Action::Status { json: false }) && code == NOT_RUNNING.code() =>
+        {
+            let _ = tell(env, &format!("sparsync: from here: `sparsync server start {}`", reach.host));
+            NOT_RUNNING
+        }
         Ok(shell::Ended::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
         Ok(shell::Ended::Killed) => Exit::ShellKilled,
         Err(error) => {
