@@ -51,6 +51,8 @@ pub const FLAGS: &[Flag] = &[
         long: "update",
         short: Some('u'),
         help: "leave files alone that are newer at the destination",
+        man: "With --hard-links a newer name of a group stays as it is; rsync 3.5.0 makes it one more link to the file that \
+              is older.",
         set: |args, _| {
             args.update = true;
             Ok(())

@@ -85,6 +85,8 @@ pub const FLAGS: &[Flag] = &[
         short: Some('b'),
         negations: &["no-backup"],
         help: "keep what is replaced or removed",
+        man: "So is what gives way to --link-dest and --compare-dest; rsync 3.5.0 loses that. A symlink that --safe-links \
+              would leave out is not backed up, as with rsync.",
         set: |args, _| {
             args.backup = true;
             Ok(())

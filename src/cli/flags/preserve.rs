@@ -82,6 +82,8 @@ pub const FLAGS: &[Flag] = &[
         short: Some('p'),
         negations: &["no-perms", "no-p"],
         help: "keep permissions",
+        man: "Without it a new file has the mode of a new file; rsync 3.5.0 gives it that of the similar file of --fuzzy, or \
+              of the symlink or device that it replaces.",
         set: |args, _| {
             args.perms = true;
             Ok(())
@@ -299,6 +301,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "fake-super",
         help: "keep privileged attributes in extended attributes",
+        man: "Of it, --super and --no-super the last one counts. Without -o or -g the owner or group of the source is not \
+              kept; rsync 3.5.0 keeps a number that means nothing then.",
         set: |args, _| {
             (args.super_user, args.fake_super) = (None, true);
             Ok(())

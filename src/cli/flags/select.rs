@@ -31,6 +31,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('r'),
         negations: &["no-recursive", "no-r"],
         help: "descend into directories",
+        man: "One that may be listed and not entered is no error if it is empty; rsync 3.5.0 ends with exit 23 then.",
         set: |args, _| {
             args.recursion = Recursion::Yes;
             Ok(())
