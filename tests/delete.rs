@@ -181,6 +181,20 @@ synctest!(an_unreadable_source_file_stops_deletion_after_the_copy, as user, |w: 
     w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_says("IO error");
 });
 
+macro_rules! meets_a_closed_dir {
+    ($name:ident, $option:expr) => {
+        synctest!($name, as user, |w: World| {
+            w.source("a d/e/f").dest("a x d/x d/e/y z/closed/f").build("dst", |t| drop(t.dir("z/closed").mode(0)));
+            w.stderr_unordered().agree(&["-ai", $option]).exits(23);
+        });
+    };
+}
+
+meets_a_closed_dir!(a_closed_extra_directory_stops_deletion_in_others, "--delete");
+meets_a_closed_dir!(a_closed_extra_directory_stops_deletion_before, "--delete-before");
+meets_a_closed_dir!(a_closed_extra_directory_stops_deletion_after, "--delete-after");
+meets_a_closed_dir!(a_closed_extra_directory_stops_no_delayed_deletion, "--delete-delay");
+
 synctest!(a_missing_argument_does_not_stop_deletion, |w: World| {
     w.source("a").dest("a old");
     w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"]).exits(23).says("*deleting   old");

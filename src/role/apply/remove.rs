@@ -28,6 +28,8 @@ pub struct Remover<'a> {
     left: Option<u64>,
     /// How many `--max-delete` kept.
     pub held_back: u64,
+    /// A directory that was to go could not be listed.
+    pub met_a_closed_dir: bool,
     /// The file system that deletion stays on (`-x`).
     pub one_file_system: Option<u64>,
     /// Rules in a directory that was to go could not be read: the run ends.
@@ -79,7 +81,14 @@ pub enum Removed {
 impl<'a> Remover<'a> {
     /// With the limit of the options.
     pub fn new(context: &'a Context<'a>) -> Remover<'a> {
-        Remover { context, left: context.options.delete.max, held_back: 0, one_file_system: None, fatal: None }
+        Remover {
+            context,
+            left: context.options.delete.max,
+            held_back: 0,
+            met_a_closed_dir: false,
+            one_file_system: None,
+            fatal: None,
+        }
     }
 
     /// Removes one entry and everything in it that no rule protects.
@@ -231,7 +240,7 @@ impl<'a> Remover<'a> {
 
     /// Opens a directory that shall go; one that its owner may not write to is made writable first.
     /// `None`: it could not be, and why was told.
-    fn open_for_removal(&self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
+    fn open_for_removal(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
         if !self.context.is_dry()
             && !self.context.is_super
             && let Ok(stat) = sys::stat(parent.fd(), path.name(), false)
@@ -243,6 +252,7 @@ impl<'a> Remover<'a> {
         match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
             Ok(fd) => Some(Dir::new(fd)),
             Err(error) => {
+                self.met_a_closed_dir = true;
                 let full = self.context.full(path.as_bytes());
                 events.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
                 None

@@ -26,7 +26,7 @@ pub(super) struct Deletions<'a> {
     stays_on: HashMap<RelPath, u64>,
     /// What `--delete-missing-args` shall remove, the first to go last.
     missing: Vec<RelPath>,
-    /// The source could not be read somewhere, so nothing more is deleted.
+    /// The source could not be read somewhere, or a directory that was to go, so no further directory loses anything.
     source_failed: bool,
     said_that_it_failed: bool,
     /// `--delete-delay`
@@ -81,6 +81,7 @@ impl<'a> Deletions<'a> {
 
     /// Whether anything may be deleted still; that it may not is told once.
     fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
+        self.source_failed |= self.remover.met_a_closed_dir;
         let are_allowed = !self.source_failed || self.context.options.delete.ignore_errors;
         if !are_allowed && !std::mem::replace(&mut self.said_that_it_failed, true) {
             head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
@@ -217,10 +218,12 @@ impl<'a> Deletions<'a> {
 
     /// Deletes what waited for the end. How many entries the limit kept.
     pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64, Error> {
-        for delayed in std::mem::take(&mut self.delayed) {
-            if !self.are_allowed(head) {
-                break;
-            }
+        let mut delayed = std::mem::take(&mut self.delayed);
+        // Asked once: what is met with from here on keeps nothing that was to go from going.
+        if !delayed.is_empty() && !self.are_allowed(head) {
+            delayed.clear();
+        }
+        for delayed in delayed {
             let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&delayed.path)) else { continue };
             if self.stays_in(&delayed.path, &dir) {
                 self.remove_named(&dir, (&delayed.path, &delayed.last), &delayed.extras, delayed.chain.as_ref(), head);
