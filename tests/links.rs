@@ -390,3 +390,9 @@ synctest!(safe_links_tells_beside_progress, |w: World| {
     w.agree(&["-rlt", "--safe-links", "--progress", "--no-i-r"]).says("ignoring");
     w.agree_paths(&["-rlti", "--safe-links", "--progress", "--no-i-r"], &["src/", "2/"]).never_says("ignoring");
 });
+
+synctest!(no_name_is_linked_to_one_whose_content_did_not_come, as user, |w: World| {
+    w.source("a%0 b==a c d==c").dest("a=old@-9 c=old@-9");
+    w.alone(&["-aiH"]).exits(23).warns("src/a\": Permission denied").warns("src/b\": Permission denied").says("d => c");
+    assert!(!w.tested().join("dst/b").exists(), "b is not what the source has, and not there");
+});

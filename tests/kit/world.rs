@@ -299,6 +299,16 @@ impl World {
         assert_eq!(below("dst"), below("src"), "{}", self.name);
     }
 
+    /// Runs only the program under test with `options` on `src/` and `dst/`, where rsync hangs.
+    pub fn alone<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
+        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        self.give_to_who_runs();
+        log_argv(&options, &operands);
+        let Seen { stdout, stderr, exit, .. } = self.see(oracle::under_test(), &options, &operands, 1);
+        Agreed { route: self.route, stdout, stderr, exit }
+    }
+
     /// Runs both with `options` on `src/` and `dst/` and interrupts each as soon as `ready` says so of its
     /// world. Both must say so and exit with 20; returns the paths that each left, rsync first.
     pub fn interrupt<A: AsRef<[u8]>>(
@@ -375,10 +385,15 @@ impl World {
         argv.iter().map(|arg| put_world(arg, &self.twins[twin])).collect()
     }
 
-    fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Agreed {
+    /// Gives what the kit built to the user who runs the programs.
+    fn give_to_who_runs(&self) {
         if self.surroundings.borrow().who == Who::User && rustix::process::geteuid().is_root() {
             self.twins.iter().for_each(|twin| give_away(twin));
         }
+    }
+
+    fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Agreed {
+        self.give_to_who_runs();
         log_argv(options, operands);
         let [wanted, got] = [(oracle::rsync(), 0), (oracle::under_test(), 1)]
             .map(|(program, i)| self.see(program, options, operands, i));

@@ -151,11 +151,15 @@ pub fn item_of(
 }
 
 /// Carries out one step.
-pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) {
+///
+/// Whether the destination has the entry now.
+pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     checked(context, out);
-    if carry_out(context, hands, job, out) {
+    let is_there = carry_out(context, hands, job, out);
+    if is_there {
         leaving::let_source_go(context, job, out);
     }
+    is_there
 }
 
 /// Whether the destination has the entry now.
@@ -485,6 +489,8 @@ pub struct Leader {
     hit_inode: Option<(u64, u64)>,
     /// It is complete and waits for its name.
     is_delayed: AtomicBool,
+    /// Its content did not come: what has its name is not what the source has.
+    is_stale: AtomicBool,
     /// Opened when it is placed, or will never be.
     pub is_placed: Gate,
 }
@@ -493,14 +499,16 @@ impl Leader {
     /// The leader that a job places.
     pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
         let (dest_inode, hit_inode) = (dest_inode(job), hit_inode(job));
-        let (is_delayed, is_placed) = (AtomicBool::new(false), Gate::default());
-        Leader { spot, path: job.path.clone(), dest_inode, hit_inode, is_delayed, is_placed }
+        let no = || AtomicBool::new(false);
+        let path = job.path.clone();
+        Leader { spot, path, dest_inode, hit_inode, is_delayed: no(), is_stale: no(), is_placed: Gate::default() }
     }
 }
 
 /// Carries out the step of the name that leads.
 pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
-    perform(context, hands, job, out);
+    let is_there = perform(context, hands, job, out);
+    leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
     let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
 }
@@ -592,7 +600,8 @@ fn follow_leader(
         // Its source goes when it has its name.
         return false;
     }
-    let Some(of_leader) = inode(leader_dir, leader_path.name()) else {
+    let of_leader = || inode(leader_dir, leader_path.name());
+    let Some(of_leader) = (!leader.is_stale.load(Ordering::Relaxed)).then(of_leader).flatten() else {
         // The leader could not be had; perhaps this name of it can.
         return carry_out(context, hands, job, out);
     };
