@@ -503,3 +503,26 @@ synctest!(rules_that_the_copy_mends_are_read_when_things_are_deleted, |w: World|
     w.file("src/d/.r", "P b\n").file("dst/d/.r", "nonsense\n");
     w.agree(&["-ai", "--delete-after", "--filter=: .r"]).exits(0).says("*deleting   d/c");
 });
+
+// Of a directory that several arguments bring, those bring nothing by whose rules it is left out.
+synctest!(a_directory_that_an_argument_names_and_another_excludes, |w: World| {
+    w.not_pulled("rsync refuses what its own far end sends");
+    w.source("g~/a g~/b/c g~/d k/g~/e k/f h/.keep h/x").dest("").file("list", "./\ng~/a\nk/g~/\n");
+    w.agree(&["-air", "--exclude=*~", "--files-from=list"]).exits(0).never_says("g~/d");
+    for (paths, dest) in
+        [(["src/./", "src/./g~/b"], "1"), (["src/./g~/b", "src/./"], "2"), (["src/./k", "src/./k/g~/e"], "3")]
+    {
+        w.agree_paths(&["-aRi", "--exclude=*~"], &[paths[0], paths[1], dest]).exits(0).never_says("g~/d");
+    }
+});
+
+synctest!(a_directory_that_one_source_excludes_and_another_does_not, |w: World| {
+    w.source("d/a d/b/c e/f").tree("two", "d/x d/b/y").tree("three", "e/g").dest("");
+    w.build("src", |t| drop(t.file(".rsync-filter", "- d\n")));
+    w.build("three", |t| drop(t.file(".rsync-filter", "- e\n")));
+    // With incremental recursion rsync 3.5.0 lets the rules of the first source's top hold for the others' as well.
+    let sources = [["src/", "two/", "three/"], ["two/", "three/", "src/"], ["three/", "src/", "two/"]];
+    for ([one, two, three], dest) in sources.into_iter().zip(["1", "2", "3"]) {
+        w.agree_paths(&["-aiF", "--no-i-r"], &[one, two, three, dest]).exits(0).never_says("d/a");
+    }
+});

@@ -187,6 +187,8 @@ pub const FLAGS: &[Flag] = &[
         short: Some('f'),
         arity: Arity::Value("RULE"),
         help: "add one filter rule",
+        man: "Of several sources each has the rules of its own top; with incremental recursion rsync 3.5.0 lets those of \
+              the first one hold for all.",
         set: |args, given| {
             args.rules.push(RuleArg::Filter(given.value.to_vec()));
             Ok(())

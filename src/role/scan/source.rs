@@ -1,7 +1,7 @@
 //! Looks at the source: one directory at a time, as the rules and the options let it be seen.
 
 use super::{Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete};
-use crate::filter::Side;
+use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
@@ -355,6 +355,14 @@ impl SourceWalk<'_> {
             let Some(place) = &found.places[index] else { continue };
             let (content, followed, source_name) = match &origin.listing {
                 Listing::All { below } => {
+                    // With several origins it may be another's, and excluded by this one's rules.
+                    let is_excluded = || {
+                        let verdict = origin.chain.verdict(Side::Sender, found.path.join(name).as_bytes(), true);
+                        !origin.chain.is_empty() && verdict != Verdict::Include
+                    };
+                    if origins.len() > 1 && is_excluded() {
+                        continue;
+                    }
                     implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
                     (if *below { Content::Full } else { Content::None }, false, name)
                 }
