@@ -4,7 +4,7 @@ use super::entry::{Job, link_over};
 use super::late::LastTouch;
 use super::leaving::{Leaving, leaving};
 use super::partial::open_or_make;
-use super::{Context, remove};
+use super::{Context, backup};
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
@@ -90,7 +90,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         };
         let name = file.path.name();
         if file.replaces
-            && let Err(problem) = remove::back_up(context, Voice::Receiver, dir, &file.path, events)
+            && let Err(problem) = backup::back_up(context, Voice::Receiver, dir, &file.path, events)
         {
             events.push(Event::Problem(problem));
             continue;

@@ -1,7 +1,7 @@
 //! Carries out the step of one entry that is no directory.
 
 use super::attrs::{self, Has, Subject};
-use super::{Context, Outcome, Spot, delayed, file, leaving, remove};
+use super::{Context, Outcome, Spot, backup, delayed, file, leaving};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -314,14 +314,14 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     };
     if context.is_dry() {
         if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
-            remove::tell_backup(context, dir, &job.path, &mut out.events);
+            backup::tell_backup(context, dir, &job.path, &mut out.events);
         }
         told(out);
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
     if job.replaces()
-        && let Err(problem) = remove::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+        && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
     {
         out.events.push(Event::Problem(problem));
         return false;
@@ -445,7 +445,7 @@ fn spare_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut O
     if is_same {
         return true;
     }
-    let backed_up = remove::back_up(context, Voice::Generator, dir, &job.path, &mut out.events);
+    let backed_up = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events);
     backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
 }
 
@@ -611,7 +611,7 @@ fn follow_leader(
     }
     job.spot.last.touch();
     if job.replaces()
-        && let Err(problem) = remove::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+        && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
     {
         out.events.push(Event::Problem(problem));
         return false;

@@ -9,7 +9,7 @@ use self::failure::Failure;
 use super::content::{Content, Poured};
 use super::entry::Job;
 use super::similar::Similar;
-use super::{Context, Outcome, remove};
+use super::{Context, Outcome, backup};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -77,7 +77,7 @@ pub fn transfer(
     if context.is_dry() {
         count(out, job, changes, 0);
         if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
-            remove::tell_backup(context, dir, &job.path, &mut out.events);
+            backup::tell_backup(context, dir, &job.path, &mut out.events);
         }
         if context.wants.items {
             out.events.push(Event::Item(item));

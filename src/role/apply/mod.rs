@@ -3,6 +3,7 @@
 //! Whoever calls knows why; here it does not matter whether a run is a mirror or a backup.
 
 pub mod attrs;
+pub mod backup;
 pub mod content;
 pub mod delayed;
 mod digesting;
@@ -45,7 +46,7 @@ pub struct Context<'a> {
     /// What is asked of what lies at the destination.
     pub wanted: &'a Wanted<'a>,
     /// Where `--backup-dir` leads.
-    pub backup: Option<&'a remove::BackupDir>,
+    pub backup: Option<&'a backup::BackupDir>,
     /// Where `--temp-dir` leads.
     pub temp_dir: Option<&'a TempDir>,
     /// How many threads may work on one file.

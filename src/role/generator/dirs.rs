@@ -13,7 +13,7 @@ use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::apply::attrs::{self, Has, Subject};
 use crate::role::apply::entry::Job;
 use crate::role::apply::late::{LastTouch, Target};
-use crate::role::apply::{Context, remove};
+use crate::role::apply::{Context, backup};
 use std::io;
 use std::sync::Arc;
 
@@ -78,14 +78,14 @@ impl<'a> Dirs<'a> {
         let path = &job.path;
         let Some(dir) = &job.spot.dir else { return true };
         job.spot.last.touch();
-        let keeps = !remove::is_backup(self.context, path);
+        let keeps = !backup::is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
-                remove::tell_backup(self.context, dir, path, head);
+                backup::tell_backup(self.context, dir, path, head);
             }
             return true;
         }
-        if keeps && let Err(problem) = remove::back_up(self.context, Voice::Generator, dir, path, head) {
+        if keeps && let Err(problem) = backup::back_up(self.context, Voice::Generator, dir, path, head) {
             head.push(Event::Problem(problem));
             return false;
         }

@@ -12,7 +12,7 @@ use crate::options::AltKind;
 use crate::path;
 use crate::report::event::{Event, Problem, Weight};
 use crate::role::apply::TempDir;
-use crate::role::apply::remove::BackupDir;
+use crate::role::apply::backup::BackupDir;
 use crate::role::scan::alternate::Alternate;
 use crate::role::source;
 use std::io;

@@ -15,7 +15,7 @@ use crate::role::apply::content::{Content, Poured, Vessel, basis_file};
 use crate::role::apply::delayed::{delay, staging_dir};
 use crate::role::apply::entry::Job;
 use crate::role::apply::similar::Similar;
-use crate::role::apply::{Context, Outcome, TempDir, partial, refusal, remove};
+use crate::role::apply::{Context, Outcome, TempDir, backup, partial, refusal};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -145,7 +145,7 @@ fn give_name(
         return Ok(());
     }
     if job.replaces() {
-        remove::back_up(context, Voice::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        backup::back_up(context, Voice::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     renamed(pending.place(dir, job.name()))?;
     partial::forget(context, job, dir);

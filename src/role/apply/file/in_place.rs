@@ -14,7 +14,7 @@ use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::role::apply::attrs::{self, Has, Subject};
 use crate::role::apply::content::{Content, Poured, Vessel};
 use crate::role::apply::entry::Job;
-use crate::role::apply::{Context, Outcome, remove};
+use crate::role::apply::{Context, Outcome, backup};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -33,7 +33,7 @@ pub(super) fn overwrite(
     let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
     if context.options.place.backup.is_some() && counts {
         // The file itself must stay, so its content is copied away.
-        remove::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     let mode = wanted_mode(context, job);
     let (to, opened_up) = open_for_writing(dir, job.name(), there.mode)
