@@ -562,23 +562,6 @@ fn the_end_of_the_shell_is_the_end_of_the_run() {
 }
 
 #[test]
-fn a_shell_that_takes_long_to_end_is_not_waited_for() {
-    let lines = ["-a far:src/ dst", "-a src/ far:dst", "-ain far:src/ dst"];
-    for line in lines {
-        let scene = Scene::new();
-        // Its standard error is ours, so whoever reads that to its end waits for it.
-        let linger = "exec 2>/dev/null\nsh -c \"$*\"\nuntil [ -e go ]; do sleep 0.01; done\n: >ended\n";
-        let output = scene.shell(linger, &format!("{} {line}", scene.ours()), &[]);
-        assert_ended(&output, 0, &[]);
-        assert!(!scene.path("ended").exists(), "{line}");
-        assert_eq!(scene.path("dst/a").exists(), !line.contains('n'), "{line}");
-        // It is not killed either.
-        std::fs::write(scene.path("go"), "").unwrap();
-        until(|| scene.path("ended").exists());
-    }
-}
-
-#[test]
 fn a_shell_that_is_given_up_may_put_the_terminal_in_order() {
     let scene = Scene::new();
     // As ssh does that asks for a password: it has switched the echo off.

@@ -91,6 +91,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
 
 /// As many files as a run may have open beside a remote shell: each directory that an argument lies in takes one.
 const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
+/// What a shell may take to end behind a far end that is done.
+const LEAVING_MAX: Duration = Duration::from_secs(30);
 
 /// What a run knows of itself.
 pub struct Side {
@@ -403,14 +405,10 @@ impl Side {
                 reporter.error(format!("sparsync: {host}: by {} after {bytes} bytes", Kind::Tls).as_bytes());
             }
         }
+        // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
+        let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
         let left = match carrier {
-            // It has heard our last word, or will; until it has left, and ssh has told so, it takes a round trip and more.
-            Carrier::Shell(shell) if ended.is_ok() => {
-                shell.let_go();
-                Exit::Stream
-            }
-            // A far end whose conversation broke off may not even know.
-            Carrier::Shell(mut shell) => shell.wait(Some(FAREWELL), &env.stop).unwrap_or(Ended::Killed).exit(),
+            Carrier::Shell(mut shell) => shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed).exit(),
             Carrier::OneOff(one_off) => {
                 if let Err(error) = &mut ended
                     && error.exit == Exit::Stream

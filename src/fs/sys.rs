@@ -865,12 +865,11 @@ pub fn share_memory_pools() {
     }
 }
 
-/// Waits until something can be read of one of the two, or its other end has hung up; `false`: not within this time.
-pub fn wait_readable(fd: BorrowedFd<'_>, or: Option<BorrowedFd<'_>>, millis: u32) -> io::Result<bool> {
+/// Waits until something can be read, or the other end has hung up; `false`: not within this time.
+pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let limit = Timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
-    let mut watched = [fd, or.unwrap_or(fd)].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    match poll(&mut watched, Some(&limit)) {
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),

@@ -2,7 +2,7 @@
 
 use crate::fs::sys;
 use crate::work::clock::Since;
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -108,32 +108,12 @@ pub const LOOK_MS: u32 = 100;
 pub struct PatientReader<R> {
     reader: R,
     patience: Patience,
-    left: Option<Left>,
-}
-
-/// Whether nothing more is to be read, and what wakes whoever waits when that is so.
-struct Left {
-    is_so: Arc<(AtomicBool, PipeWriter)>,
-    woken: PipeReader,
 }
 
 impl<R: Read + AsFd> PatientReader<R> {
     /// Reads from a pipe or socket.
     pub fn new(reader: R, patience: Patience) -> PatientReader<R> {
-        PatientReader { reader, patience, left: None }
-    }
-
-    /// The same, and what ends it at once. Where the system has no pipe for that, it ends with the peer.
-    pub fn and_leave(mut self) -> (PatientReader<R>, Option<Leave>) {
-        let Ok((woken, wake)) = io::pipe() else { return (self, None) };
-        // The reader has it, too: nobody is woken because nobody will leave.
-        let is_so = Arc::new((AtomicBool::new(false), wake));
-        self.left = Some(Left { is_so: is_so.clone(), woken });
-        let leave = move || {
-            is_so.0.store(true, Ordering::Release);
-            let _ = (&is_so.1).write(&[0]);
-        };
-        (self, Some(Box::new(leave)))
+        PatientReader { reader, patience }
     }
 }
 
@@ -143,47 +123,10 @@ impl<R: Read + AsFd> Read for PatientReader<R> {
         let mut waited = Duration::ZERO;
         loop {
             self.patience.check(waited)?;
-            let left = self.left.as_ref();
-            let is_ready = sys::wait_readable(self.reader.as_fd(), left.map(|left| left.woken.as_fd()), LOOK_MS)?;
-            if left.is_some_and(|left| left.is_so.0.load(Ordering::Acquire)) {
-                return Ok(0);
-            }
-            if is_ready {
+            if sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
                 return self.reader.read(into);
             }
             waited = waits.elapsed();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reader_that_waits_is_ended_by_whoever_leaves() {
-        let (read, mut write) = io::pipe().unwrap();
-        let (mut reader, leave) = PatientReader::new(read, Patience::default()).and_leave();
-        write.write_all(b"hi").unwrap();
-        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 2);
-        let (tell, told) = std::sync::mpsc::channel();
-        let waiting = std::thread::spawn(move || {
-            tell.send(()).unwrap();
-            reader.read(&mut [0; 8])
-        });
-        told.recv().unwrap();
-        leave.expect("there are pipes")();
-        assert_eq!(waiting.join().unwrap().unwrap(), 0);
-        // Nobody hung up at the other end meanwhile.
-        drop(write);
-    }
-
-    #[test]
-    fn a_reader_waits_no_longer_than_it_may_also_where_nobody_will_leave() {
-        let (read, _write) = io::pipe().unwrap();
-        let patience = Patience { idle: Some(Duration::from_millis(1)), ..Patience::default() };
-        let (mut reader, leave) = PatientReader::new(read, patience).and_leave();
-        drop(leave);
-        assert_eq!(reader.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

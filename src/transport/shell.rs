@@ -292,9 +292,8 @@ impl Shell {
                     noise.write_all(&heard[..noise_len])?;
                     let rest = Cursor::new(heard.split_off(noise_len));
                     let parting = patience.parting.clone();
-                    let (reader, leave) = reader.and_leave();
                     let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(stdin));
-                    return Ok(Answer::Native(Link { reader, writer, parting, leave, moved: Moved::default() }));
+                    return Ok(Answer::Native(Link { reader, writer, parting, leave: None, moved: Moved::default() }));
                 }
                 Sniffed::Rsync { .. } => return Ok(Answer::Rsync),
                 Sniffed::Hopeless => {
@@ -329,11 +328,6 @@ impl Shell {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         }
-    }
-
-    /// Lets it end by itself, behind a far end that has said all it had to say, and does not wait for that.
-    pub fn let_go(self) {
-        std::mem::forget(self);
     }
 
     /// Ends it now. Asked first, it leaves the terminal as it found it: ssh may be waiting for a password.
