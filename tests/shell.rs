@@ -562,6 +562,22 @@ fn the_end_of_the_shell_is_the_end_of_the_run() {
 }
 
 #[test]
+fn what_a_shell_does_behind_the_far_end_is_done() {
+    // It has let go of the far end's streams, so nobody learns of it but by waiting for the shell.
+    let behind = "sh -c \"$*\"\nended=$?\nexec <&- >&- 2>&-\nfor n in 1 2 3 4 5 6 7 8; do sh -c :; done\n: >ended\nexit $ended\n";
+    for line in ["-a far:src/ dst", "-a src/ far:dst", "-ain far:src/ dst"] {
+        let scene = Scene::new();
+        scene.script("shell", &[FAKE, behind].concat());
+        let ours = scene.ours();
+        for (program, path) in [(oracle::under_test(), ours.as_str()), (oracle::rsync(), "")] {
+            let output = scene.run(program, &words(&format!("-e ./shell {path} {line}")), &[]);
+            assert_ended(&output, 0, &[]);
+            std::fs::remove_file(scene.path("ended")).unwrap_or_else(|error| panic!("{line}: {program:?}: {error}"));
+        }
+    }
+}
+
+#[test]
 fn a_shell_that_is_given_up_may_put_the_terminal_in_order() {
     let scene = Scene::new();
     // As ssh does that asks for a password: it has switched the echo off.
