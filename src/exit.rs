@@ -27,6 +27,8 @@ pub enum Exit {
     Ipc,
     /// A worker crashed.
     Crashed,
+    /// A process was ended by a signal.
+    Terminated,
     /// SIGINT, SIGTERM or SIGHUP.
     Signal,
     /// Memory could not be had.
@@ -54,7 +56,7 @@ pub enum Exit {
 }
 
 /// Every code that has a meaning, its number and rsync's sentence for it.
-const MEANINGS: [(Exit, u8, &str); 23] = [
+const MEANINGS: [(Exit, u8, &str); 24] = [
     (Exit::Ok, 0, "success"),
     (Exit::Usage, 1, "syntax or usage error"),
     (Exit::Protocol, 2, "protocol incompatibility"),
@@ -67,6 +69,7 @@ const MEANINGS: [(Exit, u8, &str); 23] = [
     (Exit::Message, 13, "errors with program diagnostics"),
     (Exit::Ipc, 14, "error in IPC code"),
     (Exit::Crashed, 15, "sibling process crashed"),
+    (Exit::Terminated, 16, "sibling process terminated abnormally"),
     (Exit::Signal, 20, "received SIGINT, SIGTERM, or SIGHUP"),
     (Exit::Malloc, 22, "error allocating core memory buffers"),
     (Exit::Partial, 23, "some files/attrs were not transferred (see previous errors)"),

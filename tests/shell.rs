@@ -578,6 +578,28 @@ fn what_a_shell_does_behind_the_far_end_is_done() {
 }
 
 #[test]
+fn a_shell_that_ends_otherwise_than_the_far_end_has_the_last_word() {
+    for end in ["exit 7", "exit 23", "exit 255", "kill -TERM $$"] {
+        for line in [
+            "-a far:src/ dst",
+            "-a src/ far:dst",
+            "-ain src/ far:dst",
+            "-a src/ none far:dst",
+            "-a far:src/ far:none dst",
+        ] {
+            let scene = Scene::new();
+            scene.script("shell", &[FAKE, "sh -c \"$*\"\n", end, "\n"].concat());
+            let ours = scene.ours();
+            let codes = [(oracle::rsync(), ""), (oracle::under_test(), ours.as_str())].map(|(program, path)| {
+                let output = scene.run(program, &words(&format!("-e ./shell {path} {line}")), &[]);
+                ended(&output).0
+            });
+            assert_eq!(codes[1], codes[0], "{end}: {line}");
+        }
+    }
+}
+
+#[test]
 fn a_shell_that_is_given_up_may_put_the_terminal_in_order() {
     let scene = Scene::new();
     // As ssh does that asks for a password: it has switched the echo off.

@@ -124,19 +124,20 @@ pub fn stop_at_unix_secs(options: &Options) -> Option<i64> {
     })
 }
 
-/// Tells how a run ended. `role` is the one that rsync would name if all went on to the end.
+/// Tells how a run ended: well, and as it counts or with this exit `instead`, or not. `role` is the one that rsync would name
+/// if all went on to the end.
 pub fn close(
     env: &Env,
     mut reporter: TextReporter,
     tally: &Tally,
     since: Since,
-    ended: Result<(), Error>,
+    ended: Result<Option<Exit>, Error>,
     role: &'static str,
 ) -> Exit {
     let exit = match ended {
-        Ok(()) => {
+        Ok(instead) => {
             reporter.summary(tally, since.elapsed());
-            let exit = tally.exit();
+            let exit = instead.unwrap_or_else(|| tally.exit());
             reporter.final_error(exit, role);
             exit
         }
@@ -186,7 +187,7 @@ fn carry_out(
     sys::lift_open_files(OPEN_FILES_MAX);
     let mut tally = Tally::default();
     let ended = local.run(&mut reporter, &mut tally);
-    close(env, reporter, &tally, since, ended, "sender")
+    close(env, reporter, &tally, since, ended.map(|()| None), "sender")
 }
 
 fn banner(options: &Options) -> Banner {

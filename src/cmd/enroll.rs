@@ -130,7 +130,7 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
         }),
         (Ended::Code(255), _) => Err(failed(format!("ssh could not reach {host}"))),
         (Ended::Code(code), _) => Err(failed(format!("`server grant` on {host} ended with {code}"))),
-        (Ended::Killed, _) => Err(failed(format!("the remote shell to {host} was killed"))),
+        (Ended::Killed | Ended::GivenUp, _) => Err(failed(format!("the remote shell to {host} was killed"))),
     }
 }
 

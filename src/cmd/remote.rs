@@ -407,8 +407,13 @@ impl Side {
         }
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
+        let mut instead = None;
         let left = match carrier {
-            Carrier::Shell(mut shell) => shell.wait(Some(limit), &env.stop).unwrap_or(Ended::Killed).exit(),
+            Carrier::Shell(mut shell) => {
+                let shell = shell.wait(Some(limit), &env.stop).unwrap_or(Ended::GivenUp);
+                instead = shell.instead();
+                shell.exit()
+            }
             Carrier::OneOff(one_off) => {
                 if let Err(error) = &mut ended
                     && error.exit == Exit::Stream
@@ -429,7 +434,7 @@ impl Side {
                 false => Error { exit: left, ..error.clone() },
             };
         }
-        copy::close(env, reporter, &tally, since, ended, self.role())
+        copy::close(env, reporter, &tally, since, ended.map(|()| instead), self.role())
     }
 
     fn setup(

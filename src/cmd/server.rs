@@ -96,7 +96,7 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
             NOT_RUNNING
         }
         Ok(shell::Ended::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
-        Ok(shell::Ended::Killed) => Exit::ShellKilled,
+        Ok(shell::Ended::Killed | shell::Ended::GivenUp) => Exit::ShellKilled,
         Err(error) => {
             let shown = String::from_utf8_lossy(&argv[0]).into_owned();
             fail(env, &Error::new(Exit::Ipc, format!("sparsync: cannot start {shown}: {error}")))

@@ -25,7 +25,7 @@ fn place(exit: Exit, role: &str) -> &'static str {
         (Exit::FileIo, "receiver") => "receiver.c(657)",
         (Exit::FileIo, "sender") => "io.c(1892)",
         (exit, _) => match exit {
-            Exit::Ok | Exit::Partial | Exit::Vanished | Exit::DelLimit => "main.c(1394)",
+            Exit::Ok | Exit::Terminated | Exit::Partial | Exit::Vanished | Exit::DelLimit => "main.c(1394)",
             Exit::Usage => "main.c(1886)",
             Exit::Protocol => "compat.c(625)",
             Exit::FileSelect => "main.c(777)",

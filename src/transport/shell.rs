@@ -217,6 +217,8 @@ pub enum Ended {
     Code(u8),
     /// By a signal.
     Killed,
+    /// By us: it took too long.
+    GivenUp,
 }
 
 impl Ended {
@@ -225,7 +227,17 @@ impl Ended {
     pub fn exit(self) -> Exit {
         match self {
             Ended::Code(code) if code > Exit::Stream.code() => Exit::of_code(code).unwrap_or(Exit::Other(code)),
-            Ended::Code(_) | Ended::Killed => Exit::Stream,
+            Ended::Code(_) | Ended::Killed | Ended::GivenUp => Exit::Stream,
+        }
+    }
+
+    /// What the run ends with in place of what it would, if the conversation came to its end and the shell then ended so: a
+    /// script around ssh has its word heard, as with rsync.
+    pub fn instead(self) -> Option<Exit> {
+        match self {
+            Ended::Code(0) | Ended::GivenUp => None,
+            Ended::Code(code) => Some(Exit::of_code(code).unwrap_or(Exit::Other(code))),
+            Ended::Killed => Some(Exit::Terminated),
         }
     }
 
@@ -323,6 +335,7 @@ impl Shell {
                 || stop.load(Ordering::Relaxed) && is_late(*stopped.get_or_insert_with(Since::now), FAREWELL)
             {
                 self.kill();
+                self.ended = Some(Ended::GivenUp);
             } else {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
