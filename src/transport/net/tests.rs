@@ -851,10 +851,14 @@ fn at_least_once(mut is_fast: impl FnMut() -> bool) -> bool {
 /// Waits until it is so; whether it came about.
 fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
     let begun = Since::now();
-    while !is_so() && begun.elapsed() < limit {
+    // What is so may be so once: a place that is taken and given back may be asked for, and not be there.
+    while begun.elapsed() < limit {
+        if is_so() {
+            return true;
+        }
         std::thread::yield_now();
     }
-    is_so()
+    false
 }
 
 const UNDER_WAY_BYTES: u64 = 2 << 20;
