@@ -44,6 +44,8 @@ const PROMPTLY: Duration = Duration::from_secs(28);
 const KILLED: i32 = 1000 + 9;
 /// How a program ends that has met a bug of its own.
 const CRASHED: i32 = 15;
+/// How a run ends whose remote shell was killed behind it.
+const SHELL_KILLED: i32 = 16;
 
 /// Drops what ssh would take, as sshd does.
 const FAKE: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
@@ -103,7 +105,15 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     let new = files(&stage.top.join("src"));
     let broken = copy(&stage, scene.options, way, Some(death));
     let said = |output: &Output| format!("{way:?}, {death:?}: exit {}: {}", output.exit, output.stderr.escape_ascii());
+    let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
+    let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
     if broken.exit == 0 {
+        return false;
+    }
+    // Nothing was left to do but to end, and it is told how the shell did that.
+    if matches!(death, Death::ShellThere(_) | Death::ShellBack(_)) && broken.exit == SHELL_KILLED {
+        let [wanted, got] = trees();
+        assert_eq!(got, wanted, "{way:?}, {death:?}, at its end: the destination is not as the source");
         return false;
     }
     match death {
@@ -125,8 +135,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     }
     let after = copy(&stage, scene.options, way, None);
     assert_eq!((after.exit, after.stderr.escape_ascii().to_string()), (0, String::new()), "{}", said(&broken));
-    let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
-    let [wanted, got] = ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
+    let [wanted, got] = trees();
     assert_eq!(got, wanted, "{way:?}, {death:?}, run again: the destination is not as the source");
     assert_eq!(files(&stage.top.join("src")), new, "{way:?}, {death:?}: the source has changed");
     true
