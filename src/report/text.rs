@@ -1,7 +1,7 @@
 //! rsync's lines on the `Write`s that are handed in.
 //!
 //! Which entry gets a line is `choice`'s, what stands in it `format`'s, `list`'s and `progress`'s; here
-//! they are brought to the [`screen`] and the [`log`] in the right order, with a [`summary`] at the end.
+//! they are brought to the `screen` and the `log` in the right order, with a `summary` at the end.
 
 mod log;
 mod screen;
