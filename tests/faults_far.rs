@@ -215,6 +215,14 @@ fn endless(top: &Path) {
     }
 }
 
+/// Whether any process has a file open.
+fn is_open(path: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+    // Others come and go.
+    let files = processes.filter_map(|process| std::fs::read_dir(process.path().join("fd")).ok()).flatten().flatten();
+    files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|open| open == path)
+}
+
 /// What a run is busy with when it is asked to stop.
 struct Busy {
     options: [&'static str; 2],
@@ -241,11 +249,7 @@ const COPYING: Busy = Busy {
 const COMPARING: Busy = Busy {
     options: ["-a", "--checksum"],
     build: endless,
-    // The far end has it open: then this one has long begun.
-    begun: |top| {
-        let alive = fs::open(top.join("alive"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
-        rustix::io::read(&alive, &mut [0u8; 1]) == Err(rustix::io::Errno::AGAIN)
-    },
+    begun: |top| is_open(&top.join("src/big")),
     undone: |top| {
         let there = std::fs::read_dir(top.join("dst")).expect("it is there").flatten();
         there
