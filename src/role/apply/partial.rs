@@ -28,7 +28,7 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 
 /// Opens a directory for unfinished files. One that a symlink of an untrusted user hides is as if it were not there;
 /// rsync ends with "got a block match with no basis file".
-pub fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
         true => operator::open_dir(name, context.options.preserve.link_owners)?,
         false => sys::open_dir(dir.fd(), name, Follow::Never)?,
@@ -63,11 +63,14 @@ pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pen
 
 /// Removes what an earlier run had kept of a file that is complete now.
 pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
-    let Some(name) = &context.options.place.partial_dir else { return };
-    if let Ok(partial_dir) = open_partial(context, dir, name)
-        && sys::unlink(partial_dir.fd(), job.name()).is_ok()
-        && !name.starts_with(b"/")
-    {
-        let _ = sys::rmdir(dir.fd(), name);
-    }
+    forget_all(context, dir, |_| vec![job.name().to_vec()]);
+}
+
+/// Removes what earlier runs had kept of files of one directory: of those that `find` names, which is shown what holds
+/// them. That goes, too, if it lies in the directory and is empty then. Whether the directory has changed.
+pub fn forget_all(context: &Context<'_>, dir: &Dir, find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
+    let Some(holder) = &context.options.place.partial_dir else { return false };
+    let Ok(partials) = open_partial(context, dir, holder) else { return false };
+    let gone = find(&partials).iter().filter(|name| sys::unlink(partials.fd(), name).is_ok()).count();
+    gone > 0 && !holder.starts_with(b"/") && sys::rmdir(dir.fd(), holder).is_ok()
 }
