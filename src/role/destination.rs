@@ -11,7 +11,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::options::LinkOwners;
 use crate::path;
-use crate::report::event::{Problem, Voice};
+use crate::report::event::{Problem, Voice, errno_words};
 use std::io;
 
 /// What of the sources the destination's meaning depends on.
@@ -44,90 +44,88 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Finds or makes the destination.
+    /// Finds or makes the destination; where nothing was asked for, there is none.
     pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
-        let Some(arg) = dest else {
-            return Ok(Destination {
-                root: None,
-                path: Vec::new(),
-                renamed: None,
-                mode_before: None,
-                is_new: false,
-                made: Vec::new(),
-            });
-        };
-        let full = source::absolute(terms.cwd, arg);
-        let arg: &[u8] = if arg.is_empty() { b"." } else { arg };
-        let file_error = |what: &str, path: &[u8], error: &io::Error| {
-            let problem = Problem::failed(Voice::MainReceiver, what, path, error);
-            Error::new(Exit::FileIo, problem.line).by("Receiver")
-        };
-        let follow = if terms.options.preserve.keep_dirlinks { Follow::Inside } else { Follow::Never };
-        let owners = terms.options.preserve.link_owners;
-        // rsync numbers the places where it enters a directory.
-        let cannot_enter = |place: &str, full: &[u8], error: &io::Error| {
-            let problem = Problem::failed(Voice::MainReceiver, place, full, error);
-            Error::new(Exit::FileSelect, operator::with_refusal(error, problem.line)).by("Receiver")
-        };
-        let open = |path: &[u8], full: Vec<u8>, place: &str| -> Result<Root, Error> {
-            let fd = operator::open_dir(path, owners).map_err(|error| cannot_enter(place, &full, &error))?;
-            Ok(Root::new(Dir::new(fd), full, follow))
-        };
-        let lone_dir_is_bare = facts.lone_dir_is_bare == Some(true);
-        match sys::stat_path(arg, true) {
-            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
-                let opens_up = facts.has_top && !terms.options.dry_run;
-                let (dir, mode_before) = enter(arg, stat.mode, opens_up, owners).map_err(|error| {
-                    // Told as it was given, with its slash.
-                    let given = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full.clone() };
-                    cannot_enter("change_dir#1", &given, &error)
-                })?;
-                return Ok(Destination {
-                    root: Some(Root::new(dir, full.clone(), follow)),
-                    path: full,
-                    renamed: None,
-                    mode_before,
-                    is_new: false,
-                    made: Vec::new(),
-                });
-            }
-            Ok(_) if lone_dir_is_bare => {
-                let line = "ERROR: cannot overwrite non-directory with a directory";
-                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
-            }
-            Ok(_) if facts.single.is_none() && !facts.is_empty => {
-                let line = "ERROR: destination must be a directory when copying more than 1 file";
-                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory && terms.options.place.mkpath => {
-                let shown = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full };
-                let is_one = !arg.ends_with(b"/") && (facts.single.is_some() || lone_dir_is_bare || facts.is_empty);
-                return Err(file_error("mkdir", &shown, &cannot_make_below(terms, &shown, is_one)));
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let shown = if arg.ends_with(b"/") { [&full, &b"/"[..]].concat() } else { full };
-                let mut line = b"rsync: [Receiver] ERROR: cannot stat destination \"".to_vec();
-                line.extend_from_slice(&shown);
-                line.extend_from_slice(b"\": ");
-                line.extend_from_slice(&crate::report::event::errno_words(&error));
-                return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
-            }
-            _ => {}
+        let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
+        let full = source::absolute(terms.cwd, given);
+        let search = Search { terms, facts, arg: if given.is_empty() { b"." } else { given }, full };
+        match sys::stat_path(search.arg, true) {
+            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => return search.enter(stat.mode),
+            Ok(_) => search.may_be_replaced()?,
+            Err(error) => search.may_be_missing(&error)?,
         }
-        let trailing = arg.ends_with(b"/");
-        let trimmed_end = arg.iter().rposition(|&b| b != b'/').map_or(arg.len(), |at| at + 1);
-        let arg = &arg[..trimmed_end];
-        // A list of one entry gets the destination as its name.
-        let is_one = !trailing && (facts.single.is_some() || lone_dir_is_bare || facts.is_empty);
+        search.make()
+    }
+
+    /// One that is as it was, under no new name.
+    fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
+        Destination { root, path, renamed: None, mode_before: None, is_new: false, made: Vec::new() }
+    }
+}
+
+/// What the destination is looked for by.
+struct Search<'a> {
+    terms: &'a Terms<'a>,
+    facts: &'a Facts,
+    /// As it was given, never empty.
+    arg: &'a [u8],
+    /// The absolute path of that, without a slash behind it.
+    full: Vec<u8>,
+}
+
+impl Search<'_> {
+    /// Enters the directory that is there.
+    fn enter(&self, mode: u32) -> Result<Destination, Error> {
+        let opens_up = self.facts.has_top && !self.terms.options.dry_run;
+        let (dir, mode_before) = enter(self.arg, mode, opens_up, self.terms.options.preserve.link_owners)
+            .map_err(|error| cannot_enter("change_dir#1", &self.shown(), &error))?;
+        Ok(Destination { mode_before, ..Destination::at(Some(self.root(dir, self.full.clone())), self.full.clone()) })
+    }
+
+    /// What is there and no directory can be replaced by one file alone.
+    fn may_be_replaced(&self) -> Result<(), Error> {
+        let line = if self.lone_dir_is_bare() {
+            "ERROR: cannot overwrite non-directory with a directory"
+        } else if self.facts.single.is_none() && !self.facts.is_empty {
+            "ERROR: destination must be a directory when copying more than 1 file"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Exit::FileSelect, line).by("Receiver"))
+    }
+
+    /// What cannot be seen can be made only if it is not there.
+    fn may_be_missing(&self, error: &io::Error) -> Result<(), Error> {
+        match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            io::ErrorKind::NotADirectory if self.terms.options.place.mkpath => {
+                let shown = self.shown();
+                Err(cannot_make(&shown, &cannot_make_below(self.terms, &shown, self.is_one())))
+            }
+            _ => {
+                let head = &b"rsync: [Receiver] ERROR: cannot stat destination \""[..];
+                let line = [head, &self.shown(), b"\": ", &errno_words(error)].concat();
+                Err(Error::new(Exit::FileSelect, line).by("Receiver"))
+            }
+        }
+    }
+
+    /// Makes what is missing: the directory, or with `--mkpath` those above it; for one entry that has the destination as
+    /// its name it is those alone.
+    fn make(&self) -> Result<Destination, Error> {
+        let (terms, is_one) = (self.terms, self.is_one());
+        let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
+        let trimmed_end = self.arg.iter().rposition(|&b| b != b'/').map_or(self.arg.len(), |at| at + 1);
+        let arg = &self.arg[..trimmed_end];
         let parent: &[u8] = match path::split_parent(arg).0 {
             b"" if arg.starts_with(b"/") => b"/",
             b"" => b".",
             parent => parent,
         };
         let mut made = Vec::new();
-        if terms.options.place.mkpath {
+        if mkpath {
             let wanted = if is_one { parent } else { arg };
-            let count = make_path(terms, wanted).map_err(|error| file_error("mkdir", &full, &error))?;
+            let count = make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
             if count > 0 {
                 let what = if count == 1 { "directory" } else { "directories" };
                 made.push([format!("created {count} {what} for ").as_bytes(), wanted].concat());
@@ -135,30 +133,63 @@ impl Destination {
         }
         if is_one {
             let parent_full = source::absolute(terms.cwd, parent);
-            let there = sys::stat_path(parent, true);
-            let root = match there {
-                Ok(_) => Some(open(parent, parent_full.clone(), "change_dir#3")?),
-                Err(_) if terms.options.dry_run && terms.options.place.mkpath => None,
+            let root = match sys::stat_path(parent, true) {
+                Ok(_) => Some(self.open(parent, parent_full.clone(), "change_dir#3")?),
+                Err(_) if dry_run && mkpath => None,
                 Err(error) => return Err(cannot_enter("change_dir#3", &parent_full, &error)),
             };
-            if !facts.has_top {
+            if !self.facts.has_top {
                 let renamed = Some(path::file_name(arg).to_vec());
-                return Ok(Destination { root, path: parent_full, renamed, mode_before: None, is_new: false, made });
+                return Ok(Destination { renamed, made, ..Destination::at(root, parent_full) });
             }
         }
-        let exists = terms.options.place.mkpath && !is_one && !terms.options.dry_run;
-        if !terms.options.dry_run
-            && !exists
-            && let Err(error) = sys::mkdir_path(arg, 0o777 & !terms.umask)
-        {
-            return Err(file_error("mkdir", &full, &error));
+        let exists = mkpath && !is_one && !dry_run;
+        if !dry_run && !exists {
+            sys::mkdir_path(arg, 0o777 & !terms.umask).map_err(|error| cannot_make(&self.full, &error))?;
         }
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
         }
-        let root = if terms.options.dry_run { None } else { Some(open(arg, full.clone(), "change_dir#2")?) };
-        Ok(Destination { root, path: full, renamed: None, mode_before: None, is_new: !exists, made })
+        let root = if dry_run { None } else { Some(self.open(arg, self.full.clone(), "change_dir#2")?) };
+        Ok(Destination { is_new: !exists, made, ..Destination::at(root, self.full.clone()) })
     }
+
+    fn lone_dir_is_bare(&self) -> bool {
+        self.facts.lone_dir_is_bare == Some(true)
+    }
+
+    /// A list of one entry gets the destination as its name, unless a slash says that it is a directory.
+    fn is_one(&self) -> bool {
+        !self.arg.ends_with(b"/") && (self.facts.single.is_some() || self.lone_dir_is_bare() || self.facts.is_empty)
+    }
+
+    /// The absolute path with the slash that it was given.
+    fn shown(&self) -> Vec<u8> {
+        if self.arg.ends_with(b"/") { [&self.full, &b"/"[..]].concat() } else { self.full.clone() }
+    }
+
+    fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root, Error> {
+        let opened = operator::open_dir(path, self.terms.options.preserve.link_owners);
+        let fd = opened.map_err(|error| cannot_enter(place, &full, &error))?;
+        Ok(self.root(Dir::new(fd), full))
+    }
+
+    fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
+        let follow = if self.terms.options.preserve.keep_dirlinks { Follow::Inside } else { Follow::Never };
+        Root::new(dir, full, follow)
+    }
+}
+
+/// A directory cannot be entered. rsync numbers the places where it does so.
+fn cannot_enter(place: &str, full: &[u8], error: &io::Error) -> Error {
+    let problem = Problem::failed(Voice::MainReceiver, place, full, error);
+    Error::new(Exit::FileSelect, operator::with_refusal(error, problem.line)).by("Receiver")
+}
+
+/// A directory cannot be made.
+fn cannot_make(full: &[u8], error: &io::Error) -> Error {
+    let problem = Problem::failed(Voice::MainReceiver, "mkdir", full, error);
+    Error::new(Exit::FileIo, problem.line).by("Receiver")
 }
 
 /// Enters the directory that is the destination. One that its owner may enter and not list is opened up where that is
