@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::role::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, Won as Linked, race};
+use crate::transport::net::client::{Dial, Floor, Won as Linked, race};
 use crate::transport::net::lanes::Progress;
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
@@ -22,7 +22,7 @@ use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -84,76 +84,109 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
         // If nobody hears it, the server was faster.
         let _ = tell.send(Came::OfShell(found, said));
     };
-    std::thread::scope(|scope| {
+    let mut contest = Contest { side, server, floor, met, shells: Shells::default(), no_server: None, spare: None };
+    let won = std::thread::scope(|scope| {
         let since = Since::now();
-        // While there is hope of the server, nobody is asked for a password: the shell goes on without one, or begins
-        // again when it is the only way.
-        let mut shells = Shells::default();
-        let mut no_server = None;
-        // One that came through when the server had been spoken to, in case that does not answer.
-        let mut spare = None;
         let won = loop {
             if stop.load(Ordering::Relaxed) {
                 break Err(Error::new(Exit::Signal, "").by(side.role()));
             }
-            // The server was spoken to, and takes its time.
-            if let Some((found, said)) = spare.take_if(|_| floor.take()) {
-                break Ok(Won::Shell(found, said));
+            if let Some(won) = contest.overdue() {
+                break Ok(won);
             }
-            let may_begin = server.or_shell && (no_server.is_some() || since.elapsed() >= ALONE);
-            if let Some(is_quiet) = shells.next(no_server.is_some()).filter(|_| may_begin) {
-                shells.begin(is_quiet);
+            if let Some(is_quiet) = contest.next_shell(since.elapsed()) {
                 let (tell, attempt) = (tell.clone(), &attempt);
                 scope.spawn(move || attempt(tell, is_quiet));
             }
-            match came.recv_timeout(LOOK) {
-                Ok(Came::OfServer(Ok(linked))) => break Ok(Won::Server(Box::new(linked))),
-                Ok(Came::OfServer(Err(Trouble::WrongKey(why)))) => break Err(wrong_key(server.peer, met.get(), &why)),
-                Ok(Came::OfServer(Err(why))) if !server.or_shell => break Err(unreachable(side, server.peer, &why)),
-                Ok(Came::OfServer(Err(why))) => {
-                    no_server = Some(why);
-                    if let Some((found, said)) = spare.take() {
-                        break Ok(Won::Shell(found, said));
-                    }
-                }
-                Ok(Came::OfShell(Ok(found), said)) => match no_server.is_some() || floor.take() {
-                    true => break Ok(Won::Shell(found, said)),
-                    false => spare = Some((found, said)),
-                },
-                Ok(Came::OfShell(Err(_), _)) if shells.end() => {}
-                Ok(Came::OfShell(Err(error), said)) => {
-                    said.tell(env);
-                    break Err(error);
-                }
-                // This end holds a sender too, so the other cannot be gone.
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            // This end holds a sender too, so the other cannot be gone.
+            let Ok(came) = came.recv_timeout(LOOK) else { continue };
+            if let Some(won) = contest.settle(came, env).transpose() {
+                break won;
             }
         };
         server_lost.store(!matches!(won, Ok(Won::Server(..))), Ordering::Relaxed);
         shell_lost.store(!matches!(won, Ok(Won::Shell(..))), Ordering::Relaxed);
-        match won? {
-            Won::Server(linked) => {
-                let Linked { link, kind, lanes, .. } = *linked;
-                side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
-                // What was asked for by name has won nothing.
-                if server.kinds.len() > 1 {
-                    remember(places, server.peer, route_of(kind));
-                }
-                let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone(), lanes };
-                Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
+        won
+    });
+    match won? {
+        Won::Server(linked) => {
+            let Linked { link, kind, lanes, .. } = *linked;
+            side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
+            // What was asked for by name has won nothing.
+            if server.kinds.len() > 1 {
+                remember(places, server.peer, route_of(kind));
             }
-            Won::Shell(found, said) => {
-                let why = no_server.map_or_else(|| "is slow to answer".to_owned(), |why: Trouble| why.to_string());
-                side.tell_way(env, &format!("a remote shell: its server {why}"));
+            let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone(), lanes };
+            Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
+        }
+        Won::Shell(found, said) => {
+            let why = contest.no_server.map_or_else(|| "is slow to answer".to_owned(), |why| why.to_string());
+            side.tell_way(env, &format!("a remote shell: its server {why}"));
+            said.tell(env);
+            remember(places, server.peer, Route::Ssh);
+            Ok(match found {
+                Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
+                Found::Rsync => Reached::Rsync,
+            })
+        }
+    }
+}
+
+/// How a server and remote shells stand that are tried side by side.
+struct Contest<'a> {
+    side: &'a Side,
+    server: &'a Server<'a>,
+    /// Who has it may speak to the far end; a server that is spoken to has it first.
+    floor: Floor,
+    /// The key that the server showed.
+    met: Arc<OnceLock<Pin>>,
+    shells: Shells,
+    /// Why the server is none of the ways any more.
+    no_server: Option<Trouble>,
+    /// A shell that came through when the server had been spoken to, in case that does not answer.
+    spare: Option<(Found, Said)>,
+}
+
+impl Contest<'_> {
+    /// The shell that is taken after all: the server was spoken to, and takes its time.
+    fn overdue(&mut self) -> Option<Won> {
+        self.spare.take_if(|_| self.floor.take()).map(Won::of_shell)
+    }
+
+    /// Begins with the next shell, after a while: whether it is to be a quiet one. While there is hope of the server, nobody
+    /// is asked for a password: the shell goes on without one, or begins again when it is the only way.
+    fn next_shell(&mut self, after: Duration) -> Option<bool> {
+        let is_alone = self.no_server.is_some();
+        let may_begin = self.server.or_shell && (is_alone || after >= ALONE);
+        let is_quiet = self.shells.next(is_alone).filter(|_| may_begin)?;
+        self.shells.begin(is_quiet);
+        Some(is_quiet)
+    }
+
+    /// What an attempt means: a way is taken, or the others go on, or there is none.
+    fn settle(&mut self, came: Came, env: &mut Env) -> Result<Option<Won>> {
+        match came {
+            Came::OfServer(Ok(linked)) => Ok(Some(Won::Server(Box::new(linked)))),
+            Came::OfServer(Err(Trouble::WrongKey(why))) => Err(wrong_key(self.server.peer, self.met.get(), &why)),
+            Came::OfServer(Err(why)) if !self.server.or_shell => Err(unreachable(self.side, self.server.peer, &why)),
+            Came::OfServer(Err(why)) => {
+                self.no_server = Some(why);
+                Ok(self.spare.take().map(Won::of_shell))
+            }
+            Came::OfShell(Ok(found), said) if self.no_server.is_some() || self.floor.take() => {
+                Ok(Some(Won::Shell(found, said)))
+            }
+            Came::OfShell(Ok(found), said) => {
+                self.spare = Some((found, said));
+                Ok(None)
+            }
+            Came::OfShell(Err(_), _) if self.shells.end() => Ok(None),
+            Came::OfShell(Err(error), said) => {
                 said.tell(env);
-                remember(places, server.peer, Route::Ssh);
-                Ok(match found {
-                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
-                    Found::Rsync => Reached::Rsync,
-                })
+                Err(error)
             }
         }
-    })
+    }
 }
 
 /// The remote shells of a race, one after the other.
@@ -185,6 +218,12 @@ impl Shells {
 enum Won {
     Server(Box<Linked>),
     Shell(Found, Said),
+}
+
+impl Won {
+    fn of_shell((found, said): (Found, Said)) -> Won {
+        Won::Shell(found, said)
+    }
 }
 
 /// How a connection that was lost is made anew.
