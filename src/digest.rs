@@ -3,6 +3,7 @@
 
 use crate::options::Checksum;
 use std::io;
+use twox_hash::XxHash3_128;
 
 /// Length of a content's digest: BLAKE3, cut. A content is compared with the one that it shall be, never looked up.
 pub const CONTENT_LEN_BYTES: usize = 16;
@@ -30,7 +31,7 @@ pub struct ContentHasher(Hasher);
 #[derive(Clone)]
 enum Hasher {
     Blake3(Box<blake3::Hasher>),
-    Xxh3(Box<xxhash_rust::xxh3::Xxh3>),
+    Xxh3(Box<XxHash3_128>),
 }
 
 impl ContentHasher {
@@ -47,7 +48,7 @@ impl ContentHasher {
     pub fn update(&mut self, piece: &[u8]) {
         match &mut self.0 {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
-            Hasher::Xxh3(hasher) => hasher.update(piece),
+            Hasher::Xxh3(hasher) => hasher.write(piece),
         }
     }
 
@@ -55,7 +56,7 @@ impl ContentHasher {
     pub fn finish(&self) -> [u8; CONTENT_LEN_BYTES] {
         match &self.0 {
             Hasher::Blake3(hasher) => cut(&hasher.finalize()),
-            Hasher::Xxh3(hasher) => hasher.digest128().to_be_bytes(),
+            Hasher::Xxh3(hasher) => hasher.finish_128().to_be_bytes(),
         }
     }
 }
@@ -69,7 +70,7 @@ pub fn content(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
 /// The digest of a content that goes whole in one message: [`By::Xxh3`]. For 1 KiB BLAKE3, which cannot do several things at
 /// once there, took a sixth of the time of both ends.
 pub fn whole(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
-    xxhash_rust::xxh3::xxh3_128(content).to_be_bytes()
+    XxHash3_128::oneshot(content).to_be_bytes()
 }
 
 /// What makes the digests of directories other than those of names under the same key.
@@ -154,12 +155,13 @@ pub const fn shown_len_bytes(sum: Checksum) -> usize {
 /// piece from its start.
 pub fn shown(sum: Checksum, read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
     use md5::Digest as _;
-    use xxhash_rust::{xxh3::Xxh3, xxh64::Xxh64};
+    use std::hash::Hasher;
+    use twox_hash::{XxHash3_64, XxHash64};
     Ok(Some(match sum {
         Checksum::None => return Ok(None),
-        Checksum::Xxh128 => feed(Xxh3::new(), Xxh3::update, read)?.digest128().to_be_bytes().to_vec(),
-        Checksum::Xxh3 => feed(Xxh3::new(), Xxh3::update, read)?.digest().to_be_bytes().to_vec(),
-        Checksum::Xxh64 => feed(Xxh64::new(0), Xxh64::update, read)?.digest().to_be_bytes().to_vec(),
+        Checksum::Xxh128 => feed(XxHash3_128::new(), XxHash3_128::write, read)?.finish_128().to_be_bytes().to_vec(),
+        Checksum::Xxh3 => feed(XxHash3_64::new(), XxHash3_64::write, read)?.finish().to_be_bytes().to_vec(),
+        Checksum::Xxh64 => feed(XxHash64::default(), XxHash64::write, read)?.finish().to_be_bytes().to_vec(),
         Checksum::Md5 => feed(md5::Md5::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
         Checksum::Md4 => feed(md4::Md4::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
         Checksum::Sha1 => feed(sha1::Sha1::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),

@@ -28,7 +28,7 @@ const FENCES: &[Fence] = &[
     Fence { word: "unsafe", only_in: &["fs/sys.rs"] },
     Fence { word: "lexopt", only_in: &["cli/parse.rs", "cli/verb.rs"] },
     Fence { word: "blake3", only_in: &["digest"] },
-    Fence { word: "xxhash_rust", only_in: &["digest"] },
+    Fence { word: "twox_hash", only_in: &["digest"] },
     Fence { word: "md5", only_in: &["digest"] },
     Fence { word: "md4", only_in: &["digest"] },
     Fence { word: "sha1", only_in: &["digest"] },
