@@ -61,6 +61,60 @@ impl ContentHasher {
     }
 }
 
+/// What digests contents that two machines have and only compare: both ends of a session have the same.
+#[derive(Clone)]
+pub enum Comparison {
+    /// BLAKE3: for a peer that does not know the other.
+    Blake3,
+    /// XXH3, 128 bits, under a secret: of [`Comparison::keyed`].
+    Keyed(Secret),
+}
+
+/// What XXH3 is keyed with. No MAC, but whoever prepares two contents that shall look the same has never seen a digest under
+/// it, since these are said between the two machines alone; it is another one in each session.
+#[derive(Clone)]
+pub struct Secret {
+    bytes: Box<[u8]>,
+    /// For contents of up to 240 bytes, where XXH3 does not look at the bytes.
+    seed: u64,
+}
+
+/// So many bytes of secret XXH3 is made for.
+const SECRET_LEN_BYTES: usize = 192;
+
+impl Comparison {
+    /// By XXH3 under what follows from the key of a session: BLAKE3 under that key, as long as needed.
+    pub fn keyed(key: &[u8; 16]) -> Comparison {
+        let mut stream = blake3::Hasher::new_keyed(&widened(key, OF_CONTENT)).finalize_xof();
+        let (mut bytes, mut seed) = ([0; SECRET_LEN_BYTES], [0; 8]);
+        stream.fill(&mut bytes);
+        stream.fill(&mut seed);
+        Comparison::Keyed(Secret { bytes: bytes.into(), seed: u64::from_le_bytes(seed) })
+    }
+
+    /// Digests a content piece by piece.
+    pub fn hasher(&self) -> ContentHasher {
+        ContentHasher(match self {
+            Comparison::Blake3 => Hasher::Blake3(Box::default()),
+            Comparison::Keyed(Secret { bytes, seed }) => {
+                let keyed = XxHash3_128::with_seed_and_secret(*seed, bytes.clone());
+                Hasher::Xxh3(Box::new(keyed.expect("a secret is long enough")))
+            }
+        })
+    }
+
+    /// The digest of a content that is in memory as a whole: what [`Comparison::hasher`] says of it.
+    pub fn digest(&self, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
+        match self {
+            Comparison::Blake3 => cut(&blake3::hash(content)),
+            Comparison::Keyed(Secret { bytes, seed }) => {
+                let keyed = XxHash3_128::oneshot_with_seed_and_secret(*seed, bytes, content);
+                keyed.expect("a secret is long enough").to_be_bytes()
+            }
+        }
+    }
+}
+
 /// The digest of a content that is in memory as a whole: what [`ContentHasher`] says of it by BLAKE3.
 #[cfg(test)]
 pub fn content(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
@@ -77,6 +131,8 @@ pub fn whole(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
 const OF_DIR: &[u8; 16] = b"sparsync-dir-v01";
 /// What makes the digests of names other than those of directories under the same key.
 const OF_NAME: &[u8; 16] = b"sparsync-name-v1";
+/// What makes the secret for contents other than all digests under the same key.
+const OF_CONTENT: &[u8; 16] = b"sparsync-data-v1";
 
 /// How much [`KeyedHasher`] gathers before it hashes: an entry of a directory is a handful of numbers, and a call of
 /// BLAKE3 for each of them is three times as slow (12 us for 4,000 bytes in eights, 4 us at once).
@@ -264,9 +320,29 @@ mod tests {
         assert_ne!(of(&[0; 16])[..4], keyed_name(&[0; 16], b"name").to_le_bytes());
     }
 
+    #[test]
+    fn compared_contents_are_alike_whole_and_in_pieces_under_one_key_alone() {
+        let bytes: Vec<u8> = (0..300_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+        let key = b"0123456789abcdef";
+        let all = [Comparison::Blake3, Comparison::keyed(key), Comparison::keyed(b"0123456789abcdeg")];
+        for len in [0, 1, 3, 8, 16, 17, 128, 129, 240, 241, 1024, 300_000] {
+            let digests = all.each_ref().map(|comparison| {
+                let mut hasher = comparison.hasher();
+                bytes[..len].chunks(70_001).for_each(|piece| hasher.update(piece));
+                assert_eq!(hasher.finish(), comparison.digest(&bytes[..len]), "{len}");
+                hasher.finish()
+            });
+            assert!(digests[0] != digests[1] && digests[1] != digests[2], "{len}");
+            assert_ne!(digests[1], whole(&bytes[..len]), "{len}");
+        }
+    }
+
     /// Peers of different versions must agree on these.
     #[test]
     fn the_keyed_digests_stay_what_they_are() {
+        let keyed = Comparison::keyed(b"0123456789abcdef");
+        assert_eq!(hex(&keyed.digest(b"short")), "6e4f20ecfa31f6c92ac7113a30b739ba");
+        assert_eq!(hex(&keyed.digest(&[7; 100_000])), "7a88214f19e23b451c252d9f0bc82bd3");
         let mut hasher = KeyedHasher::new(b"0123456789abcdef");
         hasher.update(b"entries");
         assert_eq!(hex(&hasher.finish()), "8fa9f8fc3bf51f96ce57159e");

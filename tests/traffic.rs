@@ -186,6 +186,31 @@ fn a_push_looks_at_each_entry_once() {
 }
 
 #[test]
+fn a_content_that_is_compared_is_read_once_at_each_end() {
+    let trees = Trees::wide();
+    // Of this one two and a half pieces.
+    trees.put("d0/long", &"x".repeat(320 << 10));
+    trees.push();
+    let reads = |options: &[&str], operands: [&str; 2], files: u64| {
+        let calls = trees.calls(options, operands);
+        let count = |call: &str| calls.get(call).copied().unwrap_or(0);
+        if count("stat") == 0 {
+            return tell_skip("traffic::a_content", "the program under test is a release build, which does not count");
+        }
+        let case = format!("{options:?} {operands:?}: {calls:?}");
+        assert_eq!(count("read"), files + 2, "{case}");
+        // Besides, files that may hold settings; and directories, of which it is seen what they are.
+        assert!(count("open") <= files + 5 && count("fstat") <= 2 * (DIRS + 3), "{case}");
+    };
+    reads(&["-ac"], ["src/", "far:dst"], FILES + 1);
+    reads(&["-ac"], ["far:src/", "dst"], FILES + 1);
+    // What the source has in another length, or lacks, who receives does not read.
+    trees.put("d1/f1", "longer than before");
+    fs::remove_file(trees.path("src/d2/f2")).expect("it was there");
+    reads(&["-acn"], ["far:src/", "dst"], FILES - 1);
+}
+
+#[test]
 fn depth_costs_no_turns() {
     let trees = Trees::empty();
     let mut path = String::new();

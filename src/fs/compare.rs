@@ -4,8 +4,9 @@
 //! without the hashing, and the first difference ends it.
 
 use super::sys;
-use crate::digest::{By, ContentHasher};
+use crate::digest::{CONTENT_LEN_BYTES, Comparison};
 use rustix::fd::BorrowedFd;
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,29 +48,43 @@ pub(super) fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::R
     Ok(filled)
 }
 
-/// How much is read and digested at a time.
+/// How much is read and digested at a time: what was read is still in the cache of a core when it is digested.
 const DIGEST_PIECE_BYTES: usize = 128 * 1024;
 
 /// The digest of so many bytes from a file's start. Fails once `is_over` says that nobody wants it any more.
-pub fn digest_of_beginning(file: BorrowedFd<'_>, len_bytes: u64, is_over: &dyn Fn() -> bool) -> io::Result<[u8; 16]> {
-    let mut hasher = ContentHasher::new(By::Blake3);
-    // Most files are short: clearing a whole piece for each was a sixth of a run with `-c`.
-    let mut piece = vec![0; usize::try_from(len_bytes).map_or(DIGEST_PIECE_BYTES, |len| len.min(DIGEST_PIECE_BYTES))];
-    let mut at = 0;
-    while at < len_bytes {
-        if is_over() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let room = (len_bytes - at).min(piece.len() as u64) as usize;
-        match sys::pread(file, &mut piece[..room], at)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            got => {
-                hasher.update(&piece[..got]);
-                at += got as u64;
+pub fn digest_of_beginning(
+    file: BorrowedFd<'_>,
+    len_bytes: u64,
+    by: &Comparison,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
+    // Kept from file to file, so that it is cleared once.
+    thread_local!(static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    PIECE.with_borrow_mut(|piece| {
+        let mut next = |at: u64, take: &mut dyn FnMut(&[u8])| {
+            if is_over() {
+                return Err(io::Error::from(io::ErrorKind::Interrupted));
             }
+            let want = usize::try_from(len_bytes - at).map_or(DIGEST_PIECE_BYTES, |rest| rest.min(DIGEST_PIECE_BYTES));
+            piece.resize(piece.len().max(want), 0);
+            if read_until(file, &mut piece[..want], at)? < want {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            take(&piece[..want]);
+            Ok(want as u64)
+        };
+        if len_bytes <= DIGEST_PIECE_BYTES as u64 {
+            let mut digest = [0; CONTENT_LEN_BYTES];
+            next(0, &mut |whole| digest = by.digest(whole))?;
+            return Ok(digest);
         }
-    }
-    Ok(hasher.finish())
+        let mut hasher = by.hasher();
+        let mut at = 0;
+        while at < len_bytes {
+            at += next(at, &mut |piece| hasher.update(piece))?;
+        }
+        Ok(hasher.finish())
+    })
 }
 
 #[cfg(test)]

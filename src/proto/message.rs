@@ -50,6 +50,10 @@ pub const QUICK_DIGESTS: u64 = 1 << 7;
 /// The bit of a side that knows [`Message::Blocked`]; if both do, it may be said.
 pub const TELLS_BLOCKED: u64 = 1 << 8;
 
+/// The bit of a side that knows [`crate::digest::Comparison::Keyed`] for contents that both have and only compare; if both do,
+/// these have it. Bit 9 is another's.
+pub const KEYED_COMPARISON: u64 = 1 << 10;
+
 /// Where the session shall take place, in place of here: between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {

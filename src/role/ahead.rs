@@ -3,12 +3,13 @@
 //! A client that sends begins before there is a peer, while it still connects. Nothing is told or changed here, so
 //! nothing is lost if nobody asks for it: what was found waits for [`Looking::meet`], trouble included.
 
-use super::scan::source::SourceWalk;
+use super::scan::source::{Contents, SourceWalk};
 use super::scan::{Listed, Look, Scanner, SourceTask, Ticket};
 use super::seen::{Digester, can_compare};
 use super::sight::Glance;
 use super::source::{Gathered, Gatherer};
 use super::terms::Terms;
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Entry;
@@ -38,6 +39,8 @@ pub struct Aim<'a> {
     pub listed: Option<&'a [Vec<u8>]>,
     /// The key of directory digests.
     pub key: [u8; 16],
+    /// By what contents are digested that the peer will compare; `None`: that is not known yet, and none are.
+    pub compared_by: Option<&'a Comparison>,
     /// For whom.
     pub audience: Audience,
     /// There is no peer yet: the audience is a guess, and more is kept. So long it may be told.
@@ -58,16 +61,17 @@ impl<'a> Aim<'a> {
     /// was looked at by then.
     pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
         let audience = Audience { compares: can_compare(terms.options, Wants::default()), is_super };
-        Aim { terms, arguments, listed: None, key, audience, early: Some(EARLY_IS_GOOD_FOR) }
+        Aim { terms, arguments, listed: None, key, compared_by: None, audience, early: Some(EARLY_IS_GOOD_FOR) }
     }
 
     /// Looks at the source on threads of its own while `body` runs; an error if there are none to be had.
     pub fn look<R>(&self, body: impl FnOnce(Looking<'_>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
         let (ids, is_over, is_unheard) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+        let compared_by = self.compared_by.filter(|_| options.check.mode == CheckMode::Digest);
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
             let walk = SourceWalk {
-                digests: (options.check.mode == CheckMode::Digest).then_some(&*is_unheard),
+                contents: compared_by.map(|by| Contents { by, is_unheard: &is_unheard }),
                 is_over: Some(&is_over),
                 ..self.terms.source_walk(wanted())
             };

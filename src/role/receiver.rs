@@ -17,7 +17,7 @@ use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
 use super::sight::{Glance, SeenLook, Sight, Sights};
 use super::terms::Terms;
-use crate::digest::By;
+use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::filter::Chain;
 use crate::flist::{DirList, Entry, Kind};
@@ -48,6 +48,8 @@ pub struct Receiver<'a> {
     pub key: [u8; 16],
     /// By what contents are digested that come without blocks of a basis.
     pub plain_by: By,
+    /// By what contents are compared that the sender has, too.
+    pub compared_by: Comparison,
     /// The destination, if it is being looked at already.
     pub glance: Option<&'a Glance<'a>>,
     /// Where to, as given; `None`: list only.
@@ -116,7 +118,7 @@ impl Receiver<'_> {
         accounts.learn(&roots.ids);
         let compare = |source: Original<'_>, dest: (&Dir, &[u8])| {
             let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.heard.is_silent();
-            same_digest(source.entry, dest, &is_over)
+            same_digest(source.entry, dest, &self.compared_by, &is_over)
         };
         let receiving = Receiving {
             terms: self.terms,
@@ -141,15 +143,19 @@ impl Receiver<'_> {
 }
 
 /// Whether a file of the destination has the content whose digest the source told. Fails once `is_over` says so.
-fn same_digest(source: &Entry, (dir, name): (&Dir, &[u8]), is_over: &dyn Fn() -> bool) -> io::Result<bool> {
+fn same_digest(
+    source: &Entry,
+    (dir, name): (&Dir, &[u8]),
+    by: &Comparison,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<bool> {
     let dest = sys::open_read(dir.fd(), name, false, false);
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
         // What nobody may read on either side rsync takes to be the same.
         return Ok(dest.is_err());
     };
-    let dest = dest?;
-    let len_bytes = sys::fstat(dest.as_fd())?.len_bytes;
-    Ok(len_bytes == source.len_bytes && digest_of_beginning(dest.as_fd(), len_bytes, is_over)? == digest)
+    // That they are of one length was seen a moment ago.
+    Ok(digest_of_beginning(dest?.as_fd(), source.len_bytes, by, is_over)? == digest)
 }
 
 /// The names of users and groups: those of the sender as it told them, and those of this machine.
@@ -582,6 +588,10 @@ impl Wire for Receiver<'_> {
 
     fn is_silent(&self) -> bool {
         self.heard.is_silent()
+    }
+
+    fn compared_by(&self) -> &Comparison {
+        &self.compared_by
     }
 
     fn placed(&self, file: FileId) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use super::seen::{Children, can_compare, may_send_unasked};
 use super::source::{Gathered, is_bare};
 use super::terms::Terms;
 use crate::delta::{Op, Signature, search, search_at};
-use crate::digest::{self, By, ContentHasher};
+use crate::digest::{self, By, Comparison, ContentHasher};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
@@ -50,6 +50,8 @@ pub struct Sender<'a> {
     pub receiver_is_super: bool,
     /// By what contents are digested that go without blocks of a basis.
     pub plain_by: By,
+    /// By what contents are compared that the receiver has, too.
+    pub compared_by: Comparison,
     /// What the client wants to be told.
     pub wants: Wants,
     /// What this end's part cost is told.
@@ -207,7 +209,8 @@ impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments`, `listed`: what shall be sent.
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
         let audience = self.audience();
-        let aim = Aim { terms: self.terms, arguments, listed, key: self.key, audience, early: None };
+        let compared_by = Some(&self.compared_by);
+        let aim = Aim { terms: self.terms, arguments, listed, key: self.key, compared_by, audience, early: None };
         aim.look(|looking| self.run_on(&looking, None, tally))?
     }
 
@@ -401,8 +404,9 @@ impl<'a> Sender<'a> {
         let mut at = 0;
         match basis {
             Basis::Prefix { len_bytes, digest } => {
+                let is_over = || self.heard.is_silent();
                 if let Some(theirs) = digest
-                    && digest_of_beginning(from, *len_bytes, &|| self.heard.is_silent()).ok() != Some(*theirs)
+                    && digest_of_beginning(from, *len_bytes, &self.compared_by, &is_over).ok() != Some(*theirs)
                 {
                     return unsent(None);
                 }

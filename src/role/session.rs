@@ -10,13 +10,13 @@ use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
 use super::terms::Terms;
-use crate::digest::By;
+use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::{ACTS_AS_SUPER, QUICK_DIGESTS, TELLS_BLOCKED};
+use crate::proto::message::{ACTS_AS_SUPER, KEYED_COMPARISON, QUICK_DIGESTS, TELLS_BLOCKED};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -208,6 +208,7 @@ impl Near<'_> {
                 heard: &heard,
                 key: ours.key,
                 plain_by: plain_by(ours.features & theirs.features),
+                compared_by: compared_by(ours.features & theirs.features, &ours.key),
                 glance: early.as_ref().and_then(Early::dest),
                 dest: self.dest.clone(),
                 wants,
@@ -245,6 +246,7 @@ impl Near<'_> {
                 heard: &heard,
                 key: ours.key,
                 plain_by: plain_by(ours.features & theirs.features),
+                compared_by: compared_by(ours.features & theirs.features, &ours.key),
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants,
                 throttle: throttle(&terms),
@@ -336,6 +338,7 @@ pub fn serve(
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
     let Begun { setup, theirs, version, speech, link } = begun;
     let plain_by = plain_by(speech.features & theirs.features);
+    let compared_by = compared_by(speech.features & theirs.features, &theirs.key);
     let line = Arc::new(line_of(&speech, version, speech.features & theirs.features));
     let settled = settle(&setup);
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
@@ -367,6 +370,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             heard: &heard,
             key: theirs.key,
             plain_by,
+            compared_by,
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
             wants: setup.wants,
             throttle: throttle(&terms),
@@ -386,6 +390,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             heard: &heard,
             key: theirs.key,
             plain_by,
+            compared_by,
             glance: None,
             dest,
             wants: setup.wants,
@@ -465,6 +470,11 @@ fn line_of(speech: &Speech, version: u16, features: u64) -> Line {
 /// By what contents without blocks are digested, where this is what both ends can do.
 fn plain_by(features: u64) -> By {
     if features & QUICK_DIGESTS != 0 { By::Xxh3 } else { By::Blake3 }
+}
+
+/// By what contents that both ends have are compared, where this is what both can do.
+fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
+    if features & KEYED_COMPARISON != 0 { Comparison::keyed(key) } else { Comparison::Blake3 }
 }
 
 /// What hears a sender under these terms.

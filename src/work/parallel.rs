@@ -1,5 +1,9 @@
 //! One piece of work over many items, on several threads where it pays.
 
+use std::iter;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 /// Fewer items than this are not worth a thread.
 const WORTH_A_THREAD: usize = 4096;
 
@@ -28,6 +32,46 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
     })
 }
 
+/// Fewer bytes than this are read and digested before a thread for them has begun.
+const WORTH_A_THREAD_BYTES: u64 = 4 << 20;
+
+/// How many of these threads pay where files of these lengths, in bytes, are to be read.
+pub fn threads_for(lens_bytes: impl Iterator<Item = u64>, threads: usize) -> usize {
+    if lens_bytes.fold(0, u64::saturating_add) < WORTH_A_THREAD_BYTES { 1 } else { threads }
+}
+
+/// What `work` makes of every item, in order, found out by up to `threads` threads, of which each takes one after the other:
+/// for items that are work enough, and not alike.
+pub fn share<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = threads.min(items.len());
+    if threads < 2 {
+        return items.iter().map(work).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let take_turns = || {
+        let take = || {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            Some((at, work(items.get(at)?)))
+        };
+        iter::from_fn(take).collect::<Vec<(usize, R)>>()
+    };
+    let mut results = thread::scope(|scope| {
+        // One that is not to be had is done without.
+        let helpers = (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, take_turns).ok());
+        let helpers: Vec<_> = helpers.collect();
+        let mut results = take_turns();
+        for helper in helpers {
+            match helper.join() {
+                Ok(part) => results.extend(part),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    });
+    results.sort_unstable_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +82,36 @@ mod tests {
             let items: Vec<usize> = (0..len).collect();
             assert_eq!(map(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn threads_are_for_many_bytes_however_they_are_cut() {
+        assert_eq!(threads_for([WORTH_A_THREAD_BYTES - 1].into_iter(), 2), 1);
+        assert_eq!(threads_for([1, WORTH_A_THREAD_BYTES - 1].into_iter(), 2), 2);
+        assert_eq!(threads_for([u64::MAX, u64::MAX].into_iter(), 2), 2);
+    }
+
+    #[test]
+    fn shared_results_come_in_order_whoever_had_them() {
+        let items: Vec<usize> = (0..1000).collect();
+        for threads in [1, 2, 7, 2000] {
+            assert_eq!(share(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());
+            assert!(share(&items[..0], threads, |n| n * 2).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_next_item_is_taken_while_another_is_long() {
+        // The first is done only once all others are.
+        let (done, all_others) = std::sync::mpsc::channel();
+        let (done, all_others) = (std::sync::Mutex::new(done), std::sync::Mutex::new(all_others));
+        let results = share(&[0, 1, 2, 3], 2, |&item| match item {
+            0 => (0..3).map(|_| all_others.lock().unwrap().recv().unwrap()).sum(),
+            item => {
+                done.lock().unwrap().send(item).unwrap();
+                item
+            }
+        });
+        assert_eq!(results, [6, 1, 2, 3]);
     }
 }

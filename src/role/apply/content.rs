@@ -6,6 +6,7 @@ use super::similar::Similar;
 use super::{Context, Incoming, Piece, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest;
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -255,14 +256,14 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
     (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
 }
 
-/// What the peer is told of what there is of a file.
-pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>) -> Basis {
+/// What the peer is told of what there is of a file. `by`: what it compares a prefix by.
+pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, by: &Comparison) -> Basis {
     let Some(dir) = &job.spot.dir else { return Basis::None };
     if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
         let len_bytes = there.len_bytes;
         let digest = || {
             let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
-            digest_of_beginning(fd.as_fd(), len_bytes, &|| context.is_over()).ok()
+            digest_of_beginning(fd.as_fd(), len_bytes, by, &|| context.is_over()).ok()
         };
         return match append {
             Append::Trust => Basis::Prefix { len_bytes, digest: None },

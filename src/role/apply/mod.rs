@@ -15,7 +15,7 @@ pub mod partial;
 pub mod remove;
 pub mod similar;
 
-use crate::digest::By;
+use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::copy::Abilities;
@@ -168,6 +168,8 @@ pub trait Wire: Sync {
     fn give_up(&self, error: &Error);
     /// Nothing will come any more.
     fn is_silent(&self) -> bool;
+    /// By what contents are compared that both ends have.
+    fn compared_by(&self) -> &Comparison;
     /// A file has its name: `--remove-source-files`.
     fn placed(&self, file: FileId) -> Result<(), Error>;
 }

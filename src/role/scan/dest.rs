@@ -14,7 +14,7 @@ use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
-use crate::options::Options;
+use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::{self, Action, Decision, Policy};
 use crate::report::event::{Problem, Voice, Weight};
@@ -277,12 +277,16 @@ impl DestWalk<'_> {
                     self.look_at_dest(dir, name, source.entries[source_at as usize].is_dir())
                 }),
             };
-            for (&(source_at, dest_at), stat) in block.iter().zip(stats) {
+            let mut there = Vec::with_capacity(block.len());
+            for (&(_, dest_at), stat) in block.iter().zip(stats) {
                 let known = (is_known && dest_at != NONE).then_some(dest_at as usize);
-                let there = known.or_else(|| {
+                there.push(known.or_else(|| {
                     self.complete_dest(plan, &mut dest, dest_at as usize, &stat?);
                     Some(dest_at as usize)
-                });
+                }));
+            }
+            let same = self.compare_all(plan, &source, &dest, (block, &there));
+            for (at, (&(source_at, dest_at), there)) in block.iter().zip(there).enumerate() {
                 if there.is_none()
                     && !is_known
                     && let Some(dir) = dest_dir.as_ref().filter(|_| dest_at != NONE)
@@ -293,7 +297,8 @@ impl DestWalk<'_> {
                     plan.hidden.push(source_at);
                 }
                 let source_at = source_at as usize;
-                let mut step = self.decide_one(plan, &source, source_at, &dest, there);
+                let same = same.get(at).copied().flatten();
+                let mut step = self.decide_one(plan, (&source, source_at), (&dest, there), same);
                 self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
                 match source.entries[source_at].is_dir() {
                     true => {
@@ -399,13 +404,42 @@ impl DestWalk<'_> {
         }
     }
 
+    /// Under `-c`, for each of these pairs whether its contents are the same, where that is the question; else nothing. `there`:
+    /// what the destination has of each.
+    fn compare_all(
+        &self,
+        plan: &DirPlan,
+        source: &DirList,
+        dest: &DirList,
+        (pairs, there): (&[(u32, u32)], &[Option<usize>]),
+    ) -> Vec<Option<bool>> {
+        let Some(dir) = plan.dest_dir.as_ref().filter(|_| self.policy.check.mode == CheckMode::Digest) else {
+            return Vec::new();
+        };
+        let asks = |source_at: u32, dest_at: Option<usize>| {
+            let entry = &source.entries[source_at as usize];
+            let is_asked =
+                |there| plan::decide(entry, Some(there), None, false, &self.policy).action == Action::AskDigest;
+            dest_at.is_some_and(|at| is_asked(&dest.entries[at])).then_some(entry)
+        };
+        let asked: Vec<Option<&Entry>> =
+            pairs.iter().zip(there).map(|(&(source_at, _), &dest_at)| asks(source_at, dest_at)).collect();
+        let lens_bytes = asked.iter().flatten().map(|entry| entry.len_bytes);
+        parallel::share(&asked, parallel::threads_for(lens_bytes, self.threads), |asked| {
+            let entry = (*asked)?;
+            let name = source.name(entry);
+            let original = Original { entry, place: plan.place_of(entry), name };
+            Some((self.compare)(original, (dir, name)).unwrap_or(false))
+        })
+    }
+
+    /// Decides about a pair. `same`: whether its contents are, where they were compared.
     fn decide_one(
         &self,
-        plan: &mut DirPlan,
-        source: &DirList,
-        source_at: usize,
-        dest: &DirList,
-        dest_at: Option<usize>,
+        plan: &DirPlan,
+        (source, source_at): (&DirList, usize),
+        (dest, dest_at): (&DirList, Option<usize>),
+        same: Option<bool>,
     ) -> Step {
         let entry = &source.entries[source_at];
         let name = source.name(entry);
@@ -413,14 +447,7 @@ impl DestWalk<'_> {
         let unsafe_link = self.policy.preserve.safe_links
             && entry.kind() == Kind::Symlink
             && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
-        let mut decision = plan::decide(entry, there, None, unsafe_link, &self.policy);
-        if decision.action == Action::AskDigest
-            && let Some(dir) = &plan.dest_dir
-        {
-            let original = Original { entry, place: plan.place_of(entry), name };
-            let same = (self.compare)(original, (dir, name)).unwrap_or(false);
-            decision = plan::decide(entry, there, Some(same), unsafe_link, &self.policy);
-        }
+        let decision = plan::decide(entry, there, same, unsafe_link, &self.policy);
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
     }
 

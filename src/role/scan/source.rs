@@ -1,6 +1,7 @@
 //! Looks at the source: one directory at a time, as the rules and the options let it be seen.
 
 use super::{Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete};
+use crate::digest::Comparison;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
@@ -11,7 +12,7 @@ use crate::fs::sys;
 use crate::options::LinkOwners;
 use crate::path::RelPath;
 use crate::plan::safelink;
-use crate::proto::ToldSub;
+use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
 use std::io;
@@ -46,12 +47,20 @@ pub struct SourceWalk<'a> {
     pub link_owners: LinkOwners,
     /// `-x`, counted.
     pub one_file_system: u8,
-    /// The digest of each file's content is told, until this is set: `-c`, for a peer.
-    pub digests: Option<&'a AtomicBool>,
+    /// Each file's content is digested: `-c`, for a peer.
+    pub contents: Option<Contents<'a>>,
     /// How many threads may look at one large directory.
     pub threads: usize,
     /// When this is set nobody takes what is found any more, so a large directory is left in the middle.
     pub is_over: Option<&'a AtomicBool>,
+}
+
+/// How contents are digested for a peer.
+pub struct Contents<'a> {
+    /// By what.
+    pub by: &'a Comparison,
+    /// Nobody wants to know any more.
+    pub is_unheard: &'a AtomicBool,
 }
 
 impl SourceWalk<'_> {
@@ -72,6 +81,9 @@ impl SourceWalk<'_> {
         found.source.sort();
         if origins.len() > 1 {
             drop_duplicates(&mut found.source);
+        }
+        if let Some(contents) = &self.contents {
+            self.digest_all(&mut found, contents);
         }
         let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref());
         (found, tasks)
@@ -239,12 +251,6 @@ impl SourceWalk<'_> {
         }
         let path = || found.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
-        if let Some(is_over) = self.digests
-            && entry.kind() == Kind::File
-        {
-            // What cannot be read has no digest.
-            entry.extra_mut().digest = self.digest(place, name, stat.len_bytes, is_over).ok();
-        }
         if let Err(incomplete) = completed {
             told_incomplete(&mut found.problems, &mut found.fatal, "sender", incomplete, Weight::SourceError);
             found.source.entries.pop();
@@ -258,10 +264,27 @@ impl SourceWalk<'_> {
         Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
     }
 
-    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64, is_over: &AtomicBool) -> io::Result<[u8; 16]> {
+    /// Digests the content of each file that was found.
+    fn digest_all(&self, found: &mut Listed, contents: &Contents<'_>) {
+        let (source, places, renamed_from) = (&found.source, &found.places, found.renamed_from.as_deref());
+        let files: Vec<usize> = (0..source.len()).filter(|&at| source.entries[at].kind() == Kind::File).collect();
+        let lens_bytes = files.iter().map(|&at| source.entries[at].len_bytes);
+        let digests = parallel::share(&files, parallel::threads_for(lens_bytes, self.threads), |&at| {
+            let entry = &source.entries[at];
+            let place = places.get(entry.origin as usize)?.as_ref()?;
+            let name = renamed_from.unwrap_or(source.name(entry));
+            // What cannot be read has no digest.
+            self.digest(place, name, entry.len_bytes, contents).ok()
+        });
+        for (at, digest) in files.into_iter().zip(digests) {
+            found.source.entries[at].extra_mut().digest = digest;
+        }
+    }
+
+    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64, contents: &Contents<'_>) -> io::Result<ContentDigest> {
         let follow = self.copy_links || self.copy_unsafe_links;
         let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
-        digest_of_beginning(file.as_fd(), len_bytes, &|| is_over.load(Ordering::Relaxed))
+        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.is_unheard.load(Ordering::Relaxed))
     }
 
     /// Looks at one name, through symlinks where the options say so; with a symlink's value.

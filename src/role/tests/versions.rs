@@ -5,9 +5,10 @@
 
 use super::no_room::{Trees, all, converse, text};
 use super::*;
-use crate::proto::message::{ACTS_AS_SUPER, QUICK_DIGESTS};
-use std::sync::Mutex;
+use crate::proto::Basis;
+use crate::proto::message::{ACTS_AS_SUPER, KEYED_COMPARISON, QUICK_DIGESTS};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 #[test]
 fn the_handshake_of_the_network_names_the_version() {
@@ -212,13 +213,33 @@ fn what_a_later_program_can_do_besides_changes_nothing() {
 /// The digests with which contents ended.
 static ENDED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
 
+/// The digests of contents that were told to be compared.
+static COMPARED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+
+/// How often a content was asked for.
+static WANTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whose conversations are noted here: one test's.
+static NOTED: Mutex<()> = Mutex::new(());
+
 /// The version of today, which notes them.
 struct Noting(Native);
 
 impl Dialect for Noting {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
-        if let Message::End { digest, .. } = message {
-            ENDED.lock().unwrap().push(*digest);
+        match message {
+            Message::End { digest, .. } => ENDED.lock().unwrap().push(*digest),
+            Message::Dir(told) => {
+                let listed = |entry: &Entry| entry.extra.as_ref()?.digest;
+                COMPARED.lock().unwrap().extend(told.list.entries.iter().filter_map(listed));
+            }
+            Message::Want { basis, .. } => {
+                WANTED.fetch_add(1, Ordering::Relaxed);
+                if let Basis::Prefix { digest: Some(digest), .. } = basis {
+                    COMPARED.lock().unwrap().push(*digest);
+                }
+            }
+            _ => {}
         }
         self.0.encode(message, out)
     }
@@ -234,6 +255,7 @@ impl Dialect for Noting {
 
 #[test]
 fn contents_are_digested_by_what_both_know() {
+    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     let plain = text("new", 200_000);
     let pieced = text("large", 300_000);
     let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
@@ -253,6 +275,52 @@ fn contents_are_digested_by_what_both_know() {
             wanted.sort_unstable();
             ended.sort_unstable();
             assert_eq!(ended, wanted, "{features:x?}, pull: {is_pull}");
+        }
+    }
+}
+
+#[test]
+fn contents_are_compared_by_what_both_know() {
+    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    // One that is read in several pieces, and one in one.
+    let (long, short) = (text("same", 200_000), text("short", 1000));
+    let owned = |tree: &[(&str, &str)]| tree.iter().map(|&(name, text)| (name.into(), text.into())).collect::<Vec<_>>();
+    let other = owned(&[("long", &long), ("short", &short), ("other", "one")]);
+    let alike = owned(&[("long", &long), ("short", &short), ("other", "two")]);
+    let prefix = owned(&[("long", &long[..150_000])]);
+    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
+    let new = today().features;
+    assert_eq!(new & 1 << 10, KEYED_COMPARISON, "the bit of the protocol");
+    let digests = |texts: &[&str]| texts.iter().map(|text| crate::digest::content(text.as_bytes())).collect::<Vec<_>>();
+    let mut known: Vec<[u8; 16]> = Vec::new();
+    for (features, is_keyed) in [([new, new], true), ([new, new & !KEYED_COMPARISON], false), ([0, new], false)] {
+        for (words, dest, compared) in [
+            (&["-ac"], &alike, digests(&[&long, "one", &short])),
+            (&["-a", "--append-verify"], &prefix, digests(&[&long[..150_000]])),
+        ] as [(&[&str], _, _); 2]
+        {
+            for is_pull in [false, true] {
+                COMPARED.lock().unwrap().clear();
+                WANTED.store(0, Ordering::Relaxed);
+                let top = tempfile::tempdir().unwrap();
+                Trees::of(&other, dest).make(top.path());
+                let [near, far] = converse(top.path(), options(words), is_pull, ROOM_BYTES, features.map(speech));
+                let case = format!("{words:?}, {features:x?}, pull: {is_pull}");
+                assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+                assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
+                assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
+                let told = std::mem::take(&mut *COMPARED.lock().unwrap());
+                match is_keyed {
+                    false => assert_eq!(told, compared, "{case}"),
+                    // Another key each time.
+                    true => assert!(told.iter().all(|digest| !known.contains(digest)), "{case}"),
+                }
+                assert_eq!(told.len(), compared.len(), "{case}");
+                known.extend(told.iter().chain(&compared));
+                // The one that differs; or the one that goes on, and two that were not there.
+                let wanted = if words.len() == 1 { 1 } else { 3 };
+                assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
+            }
         }
     }
 }
