@@ -116,6 +116,12 @@ impl Problem {
         Problem { line, weight: Weight::Failed }
     }
 
+    /// `rsync: [voice] what "path": strerror (errno)`, for lines in which "failed" stands before the path, or not at all.
+    pub fn about(voice: Voice, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
+        let head = format!("rsync: [{}] {what} \"", voice.word());
+        Problem::said([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
+    }
+
     /// A line of its own words.
     pub fn said(line: impl Into<Vec<u8>>, weight: Weight) -> Problem {
         Problem { line: line.into(), weight }

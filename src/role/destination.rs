@@ -11,7 +11,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::options::LinkOwners;
 use crate::path;
-use crate::report::event::{Problem, Voice, errno_words};
+use crate::report::event::{Problem, Voice};
 use std::io;
 
 /// What of the sources the destination's meaning depends on.
@@ -103,9 +103,9 @@ impl Search<'_> {
                 Err(cannot_make(&shown, &cannot_make_below(self.terms, &shown, self.is_one())))
             }
             _ => {
-                let head = &b"rsync: [Receiver] ERROR: cannot stat destination \""[..];
-                let line = [head, &self.shown(), b"\": ", &errno_words(error)].concat();
-                Err(Error::new(Exit::FileSelect, line).by("Receiver"))
+                let what = "ERROR: cannot stat destination";
+                let problem = Problem::about(Voice::MainReceiver, what, &self.shown(), error);
+                Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
 
 use super::ahead::{Aim, Audience, Found, Looking, Start};
-use super::apply::file::cannot_open;
+use super::apply::file::{cannot_open, cannot_read};
 use super::apply::leaving::Original as Leaving;
 use super::codec::is_left_out;
 use super::line::{Ear, Line};
@@ -22,7 +22,7 @@ use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, LINES_MAX, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
-use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
+use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::work::clock::now_unix;
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
@@ -386,11 +386,7 @@ impl<'a> Sender<'a> {
             Ok(fd) => fd,
             Err(error) => return unsent(Some(cannot_open(&place.full(name), &error))),
         };
-        let read_error = |error: &io::Error| {
-            let start = b"rsync: [sender] read errors mapping \"".as_slice();
-            let line = [start, &place.full(name), b"\": ", &errno_words(error)].concat();
-            Problem::said(line, Weight::SourceError)
-        };
+        let read_error = |error: &io::Error| cannot_read(&place.full(name), error);
         let stat = match sys::fstat(from.as_fd()) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::File) => stat,
             Ok(_) => {

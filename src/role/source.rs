@@ -358,11 +358,8 @@ impl<'a> Gatherer<'a> {
         }
         let full = resolved(self.cwd, dir);
         let open = enter(dir).map_err(|error| {
-            let mut line = b"rsync: [sender] change_dir \"".to_vec();
-            line.extend_from_slice(&as_given(self.cwd, dir));
-            line.extend_from_slice(b"\" failed: ");
-            line.extend_from_slice(&crate::report::event::errno_words(&error));
-            Error::new(Exit::Partial, line).by("sender")
+            let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), &error);
+            Error::new(Exit::Partial, problem.line).by("sender")
         })?;
         let follow = if self.select.copy_links
             || self.select.copy_dirlinks

@@ -13,7 +13,7 @@ use crate::fs::{read, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::safelink;
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{Event, Problem, Voice};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
@@ -156,8 +156,6 @@ fn no_backup(
     error: &io::Error,
     events: &mut Vec<Event>,
 ) -> Problem {
-    let name = backup_name(context, path);
-    let words = crate::report::event::errno_words(error);
     let is_refused = operator::is_refused(error);
     if is_refused {
         // rsync tells each of its attempts.
@@ -165,13 +163,10 @@ fn no_backup(
         events.extend(std::iter::repeat_with(super::refusal).take(attempts));
     }
     let is_unlink = is_refused || error.kind() == io::ErrorKind::InvalidFilename;
-    let call: &[u8] = if is_unlink { b"unlink" } else { b"open" };
-    let head = format!("rsync: [{}] ", voice.word()).into_bytes();
-    let first = [&head, call, b" \"", &backup_full(context, path), b"\": ", &words].concat();
-    events.push(Event::Problem(Problem::said(first, Weight::Failed)));
-    let second =
-        [&head, &b"keep_backup failed: \""[..], &context.full(path.as_bytes()), b"\" -> \"", &name, b"\": ", &words];
-    Problem::said(second.concat(), Weight::Failed)
+    let call = if is_unlink { "unlink" } else { "open" };
+    events.push(Event::Problem(Problem::about(voice, call, &backup_full(context, path), error)));
+    let paths = [&context.full(path.as_bytes()), &b"\" -> \""[..], &backup_name(context, path)].concat();
+    Problem::about(voice, "keep_backup failed:", &paths, error)
 }
 
 /// Makes a copy of an entry that is no directory, with those of its attributes that the run keeps. `false`: the run does

@@ -14,7 +14,7 @@ use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::{Action, Changes, InTheWay, chmod};
-use crate::report::event::{Event, Item, Problem, Update, Weight};
+use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -179,11 +179,12 @@ pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     if error.kind() == io::ErrorKind::NotFound {
         return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
     }
-    let mut line = b"rsync: [sender] send_files failed to open \"".to_vec();
-    line.extend_from_slice(full);
-    line.extend_from_slice(b"\": ");
-    line.extend_from_slice(&crate::report::event::errno_words(error));
-    Problem::said(line, Weight::SourceError)
+    Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
+}
+
+/// The source's file cannot be read to its end.
+pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
+    Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
 }
 
 /// What rsync's sender would have sent for a file of so many literal bytes: a header of 20 bytes, the

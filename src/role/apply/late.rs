@@ -4,7 +4,7 @@ use crate::flist::Time;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::report::event::Problem;
+use crate::report::event::{Problem, Voice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -71,11 +71,7 @@ impl LastTouch {
             return;
         }
         let failed = |what: &str, error: std::io::Error| {
-            let mut line = format!("rsync: [generator] {what} \"").into_bytes();
-            line.extend_from_slice(&target.full);
-            line.extend_from_slice(b"\": ");
-            line.extend_from_slice(&crate::report::event::errno_words(&error));
-            let problem = Problem::said(line, crate::report::event::Weight::Failed);
+            let problem = Problem::about(Voice::Generator, what, &target.full, &error);
             self.notes.problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(problem);
         };
         let (dir, name) = match target.reach() {

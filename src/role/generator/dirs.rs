@@ -273,9 +273,5 @@ fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
 
 /// The line for a directory in which nobody but its owner or root could work.
 fn cannot_open_up(full: &[u8], error: &io::Error) -> Problem {
-    let mut line = b"rsync: [generator] failed to modify permissions on \"".to_vec();
-    line.extend_from_slice(full);
-    line.extend_from_slice(b"\": ");
-    line.extend_from_slice(&crate::report::event::errno_words(error));
-    Problem::said(line, Weight::Failed)
+    Problem::about(Voice::Generator, "failed to modify permissions on", full, error)
 }

@@ -512,7 +512,5 @@ impl DestWalk<'_> {
 
 /// The line for an entry of the destination that cannot be looked at.
 fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
-    let words = crate::report::event::errno_words(error);
-    let start = b"rsync: [generator] recv_generator: failed to stat \"";
-    Problem::said([start, full, b"\": ", &words].concat(), Weight::Failed)
+    Problem::about(Voice::Generator, "recv_generator: failed to stat", full, error)
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Problem, Voice};
 use crate::role::apply::entry::Job;
 use crate::role::apply::{Context, Outcome};
 use std::io;
@@ -42,13 +42,8 @@ impl From<Problem> for Failure {
 /// It could not be given its name.
 pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
     let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
-    let mut line = b"rsync: [receiver] rename \"".to_vec();
-    line.extend_from_slice(&temp);
-    line.extend_from_slice(b"\" -> \"");
-    line.extend_from_slice(job.path.as_bytes());
-    line.extend_from_slice(b"\": ");
-    line.extend_from_slice(&crate::report::event::errno_words(error));
-    Problem::said(line, Weight::Failed).into()
+    let paths = [&temp, &b"\" -> \""[..], job.path.as_bytes()].concat();
+    Problem::about(Voice::Receiver, "rename", &paths, error).into()
 }
 
 /// A file without its backup ends the run, as it does with rsync: nothing may be lost that was to be kept.
@@ -58,9 +53,7 @@ pub(super) fn no_backup(problem: Problem) -> Failure {
 
 /// The medium does not take a file, so the run ends.
 pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
-    let mut line = format!("rsync: [receiver] {what} failed on \"").into_bytes();
-    line.extend_from_slice(&context.full(job.path.as_bytes()));
-    line.extend_from_slice(b"\": ");
-    line.extend_from_slice(&crate::report::event::errno_words(error));
-    Failure::Fatal(Error::new(Exit::FileIo, line).by("receiver"))
+    let full = context.full(job.path.as_bytes());
+    let problem = Problem::about(Voice::Receiver, &format!("{what} failed on"), &full, error);
+    Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }

@@ -1,7 +1,7 @@
 //! Pours content into an open file, from here or from a peer, step by step.
 
-use super::Hands;
 use super::failure::{Failure, io_failed};
+use super::{Hands, cannot_read};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::sys;
@@ -112,11 +112,7 @@ fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failur
         CopyError::Stopped => Failure::Stopped,
         CopyError::Read(error) => {
             let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
-            let mut line = b"rsync: [sender] read errors mapping \"".to_vec();
-            line.extend_from_slice(&full);
-            line.extend_from_slice(b"\": ");
-            line.extend_from_slice(&crate::report::event::errno_words(&error));
-            Problem::said(line, Weight::SourceError).into()
+            cannot_read(&full, &error).into()
         }
         CopyError::Write(error) => io_failed(context, job, "write", &error),
     }
