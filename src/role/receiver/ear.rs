@@ -243,68 +243,40 @@ impl ReceiverEar<'_> {
         }
         Ok(())
     }
-}
 
-impl Ear for ReceiverEar<'_> {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
-        let mut state = self.heard.lock();
-        let state = &mut *state;
-        let under_way =
-            |state: &State, lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
-        if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
-            return Err(unexpected("something after the last word"));
+    /// A directory begins, or goes on.
+    fn part_of_dir(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
+        if let Message::Dir(told) = &message {
+            self.begin_dir(state, told)?;
         }
-        // Who waits for a piece is woken by it, and nobody else: there may be a hundred thousand of them.
-        let is_piece = matches!(
-            message,
-            Message::Whole { .. }
-                | Message::Begin { .. }
-                | Message::Data { .. }
-                | Message::Copy { .. }
-                | Message::End { .. }
-                | Message::Unsent { .. }
-        );
-        match message {
-            Message::Roots(roots) if !state.has_roots => {
-                state.has_roots = true;
-                state.roots = Some(*roots);
-            }
-            message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
-                if let Message::Dir(told) = &message {
-                    self.begin_dir(state, told)?;
+        state.joining_cost += cost;
+        match state.joiner.push(message)? {
+            Some(told) => {
+                if told.with_data {
+                    let files = told.list.entries.iter().enumerate();
+                    let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
+                    state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
                 }
-                state.joining_cost += cost;
-                match state.joiner.push(message)? {
-                    Some(told) => {
-                        if told.with_data {
-                            let files = told.list.entries.iter().enumerate();
-                            let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
-                            state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
-                        }
-                        // Its earlier pieces were granted anew when they came.
-                        state.joining_cost = 0;
-                        state.dirs.push(told, cost);
-                    }
-                    None if state.joining_cost > DIR_MAX_BYTES as u64 => {
-                        return Err(unexpected("a directory without end"));
-                    }
-                    // A directory may be longer than the window, and nobody takes it before it is whole.
-                    None => self.line.consumed(Class::Dirs, cost),
-                }
+                // Its earlier pieces were granted anew when they came.
+                state.joining_cost = 0;
+                state.dirs.push(told, cost);
             }
-            Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
-                state.joiner.end()?;
-                if !state.early.is_empty() {
-                    return Err(unexpected("the end before the data of the last directory"));
-                }
-                self.line.consumed(Class::Dirs, cost);
-                state.dirs_ended = Some(*tally);
-            }
+            None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("a directory without end")),
+            // A directory may be longer than the window, and nobody takes it before it is whole.
+            None => self.line.consumed(Class::Dirs, cost),
+        }
+        Ok(())
+    }
+
+    /// A file begins, goes on, ends, or does not come.
+    fn part_of_file(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
+        let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
+        let (lane, file, piece) = match message {
             Message::Whole { file, lane, data, digest } => {
                 if state.under_way[lane as usize].is_some() {
                     return Err(unexpected("a file in another one"));
                 }
-                self.piece(state, lane, file, Piece::Whole(data, digest), cost)?;
+                (lane, file, Piece::Whole(data, digest))
             }
             Message::Begin { file, lane } => {
                 self.expect(state, lane, file)?;
@@ -315,35 +287,64 @@ impl Ear for ReceiverEar<'_> {
                 if lane == Lane::Early {
                     state.files.entry((lane, file)).or_default();
                 }
+                return Ok(());
             }
-            Message::Data { lane, data } => {
-                let file = under_way(state, lane)?;
-                self.piece(state, lane, file, Piece::Data(data), cost)?;
-            }
+            Message::Data { lane, data } => (lane, under_way(lane)?, Piece::Data(data)),
             Message::Copy { lane, offset_bytes, len_bytes } => {
-                let file = under_way(state, lane)?;
-                self.piece(state, lane, file, Piece::Copy { offset_bytes, len_bytes }, cost)?;
+                (lane, under_way(lane)?, Piece::Copy { offset_bytes, len_bytes })
             }
-            Message::End { lane, digest } => {
-                let file = under_way(state, lane)?;
-                state.under_way[lane as usize] = None;
-                self.piece(state, lane, file, Piece::End(digest), cost)?;
-            }
+            Message::End { lane, digest } => (lane, under_way(lane)?, Piece::End(digest)),
             Message::Unsent { file, lane, problem } => {
                 if state.under_way[lane as usize].is_some_and(|other| other != file) {
                     return Err(unexpected("the end of a file that is not under way"));
                 }
-                state.under_way[lane as usize] = None;
-                self.piece(state, lane, file, Piece::Unsent(problem), cost)?;
+                (lane, file, Piece::Unsent(problem))
             }
+            _ => return Err(unexpected("no part of a file")),
+        };
+        if piece.is_last() {
+            state.under_way[lane as usize] = None;
+        }
+        self.piece(state, lane, file, piece, cost)
+    }
+}
+
+impl Ear for ReceiverEar<'_> {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        let mut state = self.heard.lock();
+        let state = &mut *state;
+        if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
+            return Err(unexpected("something after the last word"));
+        }
+        match message {
+            Message::Roots(roots) if !state.has_roots => {
+                state.has_roots = true;
+                state.roots = Some(*roots);
+            }
+            message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
+                self.part_of_dir(state, message, cost)?;
+            }
+            Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
+                state.joiner.end()?;
+                if !state.early.is_empty() {
+                    return Err(unexpected("the end before the data of the last directory"));
+                }
+                self.line.consumed(Class::Dirs, cost);
+                state.dirs_ended = Some(*tally);
+            }
+            // Who waits for a piece is woken by it, and nobody else: there may be a hundred thousand of them.
+            message @ (Message::Whole { .. }
+            | Message::Begin { .. }
+            | Message::Data { .. }
+            | Message::Copy { .. }
+            | Message::End { .. }
+            | Message::Unsent { .. }) => return self.part_of_file(state, message, cost),
             Message::Event(event) if self.hears_events => state.events.push_back((event, cost)),
             Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
             Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
             _ => return Err(unexpected("something that a sender does not say now")),
         }
-        if !is_piece {
-            self.heard.told.notify_all();
-        }
+        self.heard.told.notify_all();
         Ok(())
     }
 
