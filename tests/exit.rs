@@ -280,3 +280,14 @@ fn who_may_have_no_more_threads_is_told_so() {
     }
     assert!(ends.contains(&Some(0)) && ends.contains(&Some(22)), "{ends:?}");
 }
+
+// ── what weighs more than what ──────────────────────────────────────────────────────────────────
+/// Names a directory that is not there, which passes for one that has vanished, and more.
+fn vanished_and(w: World, more: &[&str]) {
+    w.source("f d/g").dest("f/x").once().stderr_unordered();
+    let paths = [&["src/./nope/x"], more, &["dst/"]].concat();
+    w.agree_paths(&["-aR", "--delete-missing-args"], &paths);
+}
+
+synctest!(a_vanished_file_alone, |w: World| vanished_and(w, &["src/./d"]));
+synctest!(a_vanished_file_and_one_that_cannot_be_placed, |w: World| vanished_and(w, &["src/./f"]));

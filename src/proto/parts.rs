@@ -400,15 +400,16 @@ fn get_kinds(r: &mut Reader) -> Result<Kinds> {
 pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
     let Tally { listed, created, deleted, transferred, total_bytes, transferred_bytes, literal_bytes, .. } = tally;
     let Tally { matched_bytes, name_bytes, list_generation_ms, list_transfer_ms, source_errors, .. } = tally;
-    let Tally { failed, vanished, delete_limit_reached, .. } = tally;
+    let Tally { failed, failed_there, vanished, delete_limit_reached, .. } = tally;
     w.flags(&[*delete_limit_reached]);
     [listed, created, deleted].into_iter().for_each(|kinds| put_kinds(w, kinds));
     w.amount(*transferred, COUNT_MAX);
     for bytes in [total_bytes, transferred_bytes, literal_bytes, matched_bytes, name_bytes] {
         w.amount(*bytes, TOTAL_MAX_BYTES);
     }
-    for count in [list_generation_ms, list_transfer_ms, source_errors, failed, vanished] {
-        w.amount(*count, COUNT_MAX);
+    let failed = failed.saturating_add(*failed_there);
+    for count in [*list_generation_ms, *list_transfer_ms, *source_errors, failed, *vanished] {
+        w.amount(count, COUNT_MAX);
     }
 }
 
@@ -433,7 +434,8 @@ pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
         list_generation_ms: count()?,
         list_transfer_ms: count()?,
         source_errors: count()?,
-        failed: count()?,
+        failed: 0,
+        failed_there: count()?,
         vanished: count()?,
         delete_limit_reached,
     })

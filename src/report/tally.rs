@@ -83,8 +83,10 @@ pub struct Tally {
     pub list_transfer_ms: u64,
     /// Problems that also stop deletions.
     pub source_errors: u64,
-    /// Other problems of single entries.
+    /// Other problems of single entries, at this end; in a local copy, at the source.
     pub failed: u64,
+    /// Likewise at the other end; in a local copy, at the destination.
+    pub failed_there: u64,
     /// Source entries that went away.
     pub vanished: u64,
     /// Whether `--max-delete` held deletions back.
@@ -134,6 +136,22 @@ impl Tally {
         }
     }
 
+    /// As many of this end's failures the other end was told of, and counted with its own.
+    pub fn take_back(&mut self, failed: u64) {
+        let ours = failed.min(self.failed_there);
+        self.failed_there -= ours;
+        self.failed += ours;
+    }
+
+    /// Counts what some work counts, with its failures as the other end's.
+    pub fn there<T>(&mut self, work: impl FnOnce(&mut Tally) -> T) -> T {
+        let here = self.failed;
+        let done = work(self);
+        self.failed_there += self.failed - here;
+        self.failed = here;
+        done
+    }
+
     /// Adds what another part of the run counted.
     pub fn merge(&mut self, other: &Tally) {
         let Tally {
@@ -150,6 +168,7 @@ impl Tally {
             list_transfer_ms,
             source_errors,
             failed,
+            failed_there,
             vanished,
             delete_limit_reached,
         } = other;
@@ -166,21 +185,30 @@ impl Tally {
         self.list_transfer_ms += list_transfer_ms;
         self.source_errors += source_errors;
         self.failed += failed;
+        self.failed_there += failed_there;
         self.vanished += vanished;
         self.delete_limit_reached |= delete_limit_reached;
     }
 
-    /// How the run ended as far as single entries decide it.
+    /// How the run ended as far as single entries decide it, at the client. rsync's processes come to codes of their own there:
+    /// what vanished outweighs what failed at the client's end, and what failed at the other end outweighs both.
     pub fn exit(&self) -> Exit {
-        if self.source_errors + self.failed > 0 {
+        if self.source_errors + self.failed_there > 0 {
             Exit::Partial
         } else if self.vanished > 0 {
             Exit::Vanished
+        } else if self.failed > 0 {
+            Exit::Partial
         } else if self.delete_limit_reached {
             Exit::DelLimit
         } else {
             Exit::Ok
         }
+    }
+
+    /// The same at the server, which says what the client does.
+    pub fn exit_of_server(&self) -> Exit {
+        Tally { failed: self.failed_there, failed_there: self.failed, ..self.clone() }.exit()
     }
 
     /// What the source's side would have sent over a wire: names, some twenty bytes of attributes
@@ -207,10 +235,14 @@ mod tests {
         assert_eq!(tally.exit(), Exit::Ok);
         tally.delete_limit_reached = true;
         assert_eq!(tally.exit(), Exit::DelLimit);
-        tally.problem(Weight::Vanished);
-        assert_eq!(tally.exit(), Exit::Vanished);
         tally.problem(Weight::Failed);
         assert_eq!(tally.exit(), Exit::Partial);
+        tally.problem(Weight::Vanished);
+        assert_eq!((tally.exit(), tally.exit_of_server()), (Exit::Vanished, Exit::Partial));
+        tally.there(|tally| tally.problem(Weight::Failed));
+        assert_eq!((tally.failed, tally.failed_there, tally.exit()), (1, 1, Exit::Partial));
+        tally.take_back(2);
+        assert_eq!((tally.failed, tally.failed_there, tally.exit()), (2, 0, Exit::Vanished));
         let source = Tally { source_errors: 1, ..Tally::default() };
         assert_eq!(source.exit(), Exit::Partial);
     }
@@ -228,11 +260,13 @@ mod tests {
 
     #[test]
     fn merging_adds_everything() {
-        let mut one = Tally { failed: 1, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
+        let mut one =
+            Tally { failed: 1, failed_there: 3, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
         one.created.add(Kind::Device);
         one.transfer(5, 4);
         let mut sum = one.clone();
         sum.merge(&one);
+        assert_eq!(sum.failed_there, 6);
         assert_eq!((sum.failed, sum.name_bytes, sum.transferred, sum.literal_bytes), (2, 6, 2, 8));
         assert!(sum.delete_limit_reached && sum.created.devices == 2);
         let mut same = one.clone();

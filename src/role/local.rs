@@ -100,7 +100,7 @@ impl Local<'_> {
                 reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),
             };
             let here = Here { terms: self.terms, wanted, gathered, to };
-            receiving.run(start, &here, reporter, tally)
+            tally.there(|tally| receiving.run(start, &here, reporter, tally))
         })
     }
 }

@@ -73,7 +73,7 @@ impl Receiver<'_> {
         self.request.check_roots(&roots)?;
         let mut counted = Tally::default();
         for problem in &roots.problems {
-            counted.problem(problem.weight);
+            counted.there(|counted| counted.problem(problem.weight));
             listener.tell(&Event::Problem(problem.clone()));
         }
         for note in &roots.notes {

@@ -230,7 +230,7 @@ impl<'a> Sender<'a> {
             }
         };
         let Start { gathered, root, .. } = start;
-        let Outset { whole, named, more: (problems, notes) } = outset;
+        let Outset { whole, named, failed, more: (problems, notes) } = outset;
         let named = Named { ids: looking.ids(), said: named, is_on: !options.preserve.numeric_ids };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
@@ -272,7 +272,8 @@ impl<'a> Sender<'a> {
             self.heard.lock().has_told_all = true;
             self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
-            let received = self.heard.finished()?;
+            let mut received = self.heard.finished()?;
+            received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
         })?;
@@ -556,6 +557,8 @@ pub struct Outset {
     whole: Vec<RelPath>,
     /// The ids that were named.
     named: HashSet<(bool, u32)>,
+    /// Of how many failures it was told, which it counts with its own.
+    failed: u64,
     /// What did not fit.
     more: Trouble,
 }
@@ -573,6 +576,7 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
         list
     });
     let ((problems, notes), more) = trouble(gathered);
+    let failed = problems.iter().filter(|problem| problem.weight == Weight::Failed).count() as u64;
     let roots = Roots {
         found: gathered.found as u64,
         single: gathered.single.clone(),
@@ -585,7 +589,7 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
         notes,
         ids,
     };
-    (roots, Outset { whole, named: named.said, more })
+    (roots, Outset { whole, named: named.said, failed, more })
 }
 
 /// Which ids were named to the receiver.

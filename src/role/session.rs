@@ -401,7 +401,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         let mut listener = Afar { line: &line, lost: None };
         talk.hold(&ear, || receiver.run(&mut listener, &mut tally))
     };
-    ended.map_or_else(|error| error.exit, |()| tally.exit())
+    ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
 /// Counts what goes over a link: bytes written, and bytes read.

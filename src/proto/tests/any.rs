@@ -155,7 +155,8 @@ fn tally() -> impl Strategy<Value = Box<Tally>> {
                 list_generation_ms: counts[1],
                 list_transfer_ms: counts[2],
                 source_errors: counts[3],
-                failed: counts[4],
+                failed: 0,
+                failed_there: counts[4],
                 vanished: counts[5],
                 delete_limit_reached,
             })

@@ -98,7 +98,8 @@ fn tally() -> Box<Tally> {
         list_generation_ms: 22,
         list_transfer_ms: 23,
         source_errors: 24,
-        failed: 25,
+        failed: 0,
+        failed_there: 25,
         vanished: 26,
         delete_limit_reached: true,
     })
