@@ -235,6 +235,28 @@ fn what_the_receiver_lacks_goes_unasked() {
 }
 
 #[test]
+fn into_an_empty_destination_nothing_is_asked_for() {
+    for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+        let trees = Trees::empty();
+        trees.put("top", "x");
+        trees.put("d/below", "x");
+        for is_there in [false, true] {
+            if is_there {
+                fs::remove_dir_all(trees.path("dst")).expect("it was copied");
+                fs::create_dir(trees.path("dst")).expect("scratch can be written");
+            }
+            let cost = trees.run(&["-a"], operands);
+            cost.pinned(&[("said-Want", 0), ("heard-Want", 0)]);
+            assert_eq!(cost.of("said-Whole") + cost.of("heard-Whole"), 2, "{cost:#?}");
+        }
+        // What is there is asked for by what it lacks.
+        trees.put("top", "longer than it was before");
+        let cost = trees.run(&["-a"], operands);
+        assert_eq!(cost.of("said-Want") + cost.of("heard-Want"), 1, "{cost:#?}");
+    }
+}
+
+#[test]
 fn one_changed_file_costs_its_directory() {
     let trees = Trees::wide();
     trees.push();

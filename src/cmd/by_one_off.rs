@@ -16,7 +16,7 @@ use crate::role::session::FirstWords;
 use crate::role::{codec, opening};
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Trouble;
-use crate::transport::net::client::Dial;
+use crate::transport::net::client::{Dial, Words};
 use crate::transport::shell::{Ended, Shell};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
@@ -86,7 +86,8 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let peer = peer_of(&host, &facts.hostname, &place);
     let beaten = lifeline.cut();
     let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
-    let dial = Dial { first_words: first.bytes.clone(), ..by_server::dial(&identity, &peer, patience, Arc::default()) };
+    let dial =
+        Dial { first_words: Words::by(first.maker()), ..by_server::dial(&identity, &peer, patience, Arc::default()) };
     let won = by_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {

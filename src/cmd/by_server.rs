@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::role::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, Floor, Won as Linked, race};
+use crate::transport::net::client::{Dial, Floor, Won as Linked, Words, race};
 use crate::transport::net::lanes::Progress;
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
@@ -67,7 +67,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     let met = Arc::new(OnceLock::new());
     // An attempt that lost ends by itself; nobody waits for it.
     let dial =
-        Dial { first_words: first.bytes.clone(), ..dial(&identity, server.peer, side.patience(env), met.clone()) };
+        Dial { first_words: Words::by(first.maker()), ..dial(&identity, server.peer, side.patience(env), met.clone()) };
     let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || {
@@ -255,7 +255,7 @@ impl Redial {
         while since.elapsed() < limit && !env.is_stopping() {
             let met = Arc::new(OnceLock::new());
             let dial = Dial {
-                first_words: first.bytes.clone(),
+                first_words: Words::by(first.maker()),
                 ..dial(&self.identity, &self.peer, side.patience(env), met.clone())
             };
             match dial_all(&self.peer, &self.kinds, &dial) {

@@ -292,7 +292,7 @@ impl Side {
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
         let Some(Prepared { rules, listed, log }) = prepared else {
             // Where nothing is read, nothing is looked at.
-            return FirstWords::greeting(&speech(), &self.options, early.map_or_else(sys::random, Early::key));
+            return FirstWords::greeting(&speech(), &self.options, early);
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);

@@ -1,9 +1,10 @@
 //! The first bytes: magic and greeting, which version both speak, and what else may come instead.
 
-use super::limits::{GREETING_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
-use super::message::Greeting;
+use super::limits::{GREETING_MAX_BYTES, NAME_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
+use super::message::{GUESSES, Greeting};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::path::RelPath;
 use std::ops::RangeInclusive;
 
 /// What stands before a greeting.
@@ -34,28 +35,35 @@ impl Greeting {
             features: FEATURES,
             key,
             program: concat!("sparsync ", env!("CARGO_PKG_VERSION")).into(),
+            guess: None,
         }
     }
 }
 
-/// Appends magic and greeting. A program's name beyond its limit is cut off.
+/// Appends magic and greeting. A program's name beyond its limit is cut off; a guess beyond its own must not be made.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
     let program = &greeting.program[..greeting.program.len().min(PROGRAM_MAX_BYTES)];
     let len = |len: usize| u16::try_from(len).expect("a greeting has at most GREETING_MAX_BYTES").to_le_bytes();
+    let guess = match &greeting.guess {
+        _ if greeting.features & GUESSES == 0 => Vec::new(),
+        None => vec![0],
+        Some(path) => [&[1], &len(path.as_bytes().len())[..], path.as_bytes()].concat(),
+    };
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&len(FIXED_BYTES + program.len()));
+    out.extend_from_slice(&len(FIXED_BYTES + program.len() + guess.len()));
     out.extend_from_slice(&greeting.oldest.to_le_bytes());
     out.extend_from_slice(&greeting.newest.to_le_bytes());
     out.extend_from_slice(&greeting.features.to_le_bytes());
     out.extend_from_slice(&greeting.key);
     out.extend_from_slice(&len(program.len()));
     out.extend_from_slice(program);
+    out.extend_from_slice(&guess);
 }
 
 /// The greeting at the front of `input`, which begins at the magic, and the length of both; `None` while it is not
 /// complete.
 ///
-/// What a later program says behind the program's name is passed over.
+/// What a later program says behind all of this is passed over.
 pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     let seen = input.len().min(MAGIC.len());
     if input[..seen] != MAGIC[..seen] {
@@ -84,14 +92,31 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     if program_len > PROGRAM_MAX_BYTES {
         return Err(refuse("the program's name is longer than PROGRAM_MAX_BYTES"));
     }
-    let Some(program) = body.get(..program_len) else {
+    let Some((program, rest)) = body.split_at_checked(program_len) else {
         return Err(refuse("it ends inside the program's name"));
     };
+    let guess = if features & GUESSES == 0 { None } else { guess(rest)? };
     if oldest > newest {
         return Err(refuse(&format!("its oldest version is {oldest} and its newest {newest}")));
     }
-    let greeting = Greeting { oldest, newest, features, key, program: program.to_vec() };
+    let greeting = Greeting { oldest, newest, features, key, program: program.to_vec(), guess };
     Ok(Some((greeting, MAGIC.len() + 2 + len)))
+}
+
+/// The guess that stands behind the program's name.
+fn guess(rest: &[u8]) -> Result<Option<RelPath>> {
+    let ends = || refuse("it ends inside the guess");
+    let (&is_there, rest) = rest.split_first().ok_or_else(ends)?;
+    if is_there == 0 {
+        return Ok(None);
+    }
+    let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(ends)?;
+    let len = usize::from(u16::from_le_bytes(*len));
+    if len > NAME_MAX_BYTES {
+        return Err(refuse("the guess is longer than NAME_MAX_BYTES"));
+    }
+    let path = RelPath::parse(rest.get(..len).ok_or_else(ends)?);
+    path.map(Some).map_err(|_| refuse("the guess is no path inside of a tree"))
 }
 
 fn refuse(why: &str) -> Error {

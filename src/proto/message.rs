@@ -24,6 +24,8 @@ pub struct Greeting {
     pub key: [u8; 16],
     /// Name and version of the program, for messages only.
     pub program: Vec<u8>,
+    /// Of a client that receives: the one directory that [`Roots::whole`] will name, it thinks. Said with [`GUESSES`].
+    pub guess: Option<RelPath>,
 }
 
 /// The bit of [`Greeting::features`] of a process that may give files to any user: owners are compared and set.
@@ -50,8 +52,12 @@ pub const QUICK_DIGESTS: u64 = 1 << 7;
 /// The bit of a side that knows [`Message::Blocked`]; if both do, it may be said.
 pub const TELLS_BLOCKED: u64 = 1 << 8;
 
+/// The bit of a side that knows [`Greeting::guess`]; if both do, and the client has one, its [`Message::Digests`] begin with
+/// that directory, and it need not wait for [`Message::Roots`] to say them.
+pub const GUESSES: u64 = 1 << 9;
+
 /// The bit of a side that knows [`crate::digest::Comparison::Keyed`] for contents that both have and only compare; if both do,
-/// these have it. Bit 9 is another's.
+/// these have it.
 pub const KEYED_COMPARISON: u64 = 1 << 10;
 
 /// Where the session shall take place, in place of here: between these two keys.
@@ -133,7 +139,7 @@ pub struct IdName {
 /// each of [`Roots::whole`] and for each of the `children` of those before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// No directory.
+    /// No directory, or one of [`Roots::whole`] with nothing in it.
     Absent,
     /// A directory.
     Dir {

@@ -243,6 +243,14 @@ impl Line {
         }
     }
 
+    /// Something was said before there was this line, in so many bytes.
+    pub fn has_said(&self, message: &Message, len_bytes: usize) {
+        if let Some(class) = class_of(message) {
+            self.lock().saying[class as usize].say(len_bytes as u64);
+        }
+        self.note_said(message, len_bytes);
+    }
+
     /// Says [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for that: whoever says it is
     /// waited for.
     pub fn say_later(&self, message: &Message) -> Result<(), Error> {

@@ -22,6 +22,8 @@ pub mod line;
 
 pub mod seen;
 
+pub mod survey;
+
 pub mod sight;
 
 pub mod ahead;

@@ -15,7 +15,8 @@ use super::scan::dest::DestWalk;
 use super::scan::{DirPlan, Findings, Listed, Original, Scanner, Teller, There, Ticket, enter_dir};
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
-use super::sight::{Glance, SeenLook, Sight, Sights};
+use super::sight::{Glance, SeenLook, Sight};
+use super::survey::{Known, Rest, SeenLists, Survey};
 use super::terms::Terms;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -27,10 +28,10 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
-use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Told};
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,8 +51,8 @@ pub struct Receiver<'a> {
     pub plain_by: By,
     /// By what contents are compared that the sender has, too.
     pub compared_by: Comparison,
-    /// The destination, if it is being looked at already.
-    pub glance: Option<&'a Glance<'a>>,
+    /// The destination, if it is being looked at already, and what the sender knows of that.
+    pub glance: Option<(&'a Glance<'a>, Known)>,
     /// Where to, as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
@@ -222,17 +223,18 @@ impl Origin for AtPeer<'_> {
             threads: walk.threads,
             is_over: None,
         };
-        let met = self.receiver.glance.and_then(|glance| glance.meet(walk.dest, &self.whole));
+        let begun = self.receiver.glance.map(|(glance, known)| glance.meet(walk.dest, &self.whole, known));
+        let mut rest = begun.transpose()?.unwrap_or_default();
         Ok(Box::new(ToldPlans {
             there: self,
             scanner: Scanner::new(SeenLook { sight, digester }, false),
-            met,
+            seen: Mutex::new(std::mem::take(&mut rest.kept)),
+            rest: Mutex::new(rest),
             speaks: AtomicBool::new(self.whole.is_empty()),
             walk,
             whole_list_first,
             next_ticket: AtomicU64::new(0),
             course: Mutex::default(),
-            seen: Mutex::default(),
         }))
     }
 }
@@ -243,8 +245,8 @@ struct ToldPlans<'w> {
     walk: Arc<DestWalk<'w>>,
     /// Looks at the destination for the digests that the sender compares.
     scanner: Scanner<SeenLook<'w>>,
-    /// It was looked at before there was a peer: what was seen, and where it begins.
-    met: Option<(&'w dyn Sights, Ticket)>,
+    /// It was looked at before there was a peer: what of that is still to be told.
+    rest: Mutex<Rest<'w>>,
     /// Somebody tells these digests, or has.
     speaks: AtomicBool,
     whole_list_first: bool,
@@ -252,17 +254,6 @@ struct ToldPlans<'w> {
     course: Mutex<Course>,
     seen: Mutex<SeenLists>,
 }
-
-/// What was seen of directories for their digests, kept in the order of the walk in case the sender tells them: then
-/// they need not be looked at again.
-#[derive(Default)]
-struct SeenLists {
-    lists: VecDeque<(RelPath, DirList)>,
-    entries: usize,
-}
-
-/// So many entries are kept, at about 80 bytes each; directories beyond are looked at again.
-const SEEN_ENTRIES_MAX: usize = 200_000;
 
 /// Before progress is shown so many entries shall be known, if there are: how many are left to check says nothing else.
 const ENTRIES_AHEAD: u64 = 1000;
@@ -373,15 +364,10 @@ impl<'w> ToldPlans<'w> {
     /// not needed any more.
     fn known(&self, path: &RelPath) -> Option<DirList> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((first, list)) = seen.lists.front() {
-            let order = compare_walked(first, path);
-            if order.is_gt() {
-                return None;
-            }
-            seen.entries -= list.len();
-            let (_, list) = seen.lists.pop_front()?;
+        while let Some(order) = seen.first().map(|first| compare_walked(first, path)).filter(|order| order.is_le()) {
+            let list = seen.pop();
             if order.is_eq() {
-                return Some(list);
+                return list;
             }
         }
         None
@@ -518,25 +504,21 @@ impl ToldPlans<'_> {
     /// Tells the sender what the destination has, directory by directory.
     fn speak(&self) -> Result<(), Error> {
         let line = self.there.receiver.line;
+        let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
         let mut batch = Vec::new();
-        for path in &self.there.whole {
-            let begin = || self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
-            let (sights, first) = self.met.unwrap_or_else(|| (&self.scanner, begin()));
-            let mut stack = vec![first];
-            while let Some(ticket) = stack.pop() {
-                let found = sights.take(ticket);
-                stack.extend(found.tickets.iter().rev());
-                if let Some((path, list)) = found.list {
-                    let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    if seen.entries + list.len() <= SEEN_ENTRIES_MAX {
-                        seen.entries += list.len();
-                        seen.lists.push_back((path, list));
-                    }
-                }
-                batch.push(found.seen);
-                if batch.len() >= SEEN_IN_A_MESSAGE {
-                    line.say(&Message::Digests(std::mem::take(&mut batch)))?;
-                }
+        let mut tell = |seen: Seen| {
+            batch.push(seen);
+            let is_enough = batch.len() >= SEEN_IN_A_MESSAGE;
+            if is_enough { line.say(&Message::Digests(std::mem::take(&mut batch))) } else { Ok(()) }
+        };
+        let mut keep = |path, list| self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
+        rest.first.into_iter().try_for_each(&mut tell)?;
+        let begun = rest.survey.into_iter();
+        let begin = |path: &RelPath| self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
+        let left = self.there.whole.iter().skip(rest.passed);
+        for (sights, mut survey) in begun.chain(left.map(|path| (&self.scanner as _, Survey::of(begin(path))))) {
+            while let Some(seen) = survey.next(sights, &mut keep) {
+                tell(seen)?;
             }
         }
         if batch.is_empty() { Ok(()) } else { line.say(&Message::Digests(batch)) }

@@ -48,6 +48,8 @@ pub struct Sender<'a> {
     pub key: [u8; 16],
     /// The receiver may give entries away.
     pub receiver_is_super: bool,
+    /// What a receiver says of its destination begins with this directory, whatever is sent.
+    pub guess: Option<RelPath>,
     /// By what contents are digested that go without blocks of a basis.
     pub plain_by: By,
     /// By what contents are compared that the receiver has, too.
@@ -633,6 +635,10 @@ struct Teller<'t, 'a, 'l> {
 impl Teller<'_, '_, '_> {
     /// Walks the whole tree.
     fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
+        let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
+        if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
+            self.pass()?;
+        }
         let there = self.there_at(&RelPath::root(), There::Unknown)?;
         let mut stack = vec![self.visit(root, there, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {

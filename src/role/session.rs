@@ -9,6 +9,8 @@ use super::receiving::Listener;
 use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
+use super::sight::Glance;
+use super::survey::{FORETOLD_MAX_BYTES, Foretold, Known};
 use super::terms::Terms;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -16,7 +18,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::{ACTS_AS_SUPER, KEYED_COMPARISON, QUICK_DIGESTS, TELLS_BLOCKED};
+use crate::proto::message::{ACTS_AS_SUPER, GUESSES, KEYED_COMPARISON, QUICK_DIGESTS, TELLS_BLOCKED};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -78,19 +80,17 @@ impl Near<'_> {
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, mut link) = hear_greeting(link)?;
         let (first, mut flight) = match said {
-            Some(mut first) => {
-                traffic[0].fetch_add(first.bytes.len() as u64, Ordering::Relaxed);
-                first.bytes.clear();
+            Some(first) => {
+                traffic[0].fetch_add(first.words().len() as u64, Ordering::Relaxed);
                 (first, Vec::new())
             }
             None => {
-                let key = early.as_ref().map_or_else(sys::random, Early::key);
-                let mut first = FirstWords::greeting(&self.speech, self.options, key);
-                let flight = std::mem::take(&mut first.bytes);
+                let mut first = FirstWords::greeting(&self.speech, self.options, early.as_ref());
+                let flight = std::mem::take(&mut first.flight.bytes);
                 (first, flight)
             }
         };
-        let FirstWords { ours, has_setup, outset, .. } = first;
+        let FirstWords { ours, has_setup, outset, flight: Flight { foretold, .. } } = first;
         let version = agree(&ours, &theirs).inspect_err(|_| {
             // The far end shall know as well why this ends.
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
@@ -115,9 +115,20 @@ impl Near<'_> {
         if !has_setup {
             self.encode_setup(version, codec, &mut flight)?;
         }
-        link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
         let line = line_of(&self.speech, version, ours.features & theirs.features);
         let line = Arc::new(line.over(link.moved.clone()));
+        let knows_guess = ours.guess.is_some() && ours.features & theirs.features & GUESSES != 0;
+        // A server that does not know what digests are of is told none before it asks, unless it was before it was known.
+        let foretelling = early.as_ref().and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
+        let said = foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.said());
+        if let Some(digests) = &said {
+            let mut spelled = Vec::new();
+            (self.speech.dialect)(version).encode(digests, &mut spelled)?;
+            line.has_said(digests, spelled.len());
+            flight.extend(spelled.into_iter().filter(|_| foretelling.is_some()));
+        }
+        link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
+        let known = Known { guess: knows_guess, beginning: said.is_some() };
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = codec::squeeze(codec, compress.level, theirs.features);
@@ -125,7 +136,7 @@ impl Near<'_> {
         let dialect = (self.speech.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
-        let ended = self.take_role((talk, early, outset), terms, (&ours, &theirs), reporter, tally);
+        let ended = self.take_role((talk, early, outset), known, terms, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -136,19 +147,21 @@ impl Near<'_> {
 
     /// What can be said to a server before it says anything. `early`: this end's tree, if it is looked at already.
     pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
-        let key = early.map_or_else(sys::random, Early::key);
-        let mut first = FirstWords::greeting(&self.speech, self.options, key);
+        let mut first = FirstWords::greeting(&self.speech, self.options, early);
         // Which compressions it takes is not known. That it takes zstd is taken for granted: one that does not sends it all
         // the same, and what it is sent depends on what it says.
         let guess = codec::agree(&self.options.delta.compress, codec::features(None));
         let Ok(codec @ (None | Some(Compression::No | Compression::Zstd))) = guess else { return first };
         // What cannot be spelled, or is too long to be said for nothing, is met once the server has greeted.
-        let mut bytes = first.bytes.clone();
+        let mut bytes = first.flight.bytes.clone();
         let is_spelled = self.encode_setup(first.ours.newest, codec, &mut bytes).is_ok();
         if !is_spelled || bytes.len() > FIRST_WORDS_MAX_BYTES {
             return first;
         }
-        (first.bytes, first.has_setup) = (bytes.clone(), true);
+        (first.flight.bytes, first.has_setup) = (bytes.clone(), true);
+        if bytes.len() + FORETOLD_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
+            first.flight.foretold = early.and_then(Early::dest).map(|glance| glance.foretold().clone());
+        }
         // If it is said to another one again, nobody knows what the first has deleted for it (`--delete-missing-args`).
         let is_harmless = self.options.delete.max.is_none();
         let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|looking| {
@@ -160,7 +173,7 @@ impl Near<'_> {
             Some(outset)
         });
         if outset.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
-            (first.bytes, first.outset) = (bytes, outset);
+            (first.flight.bytes, first.outset) = (bytes, outset);
         }
         first
     }
@@ -190,6 +203,7 @@ impl Near<'_> {
     fn take_role(
         &self,
         (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
+        known: Known,
         terms: Terms<'_>,
         (ours, theirs): (&Greeting, &Greeting),
         reporter: &mut TextReporter,
@@ -209,7 +223,7 @@ impl Near<'_> {
                 key: ours.key,
                 plain_by: plain_by(ours.features & theirs.features),
                 compared_by: compared_by(ours.features & theirs.features, &ours.key),
-                glance: early.as_ref().and_then(Early::dest),
+                glance: early.as_ref().and_then(Early::dest).map(|glance| (glance, known)),
                 dest: self.dest.clone(),
                 wants,
                 is_client: true,
@@ -245,6 +259,7 @@ impl Near<'_> {
                 line,
                 heard: &heard,
                 key: ours.key,
+                guess: None,
                 plain_by: plain_by(ours.features & theirs.features),
                 compared_by: compared_by(ours.features & theirs.features, &ours.key),
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
@@ -279,21 +294,55 @@ pub struct FirstWords {
     has_setup: bool,
     /// What it sends is among them.
     outset: Option<Outset>,
-    /// As they are said.
-    pub bytes: Vec<u8>,
+    flight: Flight,
+}
+
+/// What goes out at once.
+#[derive(Clone)]
+struct Flight {
+    bytes: Vec<u8>,
+    /// The beginning of what the destination has goes behind them, in this dialect.
+    foretold: Option<Arc<Foretold>>,
+    dialect: fn(version: u16) -> Box<dyn Dialect + Send>,
+    version: u16,
+}
+
+impl Flight {
+    fn spelled(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        if let Some(digests) = self.foretold.as_ref().and_then(|foretold| foretold.said()) {
+            // It is bounded, and each of it can be spelled.
+            let _ = (self.dialect)(self.version).encode(&digests, &mut bytes);
+        }
+        bytes
+    }
 }
 
 impl FirstWords {
-    /// The greeting alone. `key`: of all digests of directories.
-    pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16]) -> FirstWords {
+    /// The greeting alone. `early`: this end's tree, if it is looked at already.
+    pub fn greeting(speech: &Speech, options: &Options, early: Option<&Early<'_>>) -> FirstWords {
         let preserve = &options.preserve;
-        let mut ours = speech.greeting(key);
+        // The key of all digests of directories.
+        let mut ours = speech.greeting(early.map_or_else(sys::random, Early::key));
+        ours.guess = early.and_then(Early::dest).map(|glance| glance.whole().clone());
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;
         }
         let mut bytes = Vec::new();
         encode_greeting(&ours, &mut bytes);
-        FirstWords { ours, has_setup: false, outset: None, bytes }
+        let flight = Flight { bytes, foretold: None, dialect: speech.dialect, version: ours.newest };
+        FirstWords { ours, has_setup: false, outset: None, flight }
+    }
+
+    /// As they are said.
+    pub fn words(&self) -> Vec<u8> {
+        self.flight.spelled()
+    }
+
+    /// Makes them, the same each time. What the destination has is told as far as it is known at the first time.
+    pub fn maker(&self) -> impl Fn() -> Vec<u8> + Send + Sync + 'static {
+        let flight = self.flight.clone();
+        move || flight.spelled()
     }
 }
 
@@ -369,6 +418,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             line: &line,
             heard: &heard,
             key: theirs.key,
+            guess: theirs.guess.filter(|_| speech.features & theirs.features & GUESSES != 0),
             plain_by,
             compared_by,
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,

@@ -7,9 +7,11 @@
 use super::scan::{Look, Scanner, Ticket, enter_dir};
 use super::seen::Digester;
 use super::source;
+use super::survey::{Foretold, Known, Rest, SeenDir, SeenLists, Sights, Survey};
 use super::terms::Terms;
 use crate::digest;
 use crate::error::Error;
+use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry};
 use crate::fs::ids::Ids;
@@ -20,11 +22,12 @@ use crate::fs::sys::{self, Follow};
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::proto::Seen;
-use crate::work::clock::Since;
+use crate::proto::limits::NAME_MAX_BYTES;
 use crate::work::parallel;
 use crate::work::thread::spawn;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A destination, as it is looked at for its own sake.
@@ -94,16 +97,6 @@ pub struct SeenLook<'a> {
     pub digester: Digester<'a>,
 }
 
-/// What was seen of a directory of the destination.
-pub struct SeenDir {
-    /// What is told of it.
-    pub seen: Seen,
-    /// Those of the directories in it, in order.
-    pub tickets: Vec<Ticket>,
-    /// Its entries, if they can be told.
-    pub list: Option<(RelPath, DirList)>,
-}
-
 impl SeenLook<'_> {
     /// Whether there may be left-overs of interrupted files, for which its files must be compared one by one.
     fn may_hold_partials(&self, list: &DirList) -> bool {
@@ -149,19 +142,6 @@ impl Look for SeenLook<'_> {
     }
 }
 
-/// What is seen of a destination, in the order in which it is taken.
-pub trait Sights: Sync {
-    /// Takes what was seen of a directory, looking at it here and now if nobody has begun.
-    fn take(&self, ticket: Ticket) -> SeenDir;
-    /// From now on it is taken.
-    fn end_early(&self);
-    /// How many entries were seen by now.
-    #[cfg(test)]
-    fn seen(&self) -> u64;
-    /// Lets the workers go.
-    fn close(&self);
-}
-
 impl<L: Look<Task = (RelPath, Chain), Found = SeenDir>> Sights for Scanner<L> {
     fn take(&self, ticket: Ticket) -> SeenDir {
         Scanner::take(self, ticket)
@@ -200,7 +180,7 @@ pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
     let is_known = !options.select.relative && !argument.iter().any(|byte| b"*?[\\~$`'\"".contains(byte));
     let name = crate::path::file_name(argument);
     match name {
-        _ if !is_known => None,
+        _ if !is_known || name.len() > NAME_MAX_BYTES => None,
         // As rsync takes them: what is in them is copied.
         b"" | b"." => Some(RelPath::root()),
         b".." => None,
@@ -212,12 +192,25 @@ impl Guess<'_> {
     /// Looks at the destination on threads of its own while `body` runs; without, if there is nothing that could be looked
     /// at. An error: there are no threads to be had.
     pub fn look<R>(&self, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
+        match operator::open_dir(self.dest, self.terms.options.preserve.link_owners) {
+            Ok(fd) => self.look_at(Dir::new(fd), body),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (sights, is_over) =
+                    (Nowhere { may_hold_partials: self.may_hold_partials() }, AtomicBool::new(false));
+                let course = Mutex::new(Course::of(Ticket::NONE));
+                let glance = self.glance(None, &sights, (&course, &is_over));
+                glance.foretell();
+                Ok(body(Some(glance)))
+            }
+            // What is wrong with it is told when it is looked at for the session.
+            Err(_) => Ok(body(None)),
+        }
+    }
+
+    fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
-        let owners = options.preserve.link_owners;
-        // What is wrong with it is told when it is looked at for the session.
-        let Ok(fd) = operator::open_dir(self.dest, owners) else { return Ok(body(None)) };
         let path = source::absolute(self.terms.cwd, self.dest);
-        let root = Root::new(Dir::new(fd), path.clone(), Follow::Never);
+        let root = Root::new(dir, path.clone(), Follow::Never);
         let (ids, is_over) = (Ids::new(), AtomicBool::new(false));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
@@ -225,7 +218,7 @@ impl Guess<'_> {
                 sight: Sight {
                     root: Some(&root),
                     wanted: wanted(),
-                    link_owners: owners,
+                    link_owners: options.preserve.link_owners,
                     threads: self.terms.threads,
                     is_over: Some(&is_over),
                 },
@@ -233,25 +226,100 @@ impl Guess<'_> {
             };
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
+            let course = &Mutex::new(Course::of(first));
+            let glance = self.glance(Some(&root), scanner, (course, &is_over));
             std::thread::scope(|scope| {
-                let glance =
-                    Glance { guess: self, root: &root, first, begun: Since::now(), is_over: &is_over, sights: scanner };
+                let mut foretell = Some((glance.foretold.clone(), course));
                 for _ in 0..self.terms.threads {
-                    spawn(scope, "scan", || scanner.work())?;
+                    let foretell = foretell.take();
+                    spawn(scope, "scan", move || {
+                        if let Some((foretold, course)) = foretell {
+                            lock(course).foretell(scanner, &foretold);
+                        }
+                        scanner.work();
+                    })?;
                 }
                 Ok(body(Some(glance)))
             })
         })
     }
+
+    fn glance<'l>(
+        &'l self,
+        root: Option<&'l Root>,
+        sights: &'l dyn Sights,
+        (course, is_over): (&'l Mutex<Course>, &'l AtomicBool),
+    ) -> Glance<'l> {
+        let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
+        let foretold = Arc::new(Foretold::of((self.dest.to_vec(), was), self.good_for));
+        Glance { guess: self, root, course, foretold, is_over, sights }
+    }
+
+    /// See [`SeenLook::may_hold_partials`]: in a destination that is not there.
+    fn may_hold_partials(&self) -> bool {
+        self.terms.options.place.partial_dir.as_ref().is_some_and(|holder| holder.contains(&b'/'))
+    }
+}
+
+/// A destination that is not there.
+struct Nowhere {
+    may_hold_partials: bool,
+}
+
+impl Sights for Nowhere {
+    fn take(&self, _ticket: Ticket) -> SeenDir {
+        let seen = match self.may_hold_partials {
+            true => Seen::Dir { digest: None, children: Vec::new() },
+            false => Seen::Absent,
+        };
+        SeenDir { seen, tickets: Vec::new(), list: None }
+    }
+
+    fn end_early(&self) {}
+
+    #[cfg(test)]
+    fn seen(&self) -> u64 {
+        0
+    }
+
+    fn close(&self) {}
+}
+
+/// How far a destination was told, and what was seen of it on the way.
+#[derive(Default)]
+struct Course {
+    survey: Survey,
+    kept: SeenLists,
+}
+
+impl Course {
+    fn of(first: Ticket) -> Course {
+        Course { survey: Survey::of(first), kept: SeenLists::default() }
+    }
+
+    /// Tells the beginning to whoever may say it.
+    fn foretell(&mut self, sights: &dyn Sights, foretold: &Foretold) {
+        while foretold.is_open()
+            && let Some(seen) = self.survey.next(sights, &mut |path, list| self.kept.keep(path, list))
+        {
+            if let Err(seen) = foretold.push(seen) {
+                return self.survey.put_back(seen);
+            }
+        }
+    }
+}
+
+fn lock(course: &Mutex<Course>) -> MutexGuard<'_, Course> {
+    course.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A destination that is being looked at, until this is dropped.
 pub struct Glance<'l> {
     guess: &'l Guess<'l>,
-    root: &'l Root,
-    /// The directory that is told first.
-    first: Ticket,
-    begun: Since,
+    /// `None`: it is not there.
+    root: Option<&'l Root>,
+    course: &'l Mutex<Course>,
+    foretold: Arc<Foretold>,
     is_over: &'l AtomicBool,
     sights: &'l dyn Sights,
 }
@@ -262,24 +330,57 @@ impl Glance<'_> {
         self.guess.key
     }
 
+    /// The directory of the transfer that is looked at.
+    pub fn whole(&self) -> &RelPath {
+        &self.guess.whole
+    }
+
+    /// What may be said of it before the sender has said what it sends.
+    pub fn foretold(&self) -> &Arc<Foretold> {
+        &self.foretold
+    }
+
     /// How many entries were seen by now.
     #[cfg(test)]
     pub fn seen(&self) -> u64 {
         self.sights.seen()
     }
 
-    /// What was seen, and the directory to be told first, if these directories of this destination are those that were looked
-    /// at, and not too long ago: somebody takes it from now on.
-    pub fn meet(&self, root: Option<&Root>, whole: &[RelPath]) -> Option<(&dyn Sights, Ticket)> {
-        let same = |root: &Root| {
-            let looked_at = [root, self.root].map(|root| sys::fstat(root.dir().fd()).map(|stat| (stat.dev, stat.ino)));
-            matches!(looked_at, [Ok(there), Ok(here)] if there == here) && root.path == self.root.path
+    fn foretell(&self) {
+        lock(self.course).foretell(self.sights, &self.foretold);
+    }
+
+    /// What is to be said of these directories of this destination, from now on, to a sender that knows so much. An error:
+    /// it knows something of another destination.
+    pub fn meet(&self, root: Option<&Root>, whole: &[RelPath], known: Known) -> Result<Rest<'_>, Error> {
+        let same = |root: &Root, looked_at: &Root| {
+            let stats = [root, looked_at].map(|root| sys::fstat(root.dir().fd()).map(|stat| (stat.dev, stat.ino)));
+            matches!(stats, [Ok(there), Ok(here)] if there == here) && root.path == looked_at.path
         };
-        let is_fresh = self.begun.elapsed() <= self.guess.good_for;
-        let fits = is_fresh && *whole == [self.guess.whole.clone()] && root.is_some_and(same);
-        fits.then(|| {
-            self.sights.end_early();
-            (self.sights, self.first)
+        let fits = self.root.is_none_or(|looked_at| root.is_some_and(|root| same(root, looked_at)));
+        let is_guessed = *whole == [self.guess.whole.clone()];
+        let said = self.foretold.close();
+        if !is_guessed || !fits {
+            // Nobody wants to know what is seen yet.
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        if is_guessed && !fits && known.beginning {
+            let line = "sparsync: the destination was replaced by another while the copy began: start it again";
+            return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
+        }
+        let Course { survey, kept } = std::mem::take(&mut *lock(self.course));
+        Ok(match said {
+            Some(said) if is_guessed && fits => {
+                self.sights.end_early();
+                let first = if known.beginning { Vec::new() } else { said };
+                Rest { first, survey: Some((self.sights, survey)), passed: 1, kept }
+            }
+            // What it heard counts for the first that it asks for, if it does not know better.
+            Some(_) if !is_guessed && known.beginning => {
+                Rest { first: survey.cut_short(), passed: usize::from(!known.guess), ..Rest::default() }
+            }
+            _ if !is_guessed && known.guess => Rest { first: vec![Seen::Absent], ..Rest::default() },
+            _ => Rest::default(),
         })
     }
 }
@@ -287,6 +388,7 @@ impl Glance<'_> {
 impl Drop for Glance<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
+        self.foretold.close();
         self.sights.close();
     }
 }
@@ -307,8 +409,9 @@ mod tests {
             assert_eq!(guessed(argument, false).as_deref(), Some(name), "{argument}");
             assert_eq!(guessed(argument, true), None, "{argument}");
         }
-        for argument in ["a*", "a/..", "..", "~/a", "$HOME", "[a]/b", "a\\ b"] {
+        for argument in ["a*", "a/..", "..", "~/a", "$HOME", "[a]/b", "a\\ b", &"n".repeat(NAME_MAX_BYTES + 1)] {
             assert_eq!(guessed(argument, false), None, "{argument}");
         }
+        assert!(guessed(&"n".repeat(NAME_MAX_BYTES), false).is_some());
     }
 }

@@ -366,10 +366,24 @@ fn the_greeting_is_these_bytes() {
         features: 0x0102_0304_0506_0708,
         key: *b"0123456789abcdef",
         program: b"p 1".to_vec(),
+        guess: Some(path("dir")),
     };
     let mut spelled = Vec::new();
-    encode_greeting(&greeting, &mut spelled);
-    let want = "d5ffa900 f18efe01 | 2100 | 0100 0302 0807060504030201 | 30313233343536373839616263646566 | 0300 702031";
-    assert_eq!(spelled, bytes(want));
-    assert_eq!(decode_greeting(&spelled).unwrap(), Some((greeting, spelled.len())));
+    let begin = |len: &str, features: &str| {
+        let key = "30313233343536373839616263646566";
+        format!("d5ffa900 f18efe01 | {len}00 | 0100 0302 {features} | {key} | 0300 702031")
+    };
+    let known = "0807060504030201";
+    for (greeting, want) in [
+        (greeting.clone(), begin("27", known) + " | 01 0300 646972"),
+        (Greeting { guess: Some(path("")), ..greeting.clone() }, begin("24", known) + " | 01 0000"),
+        (Greeting { guess: None, ..greeting.clone() }, begin("22", known) + " | 00"),
+        // Who does not know of guesses says nothing of them.
+        (Greeting { guess: None, features: 0xff, ..greeting }, begin("21", "ff00000000000000")),
+    ] {
+        spelled.clear();
+        encode_greeting(&greeting, &mut spelled);
+        assert_eq!(spelled, bytes(&want));
+        assert_eq!(decode_greeting(&spelled).unwrap(), Some((greeting, spelled.len())));
+    }
 }

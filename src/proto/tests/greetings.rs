@@ -7,7 +7,7 @@ use crate::proto::{Greeting, Sniffed, agree, decode_greeting, encode_greeting, s
 use proptest::prelude::*;
 
 fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
-    Greeting { oldest, newest, features: 0, key: [0; 16], program: program.into() }
+    Greeting { oldest, newest, features: 0, key: [0; 16], program: program.into(), guess: None }
 }
 
 #[test]
@@ -31,6 +31,29 @@ fn greetings_that_are_none() {
     refused(&with(10, 2), "its oldest version is 2 and its newest 1");
     refused(&with(38, 2), "it ends inside the program's name");
     refused(&with(39, 2), "the program's name is longer than PROGRAM_MAX_BYTES");
+}
+
+#[test]
+fn guesses_that_are_none() {
+    let mut good = Vec::new();
+    let features = crate::proto::message::GUESSES;
+    encode_greeting(&Greeting { features, ..greeting(1, 1, "p") }, &mut good);
+    assert_eq!(good.pop(), Some(0), "none was made");
+    for (tail, words) in [
+        (&b""[..], "it ends inside the guess"),
+        (b"\x01\x03", "it ends inside the guess"),
+        (b"\x01\x03\0di", "it ends inside the guess"),
+        (b"\x01\0\x01", "the guess is longer than NAME_MAX_BYTES"),
+        (b"\x01\x04\0../a", "the guess is no path inside of a tree"),
+        (b"\x01\x02\0/a", "the guess is no path inside of a tree"),
+        (b"\x01\x02\0a\0", "the guess is no path inside of a tree"),
+    ] {
+        let mut spelled = [&good, tail].concat();
+        spelled[8] = (spelled.len() - 10) as u8;
+        let error = decode_greeting(&spelled).unwrap_err();
+        assert_eq!(error.exit, Exit::Protocol);
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 #[test]

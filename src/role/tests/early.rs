@@ -1,9 +1,10 @@
 //! A client that looks at its source before it has a server, and speaks before that does.
 
-use super::no_room::Trees;
+use super::no_room::{Trees, all};
 use super::*;
 use crate::options::Compression;
 use crate::path::RelPath;
+use crate::proto::message::GUESSES;
 use crate::role::ahead::{Aim, Early};
 use crate::role::sight::Guess;
 use crate::role::terms::Terms;
@@ -74,7 +75,7 @@ fn pushed(good_for: Duration, speaks_first: bool) -> String {
         let early = Early::Source(Box::new(looking));
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
         let said = speaks_first.then(|| near.first_words(Some(&early)));
-        said.iter().for_each(|first| ours.writer.write_all(&first.bytes).unwrap());
+        said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
         std::thread::scope(|scope| {
             let speech = Speech::ours(codec::features(None));
             scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
@@ -156,6 +157,149 @@ fn a_look_at_something_else_does_not_count() {
     assert_eq!(pulled(LIMIT, "", true), "text");
 }
 
+/// A pull of `source` into `dst` by a client that thinks it will be asked about `whole`.
+struct Guessing<'a> {
+    source: &'a str,
+    whole: &'a str,
+    /// What is there; `None`: not even the directory.
+    dest: Option<&'a [(&'a str, &'a str)]>,
+    /// What the server says of itself besides what all of them do.
+    features: u64,
+    /// The client does not wait for the server's greeting.
+    speaks_first: bool,
+}
+
+impl Guessing<'_> {
+    /// How it ended, and whether what it copied is what there was.
+    fn run(&self) -> (Exit, bool) {
+        let top = tempfile::tempdir().unwrap();
+        let source = [("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
+        let owned =
+            |tree: &[(&str, &str)]| tree.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        let (source, dest): (Vec<_>, Vec<_>) = (owned(&source), owned(self.dest.unwrap_or_default()));
+        Trees::of(&source, &dest).make(top.path());
+        if self.dest.is_none() {
+            std::fs::remove_dir(top.path().join("dst")).unwrap();
+        }
+        let cwd = top.path().as_os_str().as_bytes();
+        let (options, stop) = (options(&["-a", "--delete"]), AtomicBool::new(false));
+        let near = client(&options, cwd, &stop, true);
+        let settle = |_: &Setup| Ok(settled(&options, &[cwd, b"/", self.source.as_bytes()].concat()));
+        let (dest, whole) = (at(cwd, "dst"), RelPath::parse(self.whole.as_bytes()).unwrap());
+        let guess = Guess { terms: terms_of(&near), dest: &dest, whole, key: [7; 16], good_for: LIMIT };
+        let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
+        let ended = guess.look(|glance| {
+            let glance = glance.expect("it is a directory, or is not there");
+            while glance.foretold().count() == 0 {
+                std::thread::yield_now();
+            }
+            let early = Early::Dest(glance);
+            let said = self.speaks_first.then(|| near.first_words(Some(&early)));
+            said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+            std::thread::scope(|scope| {
+                let speech = Speech { features: codec::features(None) | self.features, ..Speech::ours(0) };
+                scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+                near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
+            })
+        });
+        let tree = |name: &str| {
+            let all = all(&top.path().join(name));
+            all.into_iter().map(|(path, told)| (path, told.replace(&format!("{name}/"), ""))).collect::<Vec<_>>()
+        };
+        let dest = if self.source.ends_with('/') { "dst" } else { "dst/src" };
+        let is_whole = std::fs::read_dir(top.path().join("dst")).is_ok() && tree(dest) == tree("src");
+        (ended.unwrap().map_or_else(|error| error.exit, |()| Exit::Ok), is_whole)
+    }
+}
+
+#[test]
+fn whatever_was_guessed_all_is_copied() {
+    let same: &[_] = &[("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
+    let other: &[_] = &[("a", "other"), ("d/b", "b"), ("d/x/y", "y"), ("src/d/e/c", "old"), ("z", "z")];
+    for dest in [None, Some(&[][..]), Some(same), Some(other)] {
+        for (source, whole) in [("src/", ""), ("src", "src"), ("src/", "d"), ("src/", "x"), ("src", ""), ("src", "d")] {
+            for features in [GUESSES, 0] {
+                for speaks_first in [true, false] {
+                    let case = Guessing { source, whole, dest, features, speaks_first };
+                    let name = format!("{source} as {whole:?} to {dest:?}, {features}, {speaks_first}");
+                    assert_eq!(case.run(), (Exit::Ok, true), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// A client that has looked at `dst` in `home`, and asks a server that is played by hand for a tree.
+fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
+    let home = stage.home();
+    let honest = move |link: Link| {
+        let cwd = home.as_os_str().as_bytes();
+        let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+        let near = client(&options, cwd, &stop, true);
+        let dest = at(cwd, "dst");
+        let guess =
+            Guess { terms: terms_of(&near), dest: &dest, whole: RelPath::root(), key: [7; 16], good_for: LIMIT };
+        let ended = guess.look(|glance| {
+            let glance = glance.expect("there is a destination");
+            while glance.foretold().count() < 2 {
+                std::thread::yield_now();
+            }
+            near.run(link, (None, Some(Early::Dest(glance))), &mut reporter(&options), &mut Tally::default())
+        });
+        ended.unwrap()
+    };
+    let (ended, _) = against(ROOM_BYTES, honest, play);
+    let (exit, message) = ended.map_or_else(|error| (error.exit, error.message), |()| (Exit::Ok, Vec::new()));
+    Ended { exit, sentence: String::from_utf8_lossy(&message).into_owned() }
+}
+
+#[test]
+fn what_is_seen_of_a_destination_is_said_with_what_is_wanted() {
+    for features in [GUESSES, 0] {
+        let stage = Stage::new();
+        stage.has("dst/d/file", "text");
+        let ended = by_hand(&stage, |peer| {
+            peer.greet_as(features, None);
+            assert_eq!(peer.hear_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
+            assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+            let digests = |message: Option<Message>| match message {
+                Some(Message::Digests(seen)) => seen.len(),
+                message => panic!("{message:?}"),
+            };
+            // Who does not know of this is told no sooner than it asks; both went out in one piece.
+            assert_eq!(peer.has_more(), features == GUESSES);
+            if features == GUESSES {
+                assert_eq!(digests(peer.hear()), 2);
+            }
+            peer.send();
+            peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+            if features == 0 {
+                assert_eq!(digests(peer.hear()), 2);
+            }
+            peer.say(&dirs_end());
+            assert!(matches!(peer.hear(), Some(Message::WantsEnd(_))), "it says nothing again");
+        });
+        assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+    }
+}
+
+#[test]
+fn what_was_said_of_another_destination_ends_the_run() {
+    let stage = Stage::new();
+    stage.has("dst/d/file", "text");
+    let ended = by_hand(&stage, |peer| {
+        peer.greet_as(GUESSES, None);
+        peer.hear_greeting();
+        assert!(peer.hear_until(|message| matches!(message, Message::Digests(_)).then_some(())).is_some());
+        std::fs::rename(stage.home().join("dst"), stage.home().join("old")).unwrap();
+        std::fs::create_dir(stage.home().join("dst")).unwrap();
+        peer.send();
+        peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+        peer.say(&dirs_end());
+    });
+    ended.refuses(Exit::FileSelect, "was replaced by another");
+}
+
 /// Copies with a client that says what it can before it hears a server, which takes these compressions; how it ended, and
 /// whether it could say what it wants.
 fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
@@ -167,10 +311,11 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let settle = |_: &Setup| Ok(settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })));
     let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
     let first = near.first_words(None);
-    ours.writer.write_all(&first.bytes).unwrap();
+    let words = first.words();
+    ours.writer.write_all(&words).unwrap();
     let mut greeting = Vec::new();
-    encode_greeting(&Greeting::ours([0; 16]), &mut greeting);
-    let has_setup = first.bytes.len() > greeting.len();
+    encode_greeting(&near.speech.greeting([0; 16]), &mut greeting);
+    let has_setup = words.len() > greeting.len();
     let speech = Speech::ours(codec::features(Some(takes)));
     let ended = std::thread::scope(|scope| {
         scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));

@@ -1,6 +1,7 @@
 //! A receiver that lies, to a server that sends and to a client that sends.
 
 use super::*;
+use crate::proto::message::GUESSES;
 use crate::proto::{Basis, Class, Seen};
 
 /// Pulls from an honest server behind greeting and setup; it has a file `a` and a directory `d` with a file `b`.
@@ -29,6 +30,67 @@ fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     });
     stage.is_clean();
     (stage, ended)
+}
+
+/// Pulls likewise, with a guess at what is compared, and digests that are said before anything is heard.
+fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
+    let stage = Stage::new();
+    stage.has("a", "hello").has("d/b", "hello");
+    let ended = serve(&stage, &["-r"], true, |peer| {
+        let guess = RelPath::parse(guess.as_bytes()).ok();
+        peer.greet_so(&Greeting { features: GUESSES, guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
+        peer.say_all(said);
+        peer.hear_greeting();
+        peer.receive();
+        play(peer);
+    });
+    stage.is_clean();
+    (stage, ended)
+}
+
+/// A directory that shall be told, with so many in it.
+fn seen(children: usize) -> Seen {
+    Seen::Dir { digest: None, children: vec![7; children] }
+}
+
+/// Hears which directories are told, and whether with their data; then the end.
+fn hear_dirs(peer: &mut Peer) -> Vec<(String, bool)> {
+    let mut told = Vec::new();
+    while let Some(message) = peer.hear() {
+        match message {
+            Message::Dir(dir) => told.push((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data)),
+            Message::DirsEnd(_) => _ = peer.say(&Message::WantsEnd(Box::default())),
+            _ => {}
+        }
+    }
+    told
+}
+
+#[test]
+fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
+    let all = || vec![(String::new(), true), ("d".to_owned(), true)];
+    let listed = || vec![(String::new(), false), ("d".to_owned(), true)];
+    let digests = |seen: &[Seen]| Message::Digests(seen.to_vec());
+    let cases = [
+        // It is what is compared: it counts, and nothing else is waited for.
+        ("", vec![digests(&[Seen::Absent])], all()),
+        ("", vec![digests(&[seen(0)])], listed()),
+        // It is not, however much is said of it, and in however many words.
+        ("d", vec![digests(&[Seen::Absent, seen(0)])], listed()),
+        ("d", vec![digests(&[seen(0)]), digests(&[Seen::Absent])], all()),
+        ("x", vec![digests(&[seen(2), seen(1)]), digests(&[Seen::Absent, Seen::Absent, seen(0)])], listed()),
+    ];
+    for (guess, said, expected) in cases {
+        let mut told = Vec::new();
+        let (_, ended) = guessed(guess, &said, |peer| told = hear_dirs(peer));
+        assert_eq!((told, ended.exit), (expected, Exit::Ok), "{guess}: {}", ended.sentence);
+    }
+}
+
+#[test]
+fn what_is_said_of_another_directory_must_come_to_its_end() {
+    let (_, ended) = guessed("x", &[Message::Digests(vec![seen(60); 100])], Peer::hang_up);
+    assert_eq!(ended.exit, Exit::Stream);
 }
 
 fn want(dir: DirId, entry: u32) -> Message {

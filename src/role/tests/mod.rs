@@ -194,8 +194,14 @@ impl Peer {
 
     /// Likewise, with these features.
     pub fn greet_as(&mut self, features: u64, setup: Option<Setup>) {
-        let mut greeting = Vec::new();
-        encode_greeting(&Greeting { features, ..Greeting::ours([7; 16]) }, &mut greeting);
+        self.greet_so(&Greeting { features, ..Greeting::ours([7; 16]) }, setup);
+    }
+
+    /// Likewise, with this greeting.
+    pub fn greet_so(&mut self, greeting: &Greeting, setup: Option<Setup>) {
+        let mut spelled = Vec::new();
+        encode_greeting(greeting, &mut spelled);
+        let greeting = spelled;
         self.say_bytes(&greeting);
         if let Some(setup) = setup {
             self.say(&Message::Setup(Box::new(setup)));
@@ -239,6 +245,11 @@ impl Peer {
                 return None;
             }
         }
+    }
+
+    /// Whether something came with what was heard last.
+    pub fn has_more(&self) -> bool {
+        !self.rest.is_empty()
     }
 
     /// Hears until something of interest comes; `None`: it did not.

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -26,13 +26,30 @@ pub struct Dial {
     pub patience: Patience,
     /// When a conversation over QUIC is moved to TLS, where both will do.
     pub lanes: lanes::Terms,
-    /// What is said as soon as a handshake has ended, at most [`super::limits::FIRST_WORDS_MAX_BYTES`]: the beginning of what goes
-    /// over the link. It was said when there is one.
-    pub first_words: Vec<u8>,
+    /// What is said as soon as a handshake has ended: the beginning of what goes over the link. It was said when there is one.
+    pub first_words: Words,
     /// Taken before anything is said.
     pub floor: Floor,
     /// So much later than by the kind before it each kind is tried.
     pub kind_step: Duration,
+}
+
+/// At most [`super::limits::FIRST_WORDS_MAX_BYTES`], made when they are to be said, and the same whoever says them.
+#[derive(Clone, Default)]
+pub struct Words {
+    make: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
+    made: Arc<OnceLock<Vec<u8>>>,
+}
+
+impl Words {
+    /// Of which nothing is made yet.
+    pub fn by(make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Words {
+        Words { make: Some(Arc::new(make)), made: Arc::default() }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.made.get_or_init(|| self.make.as_ref().map_or_else(Vec::new, |make| make()))
+    }
 }
 
 /// The right to speak, of which there is one where several ways lead to one peer: who has two conversations begin would have
@@ -60,7 +77,7 @@ impl Dial {
             limit,
             patience,
             lanes: lanes::Terms::default(),
-            first_words: Vec::new(),
+            first_words: Words::default(),
             floor: Floor::default(),
             kind_step: KIND_STEP,
         }
@@ -106,7 +123,7 @@ impl Dial {
             return Linked { link, lanes: None, hang_up };
         };
         let inside = handle.enter();
-        let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes, self.first_words.len());
+        let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes, self.first_words.bytes().len());
         tokio::spawn(mover.ask(peer, client_config_for(&self.tls, &[ALPN_LANES]), token, self.lanes.clone()));
         drop(inside);
         let (lanes, hang_up) = (Some(writer.progress().clone()), HangUp::Lanes(writer.hang_up()));
@@ -177,7 +194,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         engine: engine.handle().clone(),
         began: Since::now(),
         limit: dial.limit,
-        words: [&BEGINS, dial.first_words.as_slice()].concat().into(),
+        words: dial.first_words.clone(),
         floor: (dial.floor.clone(), false),
         report,
         tasks: Attempts(Vec::new()),
@@ -257,7 +274,7 @@ struct Field {
     began: Since,
     limit: Duration,
     /// What the one who speaks says.
-    words: Arc<[u8]>,
+    words: Words,
     /// The right to do so, and whether it is ours.
     floor: (Floor, bool),
     report: UnboundedSender<Report>,
@@ -353,7 +370,8 @@ impl Field {
             self.runs -= 1;
         }
         self.turns += 1;
-        let (words, turn, report) = (self.words.clone(), self.turns, self.report.clone());
+        let words = [&BEGINS, self.words.bytes()].concat();
+        let (turn, report) = (self.turns, self.report.clone());
         let task = self.run(way, Some(turn), async move { shaken.begin(&words).await.map(Step::Answered) });
         let patience = ANSWERS_WITHIN.max(self.began.elapsed() * ANSWERS_WITHIN_HANDSHAKES);
         let watch = self.engine.spawn(async move {

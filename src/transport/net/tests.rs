@@ -2,7 +2,7 @@
 
 mod moved;
 
-use super::client::{Dial, KIND_STEP, Lost, Won, race};
+use super::client::{Dial, KIND_STEP, Lost, Won, Words, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
 use super::relay::Relay;
 use super::server::{Guest, Lasting, Listener, listen};
@@ -85,6 +85,11 @@ fn patient() -> Patience {
 fn each(case: impl Fn(Kind)) {
     case(Kind::Quic);
     case(Kind::Tls);
+}
+
+/// First words that are known before they are said.
+fn words(bytes: Vec<u8>) -> Words {
+    Words::by(move || bytes.clone())
 }
 
 /// Bytes that a shift or a swap would show: each block of them begins with its number.
@@ -182,7 +187,7 @@ fn a_client_that_is_not_admitted_hears_so() {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
         // Whatever it says, and although nobody hears that.
         for len in [0, FIRST_WORDS_MAX_BYTES] {
-            let dial = Dial { first_words: bytes(len), ..world.dial(patient()) };
+            let dial = Dial { first_words: words(bytes(len)), ..world.dial(patient()) };
             let trouble = dial_by(kind, world.address(), &dial).err();
             assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
         }
@@ -443,7 +448,7 @@ fn hears_the_end(mut guest: Guest) {
 #[test]
 fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
     let world = World::new();
-    let dial = Dial { first_words: b"first".to_vec(), ..world.dial(patient()) };
+    let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
         let mut first = world.listener.accept(LONG).unwrap().expect("a guest comes");
@@ -458,7 +463,7 @@ fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
 #[test]
 fn the_next_of_a_race_speaks_where_the_first_is_turned_away() {
     let world = World::new();
-    let dial = Dial { first_words: b"first".to_vec(), ..world.dial(patient()) };
+    let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
         let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
@@ -539,7 +544,7 @@ fn what_is_said_first_is_the_beginning_of_what_is_said() {
         for len in [0, 1, FIRST_WORDS_MAX_BYTES] {
             let world = World::new();
             let first_words = bytes(len);
-            let dial = Dial { first_words: first_words.clone(), ..world.dial(patient()) };
+            let dial = Dial { first_words: words(first_words.clone()), ..world.dial(patient()) };
             std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_by(kind, world.address(), &dial));
                 let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
