@@ -493,6 +493,13 @@ synctest!(fake_super_over_what_is_there, as user, |w: World| {
     w.agree(&["-ai", "--fake-super"]).exits(0);
 });
 
+synctest!(fake_super_with_checksums, as both, |w: World| {
+    w.needs_xattrs().source("a%640 b%600 d/c").dest("a%640 b=B%600");
+    // A device, by what is noted of it.
+    w.build("src", |t| drop(t.file("null", "").xattr("user.rsync.%stat", "20644 1,3 0:0")));
+    w.agree(&["-aic", "--fake-super"]).exits(0);
+});
+
 synctest!(fake_super_keeps_a_closed_directory_open, as both, |w: World| {
     w.needs_xattrs().source("open/f shut/f%400 shut/%500 in/deep/f in/deep/%500 in/%511").dest("shut/old shut/%700");
     w.agree(&["-ai", "--fake-super", "--delete"]).exits(0);

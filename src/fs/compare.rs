@@ -51,6 +51,9 @@ pub(super) fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::R
 /// How much is read and digested at a time: what was read is still in the cache of a core when it is digested.
 const DIGEST_PIECE_BYTES: usize = 128 * 1024;
 
+/// A content of up to so many bytes is read at once, when its file is looked at: to find it again by its name costs as much.
+pub const SHORT_BYTES: u64 = DIGEST_PIECE_BYTES as u64;
+
 /// The digest of so many bytes from a file's start. Fails once `is_over` says that nobody wants it any more.
 pub fn digest_of_beginning(
     file: BorrowedFd<'_>,

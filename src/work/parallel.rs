@@ -34,10 +34,17 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
 
 /// Fewer bytes than this are read and digested before a thread for them has begun.
 const WORTH_A_THREAD_BYTES: u64 = 4 << 20;
+/// So are fewer files, however short.
+const WORTH_A_THREAD_FILES: usize = 256;
 
 /// How many of these threads pay where files of these lengths, in bytes, are to be read.
 pub fn threads_for(lens_bytes: impl Iterator<Item = u64>, threads: usize) -> usize {
     if lens_bytes.fold(0, u64::saturating_add) < WORTH_A_THREAD_BYTES { 1 } else { threads }
+}
+
+/// How many of these threads pay where so many files are to be read of which nobody knows how long they are.
+pub fn threads_for_files(files: usize, threads: usize) -> usize {
+    if files < WORTH_A_THREAD_FILES { 1 } else { threads }
 }
 
 /// What `work` makes of every item, in order, found out by up to `threads` threads, of which each takes one after the other:

@@ -8,6 +8,7 @@ use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
+use crate::fs::compare::SHORT_BYTES;
 use crate::fs::errno;
 use crate::fs::operator;
 use crate::fs::read::{self, Wanted};
@@ -21,6 +22,10 @@ use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
 use std::collections::HashMap;
 use std::io;
+
+/// What a look at the destination's side of a pair found, if there is anything; and whether the contents are the same, if that
+/// is known already.
+type Look = Option<(Stat, Option<bool>)>;
 
 /// From this length on it pays to go on with what a crash left of a file. In bytes.
 const RESUMED_BYTES: u64 = 1 << 20;
@@ -269,24 +274,22 @@ impl DestWalk<'_> {
         let mut alternates = AltDirs::default();
         let mut subs = std::mem::take(&mut plan.subs).into_iter();
         for block in pairs.chunks(parallel::BLOCK) {
-            let stats = match is_known {
+            let looks = match is_known {
                 true => vec![None; block.len()],
-                false => parallel::map(block, self.threads, |&(source_at, dest_at)| {
-                    let dir = dest_dir.as_ref().filter(|_| dest_at != NONE)?;
-                    let name = dest.name(&dest.entries[dest_at as usize]);
-                    self.look_at_dest(dir, name, source.entries[source_at as usize].is_dir())
-                }),
+                false => self.look_at_pairs(plan, (&source, &dest), block),
             };
-            let mut there = Vec::with_capacity(block.len());
-            for (&(_, dest_at), stat) in block.iter().zip(stats) {
-                let known = (is_known && dest_at != NONE).then_some(dest_at as usize);
-                there.push(known.or_else(|| {
-                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat?);
-                    Some(dest_at as usize)
+            let mut found = Vec::with_capacity(block.len());
+            for (&(_, dest_at), looked) in block.iter().zip(looks) {
+                let known = (is_known && dest_at != NONE).then_some((dest_at as usize, None));
+                found.push(known.or_else(|| {
+                    let (stat, same) = looked?;
+                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
+                    Some((dest_at as usize, same))
                 }));
             }
-            let same = self.compare_all(plan, &source, &dest, (block, &there));
-            for (at, (&(source_at, dest_at), there)) in block.iter().zip(there).enumerate() {
+            self.compare_rest(plan, (&source, &dest), block, &mut found);
+            for (&(source_at, dest_at), found) in block.iter().zip(found) {
+                let (there, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
                 if there.is_none()
                     && !is_known
                     && let Some(dir) = dest_dir.as_ref().filter(|_| dest_at != NONE)
@@ -297,7 +300,6 @@ impl DestWalk<'_> {
                     plan.hidden.push(source_at);
                 }
                 let source_at = source_at as usize;
-                let same = same.get(at).copied().flatten();
                 let mut step = self.decide_one(plan, (&source, source_at), (&dest, there), same);
                 self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
                 match source.entries[source_at].is_dir() {
@@ -404,33 +406,60 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Under `-c`, for each of these pairs whether its contents are the same, where that is the question; else nothing. `there`:
-    /// what the destination has of each.
-    fn compare_all(
+    /// Looks at what the destination has of these pairs; whether the contents are the same, too, where that is the question and
+    /// they are short.
+    fn look_at_pairs(&self, plan: &DirPlan, (source, dest): (&DirList, &DirList), pairs: &[(u32, u32)]) -> Vec<Look> {
+        let compares = self.policy.check.mode == CheckMode::Digest;
+        let look = |&(source_at, dest_at): &(u32, u32)| {
+            let dir = plan.dest_dir.as_ref().filter(|_| dest_at != NONE)?;
+            let entry = &source.entries[source_at as usize];
+            let name = dest.name(&dest.entries[dest_at as usize]);
+            let stat = self.look_at_dest(dir, name, entry.is_dir())?;
+            let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
+            let is_asked = || self.asks_digest(entry, DirList::default().push(name, &stat));
+            let same = (may_be_same && is_asked()).then(|| self.is_same(plan, source, entry));
+            Some((stat, same))
+        };
+        match compares {
+            false => parallel::map(pairs, self.threads, look),
+            true => parallel::share(pairs, parallel::threads_for_files(pairs.len(), self.threads), look),
+        }
+    }
+
+    /// Compares the contents of these pairs where that is the question and was not answered. `found`: for each what the
+    /// destination has, and the answer.
+    fn compare_rest(
         &self,
         plan: &DirPlan,
-        source: &DirList,
-        dest: &DirList,
-        (pairs, there): (&[(u32, u32)], &[Option<usize>]),
-    ) -> Vec<Option<bool>> {
-        let Some(dir) = plan.dest_dir.as_ref().filter(|_| self.policy.check.mode == CheckMode::Digest) else {
-            return Vec::new();
-        };
-        let asks = |source_at: u32, dest_at: Option<usize>| {
+        (source, dest): (&DirList, &DirList),
+        pairs: &[(u32, u32)],
+        found: &mut [Option<(usize, Option<bool>)>],
+    ) {
+        let questions = pairs.iter().zip(found).filter_map(|(&(source_at, _), found)| {
+            let (dest_at, same @ None) = found.as_mut()? else { return None };
             let entry = &source.entries[source_at as usize];
-            let is_asked =
-                |there| plan::decide(entry, Some(there), None, false, &self.policy).action == Action::AskDigest;
-            dest_at.is_some_and(|at| is_asked(&dest.entries[at])).then_some(entry)
-        };
-        let asked: Vec<Option<&Entry>> =
-            pairs.iter().zip(there).map(|(&(source_at, _), &dest_at)| asks(source_at, dest_at)).collect();
-        let lens_bytes = asked.iter().flatten().map(|entry| entry.len_bytes);
-        parallel::share(&asked, parallel::threads_for(lens_bytes, self.threads), |asked| {
-            let entry = (*asked)?;
-            let name = source.name(entry);
-            let original = Original { entry, place: plan.place_of(entry), name };
-            Some((self.compare)(original, (dir, name)).unwrap_or(false))
-        })
+            self.asks_digest(entry, &dest.entries[*dest_at]).then_some((entry, same))
+        });
+        let (entries, answers): (Vec<&Entry>, Vec<&mut Option<bool>>) = questions.unzip();
+        let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
+        let threads = parallel::threads_for(lens_bytes, self.threads);
+        let same = parallel::share(&entries, threads, |entry| self.is_same(plan, source, entry));
+        for (answer, same) in answers.into_iter().zip(same) {
+            *answer = Some(same);
+        }
+    }
+
+    /// Whether it depends on the contents what is to be done.
+    fn asks_digest(&self, source: &Entry, dest: &Entry) -> bool {
+        self.policy.check.mode == CheckMode::Digest
+            && plan::decide(source, Some(dest), None, false, &self.policy).action == Action::AskDigest
+    }
+
+    /// Whether the destination's file has the content of the source's.
+    fn is_same(&self, plan: &DirPlan, source: &DirList, entry: &Entry) -> bool {
+        let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
+        let compare = |dir| (self.compare)(original, (dir, original.name)).unwrap_or(false);
+        plan.dest_dir.as_ref().is_some_and(compare)
     }
 
     /// Decides about a pair. `same`: whether its contents are, where they were compared.

@@ -5,7 +5,7 @@ use crate::digest::Comparison;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
-use crate::fs::compare::digest_of_beginning;
+use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
 use crate::fs::errno;
 use crate::fs::read::{ListedName, Names, Wanted};
 use crate::fs::sys;
@@ -20,8 +20,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a look at a name found, with a symlink's value.
-type Looked = (Stat, Option<Vec<u8>>);
+/// What a look at a name found.
+struct Looked {
+    stat: Stat,
+    /// A symlink's value.
+    target: Option<Vec<u8>>,
+    /// Of its content, if that is wanted and short.
+    digest: Option<ContentDigest>,
+}
 
 /// What a look at the source must know besides the directory at hand. Shared by all workers.
 pub struct SourceWalk<'a> {
@@ -83,7 +89,7 @@ impl SourceWalk<'_> {
             drop_duplicates(&mut found.source);
         }
         if let Some(contents) = &self.contents {
-            self.digest_all(&mut found, contents);
+            self.digest_long(&mut found, contents);
         }
         let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref());
         (found, tasks)
@@ -182,7 +188,11 @@ impl SourceWalk<'_> {
             if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
                 return;
             }
-            let looks = parallel::map(block, self.threads, |&listed| self.look(place, names.name(listed), &dir, false));
+            let look = |&listed: &ListedName| self.look(place, names.name(listed), &dir, false);
+            let looks = match self.contents {
+                None => parallel::map(block, self.threads, look),
+                Some(_) => parallel::share(block, parallel::threads_for_files(block.len(), self.threads), look),
+            };
             for (&listed, looked) in block.iter().zip(looks) {
                 let name = names.name(listed);
                 // What a symlink that leads nowhere would be nobody knows: a rule against either leaves it out.
@@ -229,7 +239,7 @@ impl SourceWalk<'_> {
             let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
             found.notes.push(note);
         }
-        let (stat, target) = match looked {
+        let Looked { stat, target, digest } = match looked {
             Ok(found) => found,
             Err(error) => {
                 let named = matches!(origin.listing, Listing::Named(_));
@@ -251,6 +261,10 @@ impl SourceWalk<'_> {
         }
         let path = || found.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
+        // What stands for something else (`--fake-super`) has none.
+        if digest.is_some() && entry.kind() == Kind::File {
+            entry.extra_mut().digest = digest;
+        }
         if let Err(incomplete) = completed {
             told_incomplete(&mut found.problems, &mut found.fatal, "sender", incomplete, Weight::SourceError);
             found.source.entries.pop();
@@ -264,10 +278,11 @@ impl SourceWalk<'_> {
         Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
     }
 
-    /// Digests the content of each file that was found.
-    fn digest_all(&self, found: &mut Listed, contents: &Contents<'_>) {
+    /// Digests each long content that was found.
+    fn digest_long(&self, found: &mut Listed, contents: &Contents<'_>) {
         let (source, places, renamed_from) = (&found.source, &found.places, found.renamed_from.as_deref());
-        let files: Vec<usize> = (0..source.len()).filter(|&at| source.entries[at].kind() == Kind::File).collect();
+        let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
+        let files: Vec<usize> = (0..source.len()).filter(|&at| is_long(&source.entries[at])).collect();
         let lens_bytes = files.iter().map(|&at| source.entries[at].len_bytes);
         let digests = parallel::share(&files, parallel::threads_for(lens_bytes, self.threads), |&at| {
             let entry = &source.entries[at];
@@ -287,8 +302,24 @@ impl SourceWalk<'_> {
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.is_unheard.load(Ordering::Relaxed))
     }
 
-    /// Looks at one name, through symlinks where the options say so; with a symlink's value.
+    /// Looks at one name, through symlinks where the options say so.
     fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
+        let (stat, target) = self.look_through(place, name, dir, followed)?;
+        let is_short = stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
+        let contents = self.contents.as_ref().filter(|_| is_short);
+        // What cannot be read has no digest.
+        let digest = contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
+        Ok(Looked { stat, target, digest })
+    }
+
+    /// What is under a name, or behind it where the options say so; with a symlink's value.
+    fn look_through(
+        &self,
+        place: &Place,
+        name: &[u8],
+        dir: &RelPath,
+        followed: bool,
+    ) -> io::Result<(Stat, Option<Vec<u8>>)> {
         let mut stat = sys::stat(place.dir.fd(), name, self.copy_links || followed)?;
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
@@ -401,7 +432,7 @@ impl SourceWalk<'_> {
             // With one origin the entry is surely its own; with several each is asked.
             let is_entered = || match origins.len() {
                 1 => !entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point),
-                _ => self.look(place, source_name, &found.path, followed).is_ok_and(|(stat, _)| {
+                _ => self.look_through(place, source_name, &found.path, followed).is_ok_and(|(stat, _)| {
                     Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
                 }),
             };
