@@ -282,6 +282,21 @@ fn an_extra_file_is_deleted_for_one_told_directory() {
 }
 
 #[test]
+fn deletions_that_nobody_would_see_are_not_told() {
+    let trees = Trees::wide();
+    for (options, least, most) in [(&["-a", "--delete"][..], 0, 50), (&["-av", "--delete"], 100, 150)] {
+        trees.run(options, ["src/", "far:dst"]);
+        for n in 0..100 {
+            fs::write(trees.path(&format!("dst/d{}/extra{n}", n % DIRS)), "x").expect("scratch can be written");
+        }
+        let cost = trees.run(options, ["src/", "far:dst"]);
+        // The lines of the far end's profile are events, too.
+        assert!((least..=most).contains(&cost.of("heard-Event")), "{options:?}: {cost:#?}");
+        assert!(!trees.path("dst/d7/extra7").exists());
+    }
+}
+
+#[test]
 fn a_destination_is_looked_at_and_not_remembered() {
     let trees = Trees::wide();
     trees.push();

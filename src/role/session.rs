@@ -649,44 +649,64 @@ impl Listener for Afar<'_> {
 /// What is to be reported at the client while it sends.
 #[derive(Default)]
 struct Told {
-    state: Mutex<(VecDeque<(Event, u64)>, bool)>,
+    state: Mutex<ToldState>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct ToldState {
+    /// Each with what it counts for in its window.
+    events: VecDeque<(Event, u64)>,
+    has_ended: bool,
+}
+
 impl Told {
+    fn lock(&self) -> MutexGuard<'_, ToldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn push(&self, event: Event, cost: u64) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).0.push_back((event, cost));
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.events.push_back((event, cost));
+        // Whoever reports takes all there are.
+        if state.events.len() == 1 {
+            self.changed.notify_all();
+        }
     }
 
     fn end(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.lock().has_ended = true;
         self.changed.notify_all();
+    }
+
+    /// Waits for what is told next; nothing at the end.
+    fn take(&self) -> VecDeque<(Event, u64)> {
+        let mut state = self.lock();
+        while state.events.is_empty() && !state.has_ended {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut state.events)
     }
 
     /// Reports what comes until the end.
     fn report(&self, reporter: &mut TextReporter, line: &Line, stop: &AtomicBool) {
         loop {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = loop {
-                match (state.0.pop_front(), state.1) {
-                    (Some(next), _) => break next,
-                    (None, true) => return,
-                    (None, false) => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                }
-            };
-            drop(state);
-            let (mut event, cost) = next;
-            if let Event::Item(item) = &mut event
-                && item.update == Update::Received
-            {
-                // What the server received we sent.
-                item.update = Update::Sent;
+            let events = self.take();
+            if events.is_empty() {
+                return;
             }
-            Reporter::tell(reporter, &event);
-            line.consumed(Class::Events, cost);
-            if reporter.lines_are_lost() {
-                stop.store(true, Ordering::Relaxed);
+            for (mut event, cost) in events {
+                if let Event::Item(item) = &mut event
+                    && item.update == Update::Received
+                {
+                    // What the server received we sent.
+                    item.update = Update::Sent;
+                }
+                Reporter::tell(reporter, &event);
+                line.consumed(Class::Events, cost);
+                if reporter.lines_are_lost() {
+                    stop.store(true, Ordering::Relaxed);
+                }
             }
         }
     }
