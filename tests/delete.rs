@@ -263,6 +263,13 @@ synctest!(a_directory_is_not_replaced_by_a_file_unasked, |w: World| {
     w.agree(&["-ai"]).exits(23).warns("could not make way for");
 });
 
+synctest!(what_cannot_be_written_to_does_not_make_way, as user, |w: World| {
+    w.source("d->t e->t").dest("d%555/x e/f%555/x");
+    for options in [&["-ai"][..], &["-ai", "--force"], &["-ai", "--delete"]] {
+        w.stderr_unordered().agree(options);
+    }
+});
+
 synctest!(an_empty_directory_is_replaced_by_a_file, |w: World| {
     w.source("a b").dest("a/");
     w.agree(&["-ai"]).exits(0);

@@ -208,6 +208,11 @@ impl<'a> Remover<'a> {
             // Where this fails, the deletion says why.
             let _ = sys::chmod(parent.fd(), path.name(), stat.mode & 0o7777 | 0o200);
         }
+        self.open(parent, path, events)
+    }
+
+    /// Likewise, and leaves it as it is.
+    fn open(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
         match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
             Ok(fd) => Some(Dir::new(fd)),
             Err(error) => {
@@ -271,7 +276,8 @@ impl<'a> Remover<'a> {
         what: &str,
         events: &mut Vec<Event>,
     ) -> bool {
-        let emptied = match self.open_for_removal(dir, path, events) {
+        // What is in it may be made writable; rsync leaves the directory itself as it is.
+        let emptied = match self.open(dir, path, events) {
             Some(inside) if self.may_empty() => self.empty_dir(&inside, path, chain, events),
             Some(inside) if has_entries(&inside) => Removed::Stays,
             _ => Removed::Gone,
