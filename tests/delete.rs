@@ -264,7 +264,7 @@ synctest!(a_directory_is_not_replaced_by_a_file_unasked, |w: World| {
 });
 
 synctest!(what_cannot_be_written_to_does_not_make_way, as user, |w: World| {
-    w.source("d->t e->t").dest("d%555/x e/f%555/x");
+    w.source("d->t e->t").dest("d/%555 d/x e/ e/f/%555 e/f/x");
     for options in [&["-ai"][..], &["-ai", "--force"], &["-ai", "--delete"]] {
         w.stderr_unordered().agree(options);
     }
