@@ -4,4 +4,4 @@ pub mod entry;
 pub mod join;
 pub mod order;
 
-pub use entry::{DirList, Entry, Extra, Kind, Time, Xattr, Xattrs};
+pub use entry::{DirList, Entry, Extra, Inode, Kind, Time, Xattr, Xattrs};

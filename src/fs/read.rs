@@ -6,7 +6,7 @@ use super::sys::{self, Listed};
 use super::xattr::{self, At, XattrPolicy};
 use super::{acl, fake};
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, Inode, Kind};
 use crate::options::LinkOwners;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -133,9 +133,7 @@ impl Wanted<'_> {
             entry.extra_mut().rdev = seen.rdev;
         }
         if self.hard_links && kind != Kind::Dir && stat.nlink > 1 {
-            let extra = entry.extra_mut();
-            extra.dev_ino = Some((stat.dev, stat.ino));
-            extra.nlink = stat.nlink;
+            entry.inode = Some(Box::new(Inode { dev: stat.dev, ino: stat.ino, nlink: stat.nlink }));
         }
         if self.atimes {
             entry.extra_mut().atime = Some(stat.atime);

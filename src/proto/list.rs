@@ -5,7 +5,7 @@ use super::limits::{FILE_MAX_BYTES, FRAME_MAX_BYTES, LIST_ENTRIES_MAX, NAME_MAX_
 use super::limits::{TARGET_MAX_BYTES, XATTR_MAX_BYTES, XATTRS_MAX};
 use crate::error::Result;
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattr, Xattrs, order};
+use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattr, Xattrs, order};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -148,6 +148,7 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
         return Err(w.refuse("length", "is more than FILE_MAX_BYTES"));
     }
     let extra = entry.extra.as_deref().filter(|extra| **extra != Extra::default());
+    let inode = entry.inode.as_deref();
     let same_mode = entry.mode == before.mode;
     let same_uid = entry.uid == before.uid;
     let same_gid = entry.gid == before.gid;
@@ -155,7 +156,8 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
     let same_len = entry.len_bytes == before.len_bytes;
     let same_origin = entry.origin == before.origin;
     let has_nanos = !same_mtime && entry.mtime.nanos != 0;
-    w.flags(&[same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, extra.is_some()]);
+    let has_extra = extra.is_some() || inode.is_some();
+    w.flags(&[same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, has_extra]);
     let shared = shared_len(last_name, name);
     w.varint(shared as u64);
     w.bytes("name", &name[shared..], NAME_MAX_BYTES)?;
@@ -180,15 +182,13 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
     if !same_origin {
         w.varint(u64::from(entry.origin));
     }
-    extra.map_or(Ok(()), |extra| put_extra(w, before, extra))
+    if has_extra { put_extra(w, before, inode, extra.unwrap_or(&Extra::default())) } else { Ok(()) }
 }
 
-fn put_extra(w: &mut Writer, before: &Before, extra: &Extra) -> Result<()> {
+fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Extra) -> Result<()> {
     let Extra {
         target,
         rdev,
-        dev_ino,
-        nlink,
         atime,
         xattrs,
         acl,
@@ -202,8 +202,8 @@ fn put_extra(w: &mut Writer, before: &Before, extra: &Extra) -> Result<()> {
     w.flags(&[
         target.is_some(),
         *rdev != 0,
-        dev_ino.is_some(),
-        *nlink != 0,
+        inode.is_some(),
+        inode.is_some_and(|inode| inode.nlink != 0),
         atime.is_some(),
         xattrs.is_some(),
         acl.is_some(),
@@ -216,12 +216,12 @@ fn put_extra(w: &mut Writer, before: &Before, extra: &Extra) -> Result<()> {
     if *rdev != 0 {
         w.varint(*rdev);
     }
-    if let Some((dev, ino)) = dev_ino {
-        w.varint(*dev);
-        w.varint(*ino);
-    }
-    if *nlink != 0 {
-        w.u32(*nlink);
+    if let Some(inode) = inode {
+        w.varint(inode.dev);
+        w.varint(inode.ino);
+        if inode.nlink != 0 {
+            w.u32(inode.nlink);
+        }
     }
     if let Some(atime) = atime {
         w.time("atime", *atime)?;
@@ -314,14 +314,16 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
     }
     let len_bytes = if same_len { before.len_bytes } else { r.varint_up_to("length", FILE_MAX_BYTES)? };
     let origin = if same_origin { before.origin } else { r.u16("origin")? };
-    let extra = if has_extra { Some(Box::new(get_extra(r, before)?)) } else { None };
+    let (inode, extra) = if has_extra { get_extra(r, before)? } else { (None, Extra::default()) };
     let stat = Stat { mode, uid, gid, mtime, len_bytes, ..Stat::default() };
     let mut entry = Entry::of(&stat);
-    (entry.origin, entry.extra) = (origin, extra);
+    entry.origin = origin;
+    entry.inode = inode.map(Box::new);
+    entry.extra = (extra != Extra::default()).then(|| Box::new(extra));
     Ok(entry)
 }
 
-fn get_extra(r: &mut Reader, before: &Before) -> Result<Extra> {
+fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> {
     let [has_target, has_rdev, has_dev_ino, has_nlink, has_atime, has_xattrs, has_acl, has_default_acl] =
         r.flags::<8>("extra flags")?;
     let [has_digest, is_mount_point, same_xattrs] = r.flags::<3>("extra flags")?;
@@ -332,11 +334,12 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<Extra> {
     if has_rdev {
         extra.rdev = r.varint("rdev")?;
     }
+    let mut inode = None;
     if has_dev_ino {
-        extra.dev_ino = Some((r.varint("device")?, r.varint("inode")?));
-    }
-    if has_nlink {
-        extra.nlink = r.u32("links")?;
+        let (dev, ino) = (r.varint("device")?, r.varint("inode")?);
+        inode = Some(Inode { dev, ino, nlink: if has_nlink { r.u32("links")? } else { 0 } });
+    } else if has_nlink {
+        return Err(r.refuse("extra flags", "say how many links there are of no inode"));
     }
     if has_atime {
         extra.atime = Some(r.time("atime")?);
@@ -357,10 +360,10 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<Extra> {
     if has_digest {
         extra.digest = Some(r.array("digest")?);
     }
-    if extra == Extra::default() {
+    if inode.is_none() && extra == Extra::default() {
         return Err(r.refuse("extra flags", "say nothing"));
     }
-    Ok(extra)
+    Ok((inode, extra))
 }
 
 fn get_xattrs(r: &mut Reader) -> Result<Xattrs> {

@@ -3,7 +3,7 @@
 use crate::exit::Exit;
 use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Extra, Kind, Time, Xattrs, order};
+use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::proto::limits::{
@@ -52,13 +52,11 @@ fn extra() -> impl Strategy<Value = Extra> {
     // Few different sets of attributes, so that neighbours share theirs.
     let sets = vec![Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]), Arc::new(Vec::new())];
     let xattrs = option::of(prop_oneof![select(sets), xattrs()]);
-    let numbers = (option::of(any::<(u64, u64)>()), any::<u64>(), any::<u32>(), option::of(time()));
+    let numbers = (any::<u64>(), option::of(time()));
     (boxed(), boxed(), boxed(), numbers, xattrs, option::of(any::<[u8; 16]>()), any::<bool>()).prop_map(
-        |(target, acl, default_acl, (dev_ino, rdev, nlink, atime), xattrs, digest, is_mount_point)| Extra {
+        |(target, acl, default_acl, (rdev, atime), xattrs, digest, is_mount_point)| Extra {
             target,
             rdev,
-            dev_ino,
-            nlink,
             atime,
             xattrs,
             acl,
@@ -77,11 +75,13 @@ fn entry() -> impl Strategy<Value = Entry> {
     let ids = || prop_oneof![Just(0), Just(1000), any::<u32>()];
     let lens = prop_oneof![0u64..10, 0..=FILE_MAX_BYTES];
     let origin = prop_oneof![9 => Just(0), 1 => any::<u16>()];
-    (select(kinds), modes, ids(), ids(), time(), lens, origin, option::weighted(0.3, extra())).prop_map(
-        |(kind, mode, uid, gid, mtime, len_bytes, origin, extra)| {
+    let inode = any::<(u64, u64, u32)>().prop_map(|(dev, ino, nlink)| Box::new(Inode { dev, ino, nlink }));
+    let more = (option::weighted(0.3, inode), option::weighted(0.3, extra()));
+    (select(kinds), modes, ids(), ids(), time(), lens, origin, more).prop_map(
+        |(kind, mode, uid, gid, mtime, len_bytes, origin, (inode, extra))| {
             let stat = Stat { mode: kind | mode, uid, gid, mtime, len_bytes, ..Stat::default() };
             let mut entry = Entry::of(&stat);
-            entry.origin = origin;
+            (entry.origin, entry.inode) = (origin, inode);
             // An extra that says nothing is as none.
             entry.extra = extra.filter(|extra| *extra != Extra::default()).map(Box::new);
             entry

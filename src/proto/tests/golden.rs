@@ -6,7 +6,7 @@ use super::{encoded, same};
 use crate::exit::Exit;
 use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Extra, Kind, Time};
+use crate::flist::{DirList, Extra, Inode, Kind, Time};
 use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::proto::message::ContentDigest;
@@ -62,11 +62,10 @@ fn rare() -> DirList {
     list.push(b"l", &stat(0o120777, 0, 0, 1)).extra_mut().target = Some(b"t"[..].into());
     let fifo = list.push(b"p", &stat(0o010600, 0, 0, 0));
     fifo.origin = 2;
+    fifo.inode = Some(Box::new(Inode { dev: 1, ino: 2, nlink: 3 }));
     fifo.extra = Some(Box::new(Extra {
         target: None,
         rdev: 0x0103,
-        dev_ino: Some((1, 2)),
-        nlink: 3,
         atime: Some(Time { secs: 1, nanos: 2 }),
         xattrs: None,
         acl: Some(b"A"[..].into()),

@@ -515,7 +515,7 @@ pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leade
 
 /// What the destination has under a name, if that has several.
 fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
-    job.dest().and_then(|there| there.extra.as_ref()?.dev_ino)
+    job.dest()?.inode.as_ref().map(|inode| (inode.dev, inode.ino))
 }
 
 fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {

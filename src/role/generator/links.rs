@@ -50,7 +50,7 @@ impl LinkGroups {
         if !self.are_kept || matches!(step.decision.action, Action::Refuse(_) | Action::Elsewhere) {
             return None;
         }
-        plan.source.entries[step.source as usize].extra.as_ref().and_then(|extra| extra.dev_ino)
+        plan.source.entries[step.source as usize].inode.as_ref().map(|inode| (inode.dev, inode.ino))
     }
 
     /// One more name of a group; what can be done now. The first name that the destination (or an alternate one) has
