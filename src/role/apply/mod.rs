@@ -11,6 +11,7 @@ pub mod entry;
 pub mod file;
 pub mod late;
 pub mod leaving;
+pub mod links;
 pub mod partial;
 pub mod remove;
 pub mod similar;

@@ -2,7 +2,8 @@
 
 use crate::report::event::Event;
 use crate::report::tally::Tally;
-use crate::role::apply::entry::{self, Job, Leader};
+use crate::role::apply::entry::{self, Job};
+use crate::role::apply::links::{self, Leader};
 use crate::role::apply::{Context, Outcome, Spot, file};
 use crate::role::scan::DirPlan;
 use std::ops::{ControlFlow, Range};
@@ -92,13 +93,13 @@ impl Work {
             }
             Work::Lead(member, leading) => {
                 go_on(context, out)?;
-                entry::lead(context, hands, &member.job(), &leading.0, out);
+                links::lead(context, hands, &member.job(), &leading.0, out);
                 go_on(context, out)
             }
             Work::Follow(member, leader) => {
                 leader.is_placed.wait();
                 go_on(context, out)?;
-                entry::follow(context, hands, &member.job(), &leader, out);
+                links::follow(context, hands, &member.job(), &leader, out);
                 ControlFlow::Continue(())
             }
         }

@@ -3,7 +3,7 @@
 use super::batch::{Member, Work};
 use crate::flist::Kind;
 use crate::plan::Action;
-use crate::role::apply::entry::Leader;
+use crate::role::apply::links::Leader;
 use crate::role::scan::{DirPlan, Step};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,0 +1,163 @@
+//! Hard links (`-H`): places the name of a file that leads, and links the others to it.
+
+use super::entry::{Job, carry_out, checked, link_over, perform, refuse};
+use super::{Context, Outcome, Spot, backup, delayed, file, leaving};
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::options::AltKind;
+use crate::path::RelPath;
+use crate::plan::{self, Action, Changes};
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::work::gate::Gate;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The name of a hard-link group that is placed first.
+pub struct Leader {
+    spot: Arc<Spot>,
+    path: RelPath,
+    /// What the destination had under its name before.
+    dest_inode: Option<(u64, u64)>,
+    /// The alternate entry that it is made from.
+    hit_inode: Option<(u64, u64)>,
+    /// It is complete and waits for its name.
+    is_delayed: AtomicBool,
+    /// Its content did not come: what has its name is not what the source has.
+    is_stale: AtomicBool,
+    /// Opened when it is placed, or will never be.
+    pub is_placed: Gate,
+}
+
+impl Leader {
+    /// The leader that a job places.
+    pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
+        let (dest_inode, hit_inode) = (dest_inode(job), hit_inode(job));
+        let no = || AtomicBool::new(false);
+        let path = job.path.clone();
+        Leader { spot, path, dest_inode, hit_inode, is_delayed: no(), is_stale: no(), is_placed: Gate::default() }
+    }
+}
+
+/// Carries out the step of the name that leads.
+pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    let is_there = perform(context, hands, job, out);
+    leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
+    let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
+    leader.is_delayed.store(is_delayed, Ordering::Relaxed);
+}
+
+/// What the destination has under a name, if that has several.
+fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
+    job.dest()?.inode.as_ref().map(|inode| (inode.dev, inode.ino))
+}
+
+fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
+    let hit = job.hit().filter(|_| job.step.decision.action == Action::Link)?;
+    inode(&hit.dir, job.name())
+}
+
+fn inode(dir: &Dir, name: &[u8]) -> Option<(u64, u64)> {
+    sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino))
+}
+
+/// Makes an entry a hard link to one that was placed before.
+pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    checked(context, out);
+    if follow_leader(context, hands, job, leader, out) {
+        leaving::let_source_go(context, job, out);
+    }
+}
+
+/// Whether the destination has the entry now.
+fn follow_leader(
+    context: &Context<'_>,
+    hands: &mut file::Hands,
+    job: &Job<'_>,
+    leader: &Leader,
+    out: &mut Outcome<'_>,
+) -> bool {
+    // Names that an alternate tree has joined are as good as names that were joined here.
+    let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
+    let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+    let changes = match job.step.decision.action {
+        Action::Refuse(reason) => {
+            refuse(context, job, reason, out);
+            return false;
+        }
+        _ if joined_elsewhere => Changes::NONE,
+        Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
+        // An alternate tree's namesake does not count otherwise for a name that follows.
+        _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
+            // Its own content is not looked at.
+            Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
+            Action::Adjust(changes) => changes,
+            Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
+            Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
+        },
+    };
+    let (leader_dir, leader_path) = (&leader.spot.dir, &leader.path);
+    let told = |out: &mut Outcome<'_>, changes: Changes, is_linked: bool| {
+        if (is_linked || joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
+            return;
+        }
+        if changes.has(Changes::NEW) {
+            out.tally.created.add(job.source().kind());
+        }
+        if context.wants.items {
+            let mut item = job.item(context, Update::HardLink, changes);
+            item.linked_to = (!is_linked).then(|| leader_path.as_bytes().to_vec());
+            out.events.push(Event::Item(item));
+        }
+    };
+    if context.is_dry() {
+        let linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
+        told(out, changes, linked);
+        return false;
+    }
+    let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return false };
+    let failed = |error: &io::Error| {
+        let mut line = b"rsync: [generator] link \"".to_vec();
+        line.extend_from_slice(&context.full(job.path.as_bytes()));
+        line.extend_from_slice(b"\" => ");
+        line.extend_from_slice(leader_path.as_bytes());
+        line.extend_from_slice(b" failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        Event::Problem(Problem::said(line, Weight::Failed))
+    };
+    if leader.is_delayed.load(Ordering::Relaxed) {
+        job.spot.last.touch();
+        match delayed::stage_link(context, job, dir, (leader_dir, leader_path.name())) {
+            Ok(()) => told(out, changes, false),
+            Err(error) => out.events.push(failed(&error)),
+        }
+        // Its source goes when it has its name.
+        return false;
+    }
+    let of_leader = || inode(leader_dir, leader_path.name());
+    let Some(of_leader) = (!leader.is_stale.load(Ordering::Relaxed)).then(of_leader).flatten() else {
+        // The leader could not be had; perhaps this name of it can.
+        return carry_out(context, hands, job, out);
+    };
+    if job.replaces() && inode(dir, job.name()) == Some(of_leader) {
+        told(out, Changes::NONE, true);
+        return true;
+    }
+    job.spot.last.touch();
+    if job.replaces()
+        && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+    {
+        out.events.push(Event::Problem(problem));
+        return false;
+    }
+    match link_over(leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {
+        Ok(()) => {
+            told(out, changes, false);
+            true
+        }
+        Err(error) => {
+            out.events.push(failed(&error));
+            false
+        }
+    }
+}
