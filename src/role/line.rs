@@ -163,6 +163,16 @@ fn needed_bytes(message: &Message) -> u64 {
     }
 }
 
+/// How much memory a message of so many bytes takes at the peer besides its length until it is consumed, about. What is told
+/// of a directory is kept here as well, until all that it needs was asked for.
+fn taken_bytes(message: &Message, bytes: u64) -> u64 {
+    match message {
+        Message::Whole { .. } => 256,
+        Message::Dir(_) | Message::More { .. } => 15 * bytes,
+        _ => 0,
+    }
+}
+
 /// Takes what the peer says; never waits.
 pub trait Ear: Sync {
     /// One message, with what it counts against its class's window. An error ends the conversation.
@@ -208,6 +218,11 @@ impl Line {
         self
     }
 
+    /// From now on no more of a class is said than the peer has memory for: see [`Saying::spare`].
+    pub fn spare(&self, class: Class) {
+        self.lock().saying[class as usize].spare();
+    }
+
     /// Set while what is written shall not be squeezed.
     pub fn as_it_is(&self) -> AsItIs {
         self.as_it_is.clone()
@@ -246,7 +261,8 @@ impl Line {
     /// Something was said before there was this line, in so many bytes.
     pub fn has_said(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
-            self.lock().saying[class as usize].say(len_bytes as u64);
+            let bytes = len_bytes as u64;
+            self.lock().saying[class as usize].say(bytes, taken_bytes(message, bytes));
         }
         self.note_said(message, len_bytes);
     }
@@ -282,7 +298,8 @@ impl Line {
             }
         }
         if let Some(class) = class_of(message) {
-            saying[class as usize].say((len - before) as u64);
+            let bytes = (len - before) as u64;
+            saying[class as usize].say(bytes, taken_bytes(message, bytes));
         }
         self.note_said(message, len - before);
         // The writer takes all there is; it waits for the first of it, and while it gathers, for enough.
@@ -342,7 +359,7 @@ impl Line {
         while wants.has_room(KEPT_BYTES)
             && let Some(len) = dialect.frame_len(&later[said..])?
         {
-            wants.say(len as u64);
+            wants.say(len as u64, 0);
             said += len;
         }
         buffer.extend(later.drain(..said));

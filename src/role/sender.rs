@@ -222,6 +222,11 @@ impl<'a> Sender<'a> {
         let options = self.terms.options;
         looking.meet(self.audience());
         self.heard.tells(looking.is_unheard());
+        [Class::Early, Class::Asked, Class::Again].into_iter().for_each(|class| self.line.spare(class));
+        // Before progress is shown a receiver waits for many directories.
+        if !self.wants.progress {
+            self.line.spare(Class::Dirs);
+        }
         let start = looking.start()?;
         let outset = match told {
             Some(outset) => outset,

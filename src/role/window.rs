@@ -8,9 +8,16 @@
 
 use crate::proto::Class;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
+use std::collections::VecDeque;
 
 /// Grants go in portions of this part of the window with which a class begins.
 const GRANT_PART: u64 = 4;
+/// Of what is small so much of a window at most may be under way: at the other end it takes many times its length.
+const SMALL_PART: u64 = GRANT_PART;
+/// As much memory besides its length as that may take there, of a class.
+const TAKEN_MAX_BYTES: u64 = 16 << 20;
+/// What was said is noted in pieces of so many bytes.
+const NOTED_BYTES: u64 = 64 << 10;
 /// A window that has grown shrinks by this part of what waited to be consumed all the while that a window was.
 const SHRINK_PART: u64 = 2;
 
@@ -108,8 +115,16 @@ impl Hearing {
 pub struct Saying {
     /// What may be said yet; below 0 behind a message that took more than was left.
     credit: i64,
+    initial: u64,
     max: i64,
     grows: bool,
+    /// Less is said than may be where that is much memory at the peer.
+    spares: bool,
+    /// What the peer may not have consumed yet, the oldest first: bytes, and the memory that they take there besides.
+    there: VecDeque<(u64, u64)>,
+    /// The sums of these.
+    there_bytes: u64,
+    taken_bytes: u64,
     /// Somebody waits for room; the peer was told so. Both until it grants more.
     is_wanting: bool,
     is_told: bool,
@@ -120,22 +135,52 @@ impl Saying {
     pub fn of(class: Class, grows: bool) -> Saying {
         let [initial, max] = [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
         let grows = grows && max > initial;
-        Saying { credit: initial, max: if grows { max } else { initial }, grows, is_wanting: false, is_told: false }
+        Saying {
+            credit: initial,
+            initial: initial.cast_unsigned(),
+            max: if grows { max } else { initial },
+            grows,
+            spares: false,
+            there: VecDeque::new(),
+            there_bytes: 0,
+            taken_bytes: 0,
+            is_wanting: false,
+            is_told: false,
+        }
+    }
+
+    /// From now on no more is said than the peer has memory for, though it may be: only where the peer consumes whatever
+    /// there is.
+    pub fn spare(&mut self) {
+        self.spares = true;
     }
 
     /// Whether there is room for so much, and for one byte more.
     pub fn has_room(&self, bytes: u64) -> bool {
-        i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes)
+        i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
     }
 
-    /// So much is said.
-    pub fn say(&mut self, bytes: u64) {
+    /// Whether what is under way takes much memory, though it is short. What is less than a grant the peer may have consumed
+    /// and not said so.
+    fn is_much(&self) -> bool {
+        self.spares && self.taken_bytes >= TAKEN_MAX_BYTES && self.there_bytes >= self.initial / SMALL_PART
+    }
+
+    /// So much is said, which takes so much memory more at the other end.
+    pub fn say(&mut self, bytes: u64, taken_bytes: u64) {
         self.credit = self.credit.saturating_sub_unsigned(bytes);
+        self.there_bytes = self.there_bytes.saturating_add(bytes);
+        self.taken_bytes = self.taken_bytes.saturating_add(taken_bytes);
+        match self.there.back_mut().filter(|last| last.0 < NOTED_BYTES) {
+            Some(last) => *last = (last.0.saturating_add(bytes), last.1.saturating_add(taken_bytes)),
+            None => self.there.push_back((bytes, taken_bytes)),
+        }
     }
 
     /// Somebody waits until there is room.
     pub fn want(&mut self) {
-        self.is_wanting = true;
+        // More room would not help where the window is not what is full.
+        self.is_wanting = !self.is_much();
     }
 
     /// Whether the peer should be told that somebody waits: once until it grants more, and only where it may help.
@@ -150,7 +195,27 @@ impl Saying {
         // A peer that grants what was never taken could make it overflow.
         let more = self.credit.checked_add_unsigned(bytes).filter(|&more| more <= self.max);
         (self.is_wanting, self.is_told) = (false, false);
+        self.consumed(bytes);
         more.map(|more| self.credit = more).is_some()
+    }
+}
+
+impl Saying {
+    /// The peer has consumed so many bytes, the oldest as far as is known here.
+    fn consumed(&mut self, mut bytes: u64) {
+        // A window that is opened further is granted, too, and was not said.
+        bytes = bytes.min(self.there_bytes);
+        self.there_bytes -= bytes;
+        while let Some((oldest, taken)) = self.there.front_mut().filter(|_| bytes > 0) {
+            let part = bytes.min(*oldest);
+            let of_taken = if part == *oldest { *taken } else { taken.saturating_mul(part) / *oldest };
+            (*oldest, *taken) = (*oldest - part, *taken - of_taken);
+            self.taken_bytes -= of_taken;
+            bytes -= part;
+            if *oldest == 0 {
+                self.there.pop_front();
+            }
+        }
     }
 }
 
@@ -197,7 +262,7 @@ mod tests {
                 assert!(granted == 0 || self.saying.granted(granted));
                 let mut said = 0;
                 while said < link && self.saying.has_room(0) {
-                    self.saying.say(FRAME);
+                    self.saying.say(FRAME, FRAME);
                     said += FRAME;
                 }
                 if !self.saying.has_room(0) {
@@ -283,6 +348,33 @@ mod tests {
     }
 
     #[test]
+    fn of_what_is_small_no_more_is_under_way_than_has_room_there() {
+        for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
+            let (mut saying, mut hearing) = (Saying::of(Class::Early, true), Hearing::of(Class::Early));
+            let (mut waiting, mut said) = (0, 0);
+            saying.spare();
+            while said < 100 * MIB {
+                while saying.has_room(0) {
+                    saying.say(len, taken);
+                    (waiting, said) = (waiting + len, said + len);
+                    assert!(hearing.heard(len));
+                }
+                let most = (INITIAL / GRANT_PART)
+                    .max((TAKEN_MAX_BYTES * len).checked_div(taken).map_or(INITIAL, |most| most.min(INITIAL)));
+                assert!(waiting <= most + len + 2 * NOTED_BYTES, "{waiting} of {len} are under way, {most} have room");
+                saying.want();
+                assert_eq!(saying.should_tell(), most == INITIAL, "no window would help");
+                hearing.consumed(waiting);
+                waiting = 0;
+                assert!(
+                    hearing.grant().is_some_and(|granted| saying.granted(granted)),
+                    "whoever waits is granted more"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_is_said_and_granted_is_held_to_the_windows() {
         let mut hearing = Hearing::of(Class::Early);
         assert!(hearing.heard(INITIAL - 1) && hearing.heard(u64::MAX), "one message may go beyond");
@@ -292,7 +384,7 @@ mod tests {
             assert!(granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX), "{grows}");
         }
         let mut dirs = Saying::of(Class::Dirs, true);
-        dirs.say(u64::MAX);
+        dirs.say(u64::MAX, u64::MAX);
         dirs.want();
         assert!(!dirs.has_room(0) && !dirs.should_tell(), "a window that does not grow");
     }
