@@ -299,6 +299,14 @@ synctest!(a_group_of_devices, as root, |w: World| {
     w.agree(&["-aiH"]).exits(0);
 });
 
+synctest!(names_farther_apart_than_a_list_is_looked_ahead, |w: World| {
+    // What lies between is too much to be waited for: the first name leads, not the last. In d0 both are within sight.
+    let between: Vec<_> = (0..1100).map(|n| format!("d{n}/f")).collect();
+    w.source(&format!("a/x z/x==a/x d0/x d0/y==d0/x {}", between.join(" "))).dest("");
+    w.once().agree(&["-aiH"]).says("z/x => a/x").says("d0/x => d0/y");
+    w.agree(&["-aiH"]).exits(0);
+});
+
 synctest!(a_large_group, |w: World| {
     let names: Vec<_> = (0..60).map(|n| format!("d{}/l{n}==a", n % 7)).collect();
     w.source(&format!("a {}", names.join(" "))).dest("");

@@ -2,7 +2,7 @@
 //! that may do less than usual.
 
 use std::ffi::OsString;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -167,6 +167,32 @@ fn few_open_files_are_enough() {
         for (code, said) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
         }
+    }
+}
+
+#[test]
+fn few_open_files_are_enough_for_names_that_wait_for_others() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let all = dir.path().join("src/z");
+    std::fs::create_dir_all(&all).unwrap();
+    for number in 0..200 {
+        let sub = dir.path().join(format!("src/d{number}"));
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::write(sub.join("f"), "f").unwrap();
+        std::fs::hard_link(sub.join("f"), all.join(format!("f{number}"))).unwrap();
+    }
+    script(dir.path(), "shell", "shift; exec sh -c \"$*\"");
+    let far = "-e ./shell --rsync-path=$0";
+    for (to, way) in [
+        ("here", "src/ $OUT.here/".to_owned()),
+        ("push", format!("{far} src/ h:$PWD/$OUT.push/")),
+        ("pull", format!("{far} h:$PWD/src/ $OUT.pull/")),
+    ] {
+        for (code, said) in both(dir.path(), &format!("ulimit -n 40; exec \"$0\" -aH {way}")) {
+            assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        }
+        let inode = |name: String| std::fs::metadata(dir.path().join(format!("sparsync.{to}/{name}"))).unwrap().ino();
+        (0..200).for_each(|number| assert_eq!(inode(format!("d{number}/f")), inode(format!("z/f{number}")), "{way}"));
     }
 }
 

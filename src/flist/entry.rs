@@ -47,7 +47,7 @@ impl Kind {
 
 /// A point in time as file systems keep it; packed, because each entry has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 pub struct Time {
     /// Seconds since 1970, negative before.
     pub secs: i64,

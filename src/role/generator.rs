@@ -96,7 +96,7 @@ impl<'a> Generator<'a> {
             stock: Stock::new(plans, context),
             deletions: Deletions::new(context, plans.walk()),
             dirs: Dirs::new(context),
-            links: LinkGroups::new(context.policy.preserve.hard_links),
+            links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
             out: Outbox::new(context, appliers),
         }
     }
@@ -120,6 +120,8 @@ impl<'a> Generator<'a> {
         }
         if whole_list_first {
             self.hold_all()?;
+        } else if self.links.are_kept() {
+            self.look_ahead(Stock::hold_first)?;
         }
         self.out.head.extend(opening);
         if self.context.options.delete.when == Some(When::Before) {
@@ -167,13 +169,7 @@ impl<'a> Generator<'a> {
 
     /// Takes every plan before anything is done, for options that need the whole list.
     fn hold_all(&mut self) -> Result<(), Error> {
-        let (links, deletions) = (&mut self.links, &mut self.deletions);
-        self.stock.hold_all(&mut |plan, is_entered| {
-            deletions.hear(&plan.problems);
-            if is_entered {
-                links.expect(plan);
-            }
-        })?;
+        self.look_ahead(Stock::hold_all)?;
         if self.context.wants.progress || self.context.wants.whole_list {
             self.out.head.push(self.stock.whole_list());
         }
@@ -181,6 +177,22 @@ impl<'a> Generator<'a> {
             let Generator { context, stock, deletions, out, .. } = self;
             stock.prune(&mut |findings| hear(context, deletions, out, findings))?;
         }
+        Ok(())
+    }
+
+    /// Takes plans before their turn, as many as `hold` does, and looks for what must be known of them.
+    fn look_ahead(
+        &mut self,
+        hold: impl FnOnce(&mut Stock<'a>, &mut plans::See<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (links, deletions) = (&mut self.links, &mut self.deletions);
+        hold(&mut self.stock, &mut |plan, is_entered| {
+            deletions.hear(&plan.problems);
+            if is_entered {
+                links.expect(plan);
+            }
+        })?;
+        links.have_seen_all(self.stock.has_seen_all());
         Ok(())
     }
 
@@ -237,7 +249,8 @@ impl<'a> Generator<'a> {
     /// Counts and tells what was found in a directory that nobody goes into, and below it.
     fn leave_out(&mut self, path: &RelPath, ticket: Option<Ticket>) -> Result<(), Error> {
         let Generator { context, stock, deletions, out, .. } = self;
-        stock.skip(ticket, path, &mut |findings| hear(context, deletions, out, findings))
+        stock.skip(ticket, path, &mut |findings| hear(context, deletions, out, findings))?;
+        self.look_ahead(Stock::hold_more)
     }
 
     /// Does what is to be done in a directory itself. `itself`: the root is an entry of the source; `item`: told of the
@@ -254,6 +267,7 @@ impl<'a> Generator<'a> {
             return Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"));
         }
         hear(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
+        self.look_ahead(Stock::hold_more)?;
         self.tell_list();
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan);
@@ -275,6 +289,8 @@ impl<'a> Generator<'a> {
         self.deletions.make_room(&mut plan, &spot, head);
         self.out.decline(&plan);
         partials::forget(self.context, &plan, &spot);
+        // Whoever works in it has the spot's, and a plan may be held for long.
+        plan.dest_dir = None;
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
         self.deletions.missing_before_dirs(&spot, &mut self.out.head);

@@ -262,10 +262,9 @@ impl Receiving<'_> {
 
 /// Whether everything must be known before anything is done.
 pub fn needs_whole_list(options: &Options, wants: Wants) -> bool {
-    options.preserve.hard_links
-        || options.select.prune_empty_dirs
+    options.select.prune_empty_dirs
         || wants.whole_list
         || matches!(options.delete.when, Some(When::Before | When::After))
-        // What cannot be read anywhere stops all deletion then.
-        || options.delete.when == Some(When::During) && options.select.no_inc_recursive
+        // What cannot be read anywhere stops all deletion then, and a file is brought under its last name that is missing.
+        || (options.delete.when == Some(When::During) || options.preserve.hard_links) && options.select.no_inc_recursive
 }

@@ -387,6 +387,9 @@ impl DirPlan {
     /// Lets go of all descriptors: when the whole list is held there may be more directories than a process
     /// may have open. [`DirPlan::take_up`] before anything is done.
     pub fn park(&mut self) {
+        if self.parked.is_some() {
+            return;
+        }
         let places = std::mem::take(&mut self.places);
         let places = places.into_iter().map(|place| place.map(|place| (place.base, place.path))).collect();
         let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();

@@ -18,6 +18,8 @@ use crate::report::event::Wants;
 pub fn can_compare(options: &Options, wants: Wants) -> bool {
     let preserve = &options.preserve;
     options.select.recurse == Recurse::Full
+        // A file has names in other directories, too.
+        && !preserve.hard_links
         && options.check.mode != CheckMode::Digest
         && options.check.mode != CheckMode::IgnoreTimes
         && options.check.window_secs <= 0
@@ -38,6 +40,8 @@ pub fn can_compare(options: &Options, wants: Wants) -> bool {
 /// Whether the data of files may be sent before the receiver asked for it, where it has no directory for them.
 pub fn may_send_unasked(options: &Options, wants: Wants) -> bool {
     !options.dry_run
+        // Of a file with several names only one is asked for.
+        && !options.preserve.hard_links
         && !needs_whole_list(options, wants)
         && options.delta.alt_dest.is_none()
         && options.select.max_size_bytes.is_none()

@@ -11,8 +11,9 @@ use super::entry::Job;
 use super::similar::Similar;
 use super::{Context, Outcome, backup};
 use crate::flist::Kind;
-use crate::fs::root::Dir;
+use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
+use crate::path::RelPath;
 use crate::plan::{Action, Changes, InTheWay, chmod};
 use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use std::io;
@@ -25,6 +26,20 @@ const LIVE_BYTES: u64 = 1 << 20;
 #[derive(Default)]
 pub struct Hands {
     buffer: Vec<u8>,
+    /// Where the name lies to which a hard link was made.
+    leaders: Option<(RelPath, Dir)>,
+}
+
+impl Hands {
+    /// The directory of a name to which a hard link is to be made: often that of the last one.
+    pub fn dir_of_leader(&mut self, root: &Root, path: RelPath) -> io::Result<Dir> {
+        if let Some((_, dir)) = self.leaders.as_ref().filter(|(last, _)| *last == path) {
+            return Ok(dir.clone());
+        }
+        let dir = root.open_dir_to_search(&path)?;
+        self.leaders = Some((path, dir.clone()));
+        Ok(dir)
+    }
 }
 
 /// The permission bits that an entry shall have at the destination.

@@ -62,6 +62,12 @@ impl LastTouch {
         self.touched.store(true, Ordering::Relaxed);
     }
 
+    /// Whether nobody but root will be able to reach what lies in the directory.
+    pub fn shuts(&self) -> bool {
+        let above = std::iter::successors(Some(self), |last| last.parent.as_deref());
+        above.filter_map(|last| last.target.as_ref()?.mode).any(|mode| mode & 0o100 == 0)
+    }
+
     fn finish(&mut self) {
         let Some(target) = self.target.take() else { return };
         let given_up = self.notes.given_up.load(Ordering::Relaxed);

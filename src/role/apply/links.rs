@@ -10,14 +10,16 @@ use crate::plan::{self, Action, Changes};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::work::gate::Gate;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The name of a hard-link group that is placed first.
 pub struct Leader {
-    spot: Arc<Spot>,
-    path: RelPath,
-    /// What the destination had under its name before.
+    /// The directory that it is placed in; `None`: that is open no more, see [`Leader::leave`].
+    spot: Mutex<Option<Arc<Spot>>>,
+    /// Its path.
+    pub path: RelPath,
+    /// What the destination has under its name, in a dry run.
     dest_inode: Option<(u64, u64)>,
     /// The alternate entry that it is made from.
     hit_inode: Option<(u64, u64)>,
@@ -30,13 +32,60 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// The leader that a job places.
-    pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
-        let (dest_inode, hit_inode) = (dest_inode(job), hit_inode(job));
-        let no = || AtomicBool::new(false);
-        let path = job.path.clone();
-        Leader { spot, path, dest_inode, hit_inode, is_delayed: no(), is_stale: no(), is_placed: Gate::default() }
+    /// The leader that a job places. `is_dry`: what is there stays there, and is compared with.
+    pub fn new(job: &Job<'_>, spot: Arc<Spot>, is_dry: bool) -> Leader {
+        let dest_inode = dest_inode(job).filter(|_| is_dry);
+        Leader { spot: Mutex::new(Some(spot)), dest_inode, hit_inode: hit_inode(job), ..Leader::of(job.path.clone()) }
     }
+
+    fn of(path: RelPath) -> Leader {
+        let no = || AtomicBool::new(false);
+        let (is_delayed, is_stale, is_placed) = (no(), no(), Gate::default());
+        Leader { spot: Mutex::new(None), path, dest_inode: None, hit_inode: None, is_delayed, is_stale, is_placed }
+    }
+
+    /// Lets go of the directory of one that is placed: leaders are remembered in greater numbers than directories can be
+    /// open.
+    fn leave(&self) {
+        let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        // It can be reached by its path, unless that is about to be shut.
+        *spot = spot.take().filter(|spot| spot.last.shuts());
+    }
+
+    /// What is left of one that was placed, besides its path; `None`: there is more.
+    pub fn rest(&mut self) -> Option<Left> {
+        let is_left = self.spot.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
+        let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
+        let (is_delayed, is_stale) = (*self.is_delayed.get_mut(), *self.is_stale.get_mut());
+        is_bare.then_some(Left { is_delayed, is_stale })
+    }
+
+    /// One that was placed and left.
+    pub fn left(path: RelPath, left: Left) -> Leader {
+        let mut leader = Leader::of(path);
+        (*leader.is_delayed.get_mut(), *leader.is_stale.get_mut()) = (left.is_delayed, left.is_stale);
+        leader.is_placed.open();
+        leader
+    }
+
+    /// Its directory.
+    fn dir(&self, context: &Context<'_>, hands: &mut file::Hands) -> io::Result<Option<Dir>> {
+        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (spot, context.dest) {
+            (Some(spot), _) => Ok(spot.dir.clone()),
+            (None, Some(root)) => hands.dir_of_leader(root, self.path.parent().unwrap_or_default()).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What is left of a leader that is placed, besides its path.
+#[derive(Debug, Clone, Copy)]
+pub struct Left {
+    /// See [`Leader`].
+    is_delayed: bool,
+    /// See [`Leader`].
+    is_stale: bool,
 }
 
 /// Carries out the step of the name that leads.
@@ -45,6 +94,7 @@ pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leade
     leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
     let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
+    leader.leave();
 }
 
 /// What the destination has under a name, if that has several.
@@ -96,7 +146,7 @@ fn follow_leader(
             Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
         },
     };
-    let (leader_dir, leader_path) = (&leader.spot.dir, &leader.path);
+    let leader_path = &leader.path;
     let told = |out: &mut Outcome<'_>, changes: Changes, is_linked: bool| {
         if (is_linked || joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
@@ -115,7 +165,7 @@ fn follow_leader(
         told(out, changes, linked);
         return false;
     }
-    let (Some(dir), Some(leader_dir)) = (&job.spot.dir, leader_dir) else { return false };
+    let Some(dir) = &job.spot.dir else { return false };
     let failed = |error: &io::Error| {
         let mut line = b"rsync: [generator] link \"".to_vec();
         line.extend_from_slice(&context.full(job.path.as_bytes()));
@@ -125,16 +175,24 @@ fn follow_leader(
         line.extend_from_slice(&crate::report::event::errno_words(error));
         Event::Problem(Problem::said(line, Weight::Failed))
     };
+    let leader_dir = match leader.dir(context, hands) {
+        Ok(Some(leader_dir)) => leader_dir,
+        Ok(None) => return false,
+        Err(error) => {
+            out.events.push(failed(&error));
+            return false;
+        }
+    };
     if leader.is_delayed.load(Ordering::Relaxed) {
         job.spot.last.touch();
-        match delayed::stage_link(context, job, dir, (leader_dir, leader_path.name())) {
+        match delayed::stage_link(context, job, dir, (&leader_dir, leader_path.name())) {
             Ok(()) => told(out, changes, false),
             Err(error) => out.events.push(failed(&error)),
         }
         // Its source goes when it has its name.
         return false;
     }
-    let of_leader = || inode(leader_dir, leader_path.name());
+    let of_leader = || inode(&leader_dir, leader_path.name());
     let Some(of_leader) = (!leader.is_stale.load(Ordering::Relaxed)).then(of_leader).flatten() else {
         // The leader could not be had; perhaps this name of it can.
         return carry_out(context, hands, job, out);
@@ -150,7 +208,7 @@ fn follow_leader(
         out.events.push(Event::Problem(problem));
         return false;
     }
-    match link_over(leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {
+    match link_over(&leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {
         Ok(()) => {
             told(out, changes, false);
             true

@@ -51,8 +51,8 @@ impl Member {
     }
 
     /// It goes first, and the others of its group follow it.
-    pub(super) fn lead(self) -> (Work, Arc<Leader>) {
-        let leader = Arc::new(Leader::new(&self.job(), self.spot.clone()));
+    pub(super) fn lead(self, is_dry: bool) -> (Work, Arc<Leader>) {
+        let leader = Arc::new(Leader::new(&self.job(), self.spot.clone(), is_dry));
         (Work::Lead(self, Leading(leader.clone())), leader)
     }
 }

@@ -1,47 +1,66 @@
 //! Hard-link groups: which name of a file leads, and which follow it (`-H`).
+//!
+//! What is remembered to the end of a run is a few bytes for each file with several names. All else lasts only while its
+//! names are within sight, see [`super::plans::Stock::hold_more`].
 
 use super::batch::{Member, Work};
 use crate::flist::Kind;
+use crate::path::RelPath;
 use crate::plan::Action;
-use crate::role::apply::links::Leader;
+use crate::role::apply::links::{Leader, Left};
 use crate::role::scan::{DirPlan, Step};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Device and inode number of a file at the source.
 pub(super) type Inode = (u64, u64);
 
-/// The groups of which some names were met and others are to come.
+/// The files of which several names are to become names of one file.
 pub(super) struct LinkGroups {
     /// Names of one file are to become names of one file (`-H`).
     are_kept: bool,
-    open: BTreeMap<Inode, Group>,
-    /// How many names each group has.
-    expected: HashMap<Inode, u32>,
+    is_dry: bool,
+    near: ByInode<Near>,
+    leaders: Leaders,
+    /// No name will come into sight any more.
+    have_seen_all: bool,
 }
 
-/// The names of one file of the source, as far as they were met.
+/// Names of one file that are within sight.
 #[derive(Default)]
-struct Group {
+struct Near {
+    /// How many were seen and not met.
+    to_come: u32,
+    /// How many of these those wait for that wait.
+    awaited: u32,
     /// Names that the destination lacks, while none that it has was met.
     waiting: Vec<Member>,
-    leader: Option<Arc<Leader>>,
-    met: u32,
 }
 
 impl LinkGroups {
     /// No group yet.
-    pub(super) fn new(are_kept: bool) -> LinkGroups {
-        LinkGroups { are_kept, open: BTreeMap::new(), expected: HashMap::new() }
+    pub(super) fn new(are_kept: bool, is_dry: bool) -> LinkGroups {
+        let (near, leaders) = (ByInode::default(), Leaders::default());
+        LinkGroups { are_kept, is_dry, near, leaders, have_seen_all: false }
     }
 
-    /// Counts the names in a directory ahead of time, so that the last one is known when it is met.
+    /// Whether names of one file are to become names of one file.
+    pub(super) fn are_kept(&self) -> bool {
+        self.are_kept
+    }
+
+    /// Counts the names in a directory ahead of time, so that the last one within sight is known when it is met.
     pub(super) fn expect(&mut self, plan: &DirPlan) {
         for step in &plan.steps {
             if let Some(inode) = self.group_of(plan, step) {
-                *self.expected.entry(inode).or_default() += 1;
+                self.near.entry(inode).to_come += 1;
             }
         }
+    }
+
+    /// Whether no name will come into sight any more: then nothing need be remembered of a file whose last one was met.
+    pub(super) fn have_seen_all(&mut self, have_seen_all: bool) {
+        self.have_seen_all = have_seen_all;
     }
 
     /// The inode that a step shares with other names of its group; `None` if the step stands alone: it has
@@ -54,44 +73,200 @@ impl LinkGroups {
     }
 
     /// One more name of a group; what can be done now. The first name that the destination (or an alternate one) has
-    /// leads, else the last; of what is no regular file always the first. The others become links to it: those that
-    /// came before it at once and in reverse, those after it in their places.
+    /// leads, else the last of those that were within sight when the first one was met; of what is no regular file always
+    /// the first. The others become links to it: those that came before it at once and in reverse, those after it in their
+    /// places.
     pub(super) fn meet(&mut self, inode: Inode, member: Member) -> Vec<Work> {
-        let mut group = self.open.remove(&inode).unwrap_or_default();
-        group.met += 1;
-        let is_last = self.expected.get(&inode).is_none_or(|&expected| group.met >= expected);
-        let work = group.place(member, is_last);
-        if !is_last {
-            self.open.insert(inode, group);
+        self.leaders.settle();
+        let near = self.near.entry(inode);
+        near.to_come = near.to_come.saturating_sub(1);
+        let is_over = near.to_come == 0;
+        let work = match self.leaders.get(inode) {
+            Some(leader) => vec![Work::Follow(member, leader)],
+            None if near.must_wait(&member) => {
+                near.waiting.reserve_exact(usize::from(near.waiting.is_empty()));
+                near.waiting.push(member);
+                return Vec::new();
+            }
+            None => {
+                let (work, leader) = near.place(member, self.is_dry);
+                self.leaders.put(inode, leader);
+                work
+            }
+        };
+        if is_over {
+            self.near.remove(inode);
+        }
+        if is_over && self.have_seen_all {
+            self.leaders.forget(inode);
         }
         work
     }
 
     /// For each group of which a name that was expected did not come, what is left to do.
     pub(super) fn close(&mut self) -> impl Iterator<Item = Vec<Work>> + use<> {
-        let groups = std::mem::take(&mut self.open).into_values();
-        groups.filter_map(|mut group| {
-            let last = group.waiting.pop()?;
-            Some(group.place(last, true))
+        let is_dry = self.is_dry;
+        let groups = std::mem::take(&mut self.near).into_values();
+        groups.filter_map(move |mut near| {
+            let last = near.waiting.pop()?;
+            Some(near.place(last, is_dry).0)
         })
     }
 }
 
-impl Group {
-    fn place(&mut self, member: Member, is_last: bool) -> Vec<Work> {
-        if let Some(leader) = &self.leader {
-            return vec![Work::Follow(member, leader.clone())];
-        }
+impl Near {
+    /// Whether a name of a group without a leader is to wait for others.
+    fn must_wait(&mut self, member: &Member) -> bool {
+        // What comes into sight only now is not waited for: what waits would be ever more.
+        self.awaited = if self.waiting.is_empty() { self.to_come } else { self.awaited.saturating_sub(1) };
         let job = member.job();
-        let is_there = !job.step.decision.action.is_new();
-        if !is_last && !is_there && job.source().kind() == Kind::File {
-            self.waiting.push(member);
-            return Vec::new();
+        self.awaited > 0 && job.step.decision.action.is_new() && job.source().kind() == Kind::File
+    }
+
+    /// A name leads, and those follow that wait.
+    fn place(&mut self, member: Member, is_dry: bool) -> (Vec<Work>, Arc<Leader>) {
+        let (first, leader) = member.lead(is_dry);
+        let waiting = std::mem::take(&mut self.waiting).into_iter().rev();
+        let followers = waiting.map(|member| Work::Follow(member, leader.clone()));
+        (std::iter::once(first).chain(followers).collect(), leader)
+    }
+}
+
+/// The names that lead, for those that are still to be met.
+#[derive(Default)]
+struct Leaders {
+    /// Those that may not be placed yet, or of which more must be known than their name.
+    whole: ByInode<Arc<Leader>>,
+    /// Of these, those that may not be placed yet, in order.
+    under_way: VecDeque<Inode>,
+    /// Those that are placed.
+    placed: ByInode<Placed>,
+    /// The directories in which they lie.
+    homes: Vec<Home>,
+}
+
+/// A directory in which names lie that lead.
+struct Home {
+    path: RelPath,
+    /// One behind the other.
+    names: Vec<u8>,
+}
+
+/// A name that leads, in few bytes.
+struct Placed {
+    /// Index in [`Leaders::homes`].
+    home: u32,
+    /// Where its name begins there.
+    name_at: u32,
+    name_len: u16,
+    left: Left,
+}
+
+impl Leaders {
+    fn get(&self, inode: Inode) -> Option<Arc<Leader>> {
+        if let Some(leader) = self.whole.get(inode) {
+            return Some(leader.clone());
         }
-        let (first, leader) = member.lead();
-        let followers = self.waiting.drain(..).rev().map(|member| Work::Follow(member, leader.clone()));
-        let work = std::iter::once(first).chain(followers).collect();
-        self.leader = Some(leader);
-        work
+        let placed = self.placed.get(inode)?;
+        let home = &self.homes[placed.home as usize];
+        let name = &home.names[placed.name_at as usize..][..placed.name_len as usize];
+        Some(Arc::new(Leader::left(home.path.join(name), placed.left)))
+    }
+
+    fn put(&mut self, inode: Inode, leader: Arc<Leader>) {
+        self.whole.insert(inode, leader);
+        self.under_way.push_back(inode);
+    }
+
+    fn forget(&mut self, inode: Inode) {
+        if self.whole.remove(inode).is_none() {
+            self.placed.remove(inode);
+        }
+    }
+
+    /// Keeps of those that are placed what is needed. They are placed nearly in order.
+    fn settle(&mut self) {
+        while let Some(&inode) = self.under_way.front() {
+            // Who places it, or is about to follow it, has it, too.
+            let left = match self.whole.get_mut(inode).map(Arc::get_mut) {
+                Some(None) => return,
+                Some(Some(leader)) => leader.rest(),
+                None => None,
+            };
+            self.under_way.pop_front();
+            if let Some(left) = left
+                && let Some(leader) = self.whole.remove(inode)
+            {
+                let placed = self.placed_at(&leader.path, left);
+                self.placed.insert(inode, placed);
+            }
+        }
+    }
+
+    fn placed_at(&mut self, path: &RelPath, left: Left) -> Placed {
+        let parent = path.parent().unwrap_or_default();
+        if self.homes.last().is_none_or(|home| home.path != parent) {
+            if let Some(home) = self.homes.last_mut() {
+                home.names.shrink_to_fit();
+            }
+            self.homes.push(Home { path: parent, names: Vec::new() });
+        }
+        let at = self.homes.len() - 1;
+        let names = &mut self.homes[at].names;
+        let name_at = u32::try_from(names.len()).expect("names of one directory stay below 4 GiB");
+        names.extend_from_slice(path.name());
+        let name_len = u16::try_from(path.name().len()).expect("the kernel's names have at most 255 bytes");
+        let home = u32::try_from(at).expect("there are less than 2^32 directories");
+        Placed { home, name_at, name_len, left }
+    }
+}
+
+/// Values by device and inode, in little room: there are few devices.
+struct ByInode<T>(BTreeMap<u64, BTreeMap<u64, T>>);
+
+impl<T> Default for ByInode<T> {
+    fn default() -> ByInode<T> {
+        ByInode(BTreeMap::new())
+    }
+}
+
+impl<T> ByInode<T> {
+    fn get(&self, (dev, ino): Inode) -> Option<&T> {
+        self.0.get(&dev)?.get(&ino)
+    }
+
+    fn get_mut(&mut self, (dev, ino): Inode) -> Option<&mut T> {
+        self.0.get_mut(&dev)?.get_mut(&ino)
+    }
+
+    fn entry(&mut self, (dev, ino): Inode) -> &mut T
+    where
+        T: Default,
+    {
+        self.0.entry(dev).or_default().entry(ino).or_default()
+    }
+
+    fn insert(&mut self, (dev, ino): Inode, value: T) {
+        self.0.entry(dev).or_default().insert(ino, value);
+    }
+
+    fn remove(&mut self, (dev, ino): Inode) -> Option<T> {
+        self.0.get_mut(&dev)?.remove(&ino)
+    }
+
+    /// In the order of inodes.
+    fn into_values(self) -> impl Iterator<Item = T> {
+        self.0.into_values().flat_map(BTreeMap::into_values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_file_with_several_names_little_is_remembered() {
+        // And its inode, 8 bytes.
+        assert_eq!(size_of::<Placed>(), 12);
     }
 }

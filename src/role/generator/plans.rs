@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::flist::Time;
+use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan;
 use crate::report::event::Event;
@@ -38,24 +39,57 @@ pub trait Plans: Sync {
     fn close(&self);
 }
 
-/// The plans of a run; those that are held because the whole list must be known first, and how long that list is.
+/// Shown each plan that is held, in canonical order, and hears whether its directory will be entered.
+pub(super) type See<'s> = dyn FnMut(&DirPlan, bool) + 's;
+
+/// So many entries of both sides are looked at before their turn where that is enough: about 200 bytes each.
+const ENTRIES_AHEAD: usize = 10_000;
+/// In at most so many directories. A name that waits for one of them holds two descriptors of its own directory.
+const DIRS_AHEAD: usize = 1000;
+/// So many of these may hold descriptors, two each.
+const OPEN_AHEAD: usize = 64;
+/// Of either at most one in so many of the files that the process may have open.
+const OPEN_PARTS: usize = 16;
+
+/// The plans of a run; those that are held because more must be known than is under work, and how long the list is.
 pub(super) struct Stock<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
     held: HashMap<Ticket, DirPlan>,
-    /// Entries that are not in any plan, and of those that are held: entries and bytes.
+    /// Entries of both sides in these.
+    held_entries: usize,
+    /// Directories below those that are held; the next one is on top.
+    to_come: Vec<ToCome>,
+    /// So many plans are held ahead of their turn.
+    ahead_max: usize,
+    /// So many plans that are held may hold descriptors.
+    open_max: usize,
+    /// Entries that are not in any plan.
+    unnamed: u64,
+    /// Entries of those that were held, and bytes.
     listed: (u64, u64),
+}
+
+/// A directory whose plan was not made.
+struct ToCome {
+    ticket: Ticket,
+    path: RelPath,
+    there: There,
+    /// Nobody goes into a directory that is left as it is.
+    is_entered: bool,
 }
 
 impl<'a> Stock<'a> {
     /// Nothing is held.
     pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> Stock<'a> {
-        Stock { plans, context, held: HashMap::new(), listed: (0, 0) }
+        let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
+        let (held, to_come) = (HashMap::new(), Vec::new());
+        Stock { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
     }
 
     /// One entry more that no plan names.
     pub(super) fn count_unnamed(&mut self) {
-        self.listed.0 += 1;
+        self.unnamed += 1;
     }
 
     /// The root's plan; see [`Stock::take`].
@@ -69,7 +103,7 @@ impl<'a> Stock<'a> {
 
     /// The plan of a directory, held or not; `None`: see [`Plans::take`].
     pub(super) fn take(&mut self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
-        let mut plan = match self.held.remove(&ticket) {
+        let mut plan = match self.let_go(ticket) {
             Some(plan) => Some(plan),
             None => self.plans.take(ticket, path, there)?,
         };
@@ -84,45 +118,96 @@ impl<'a> Stock<'a> {
         self.plans.stray(below)
     }
 
+    fn place_to_come(&self, ticket: Ticket) -> Option<usize> {
+        self.to_come.iter().rposition(|dir| dir.ticket == ticket)
+    }
+
+    fn let_go(&mut self, ticket: Ticket) -> Option<DirPlan> {
+        let plan = self.held.remove(&ticket)?;
+        self.held_entries -= entries_of(&plan);
+        Some(plan)
+    }
+
     /// Leaves out a directory and all below it, held or not; see [`Plans::skip`].
     pub(super) fn skip(&mut self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
-        let mut tickets = Vec::from_iter(ticket.filter(|ticket| self.held.contains_key(ticket)));
+        let is_ours = |ticket: &Ticket| self.held.contains_key(ticket) || self.place_to_come(*ticket).is_some();
+        let mut tickets = Vec::from_iter(ticket.filter(is_ours));
         if tickets.is_empty() {
             return self.plans.skip(ticket, path, left);
         }
-        while let Some(mut plan) = tickets.pop().and_then(|ticket| self.held.remove(&ticket)) {
-            tickets.extend(plan.below().rev());
-            left(Findings::of(&mut plan))?;
+        while let Some(ticket) = tickets.pop() {
+            if let Some(mut plan) = self.let_go(ticket) {
+                tickets.extend(plan.below().rev());
+                left(Findings::of(&mut plan))?;
+            } else if let Some(at) = self.place_to_come(ticket) {
+                let dir = self.to_come.remove(at);
+                self.plans.skip(Some(ticket), &dir.path, left)?;
+            }
         }
         Ok(())
     }
 
-    /// Takes every plan. `see` is shown each, in canonical order, and hears whether its directory will be entered.
-    pub(super) fn hold_all(&mut self, see: &mut dyn FnMut(&DirPlan, bool)) -> Result<(), Error> {
-        let mut tickets = vec![(self.plans.root(), RelPath::root(), self.root_is_there(), true)];
-        while let Some((ticket, path, there, is_entered)) = tickets.pop() {
-            self.context.go_on()?;
-            let Some(mut plan) = self.plans.take(ticket, &path, &there)? else { continue };
-            if let Some(error) = plan.fatal.take() {
-                return Err(error);
+    /// Takes every plan.
+    pub(super) fn hold_all(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        self.begin();
+        while self.hold_next(see)? {}
+        Ok(())
+    }
+
+    /// Takes the first plans, as many as are held ahead of their turn.
+    pub(super) fn hold_first(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        self.begin();
+        self.hold_more(see)
+    }
+
+    /// Takes more plans after one of them was taken up.
+    pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        while self.held.is_empty() || (self.held_entries < ENTRIES_AHEAD && self.held.len() < self.ahead_max) {
+            if !self.hold_next(see)? {
+                break;
             }
-            for sub in plan.subdirs.iter().rev() {
-                let path = || plan.path.join(plan.source.name(&plan.source.entries[sub.step.source as usize]));
-                tickets
-                    .extend(sub.ticket.map(|ticket| (ticket, path(), plan.there(sub), is_entered && !sub.is_left())));
-            }
-            see(&plan, is_entered);
-            let (entries, bytes) = plan.listed();
-            self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
-            self.held.insert(ticket, plan);
         }
         Ok(())
+    }
+
+    /// Whether no plan is left to be taken.
+    pub(super) fn has_seen_all(&self) -> bool {
+        self.to_come.is_empty()
+    }
+
+    fn begin(&mut self) {
+        let (ticket, there) = (self.plans.root(), self.root_is_there());
+        self.to_come.push(ToCome { ticket, path: RelPath::root(), there, is_entered: true });
+    }
+
+    /// `false`: there is none.
+    fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
+        let Some(ToCome { ticket, path, there, is_entered }) = self.to_come.pop() else { return Ok(false) };
+        self.context.go_on()?;
+        let Some(mut plan) = self.plans.take(ticket, &path, &there)? else { return Ok(true) };
+        if let Some(error) = plan.fatal.take() {
+            return Err(error);
+        }
+        for sub in plan.subdirs.iter().rev() {
+            let Some(ticket) = sub.ticket else { continue };
+            let (path, there) = (plan.path.join(plan.name_of(&sub.step)), plan.there(sub));
+            self.to_come.push(ToCome { ticket, path, there, is_entered: is_entered && !sub.is_left() });
+        }
+        see(&plan, is_entered);
+        let (entries, bytes) = plan.listed();
+        self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
+        if self.held.len() >= self.open_max {
+            plan.park();
+        }
+        self.held_entries += entries_of(&plan);
+        self.held.insert(ticket, plan);
+        Ok(true)
     }
 
     /// The list's length, once all plans are held.
     pub(super) fn whole_list(&self) -> Event {
         let (entries, bytes) = self.listed;
-        Event::Listed { entries, bytes, complete: true }
+        Event::Listed { entries: entries + self.unnamed, bytes, complete: true }
     }
 
     /// The list's length as far as it has grown; `None`: it was told when it was complete.
@@ -131,7 +216,7 @@ impl<'a> Stock<'a> {
             return None;
         }
         let (entries, bytes, complete) = self.plans.listed();
-        Some(Event::Listed { entries: entries + self.listed.0, bytes: bytes + self.listed.1, complete })
+        Some(Event::Listed { entries: entries + self.unnamed, bytes, complete })
     }
 
     /// Leaves out directories in which nothing is (`-m`); `left` hears what was found in them.
@@ -145,7 +230,7 @@ impl<'a> Stock<'a> {
             self.held.insert(ticket, plan);
         }
         for ticket in order.iter().filter(|ticket| pruned.contains(ticket)) {
-            let mut plan = self.held.remove(ticket).expect("the order is of plans that are held");
+            let mut plan = self.let_go(*ticket).expect("the order is of plans that are held");
             left(Findings::of(&mut plan))?;
         }
         Ok(())
@@ -177,6 +262,10 @@ impl<'a> Stock<'a> {
         }
         order
     }
+}
+
+fn entries_of(plan: &DirPlan) -> usize {
+    plan.source.len() + plan.dest.len()
 }
 
 /// Decides anew about the directories of a plan that have another time.
