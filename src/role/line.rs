@@ -173,6 +173,11 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
     }
 }
 
+/// The peer says what it may not say, or not now.
+pub fn unexpected(what: &str) -> Error {
+    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
+}
+
 /// Takes what the peer says; never waits.
 pub trait Ear: Sync {
     /// One message, with what it counts against its class's window. An error ends the conversation.

@@ -4,11 +4,11 @@ mod ear;
 
 pub use self::ear::{Heard, ReceiverEar};
 
-use self::ear::{Slot, unexpected};
+use self::ear::Slot;
 use super::apply::{Incoming, Piece, Wire};
 use super::destination::{Destination, Facts};
 use super::generator::{Left, Plans};
-use super::line::Line;
+use super::line::{Line, unexpected};
 use super::receiving::{Listener, Origin, Receiving, Start};
 use super::request::Request;
 use super::scan::dest::DestWalk;

@@ -1,10 +1,14 @@
 //! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
 
+mod ear;
+
+pub use self::ear::Heard;
+use self::ear::{Order, lane_index};
 use super::ahead::{Aim, Audience, Found, Looking, Start};
-use super::apply::file::{cannot_open, cannot_read};
+use super::apply::file::{cannot_open, cannot_read, no_longer_regular};
 use super::apply::leaving::Original as Leaving;
 use super::codec::is_left_out;
-use super::line::{Ear, Line};
+use super::line::{Ear, Line, unexpected};
 use super::scan::{Listed, Place, Ticket};
 use super::seen::{Children, can_compare, may_send_unasked};
 use super::source::{Gathered, is_bare};
@@ -27,11 +31,11 @@ use crate::work::clock::now_unix;
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{self, AtomicBool};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files of this length are searched by several threads for what the receiver has of them.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
@@ -62,121 +66,6 @@ pub struct Sender<'a> {
     pub throttle: Option<Throttle<'a>>,
     /// Where what happens here goes that the receiver does not tell.
     pub tell: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
-}
-
-/// What the receiver said, until somebody takes it.
-#[derive(Default)]
-pub struct Heard {
-    state: Mutex<HeardState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct HeardState {
-    seen: VecDeque<(Seen, u64)>,
-    /// For each lane that is asked for: [`Lane::Asked`] and [`Lane::Again`].
-    orders: [VecDeque<(Order, u64)>; 2],
-    /// We told everything, so that the receiver may have everything.
-    has_told_all: bool,
-    finished: Option<Tally>,
-    failed: Option<Error>,
-    /// Set when nothing will be heard any more.
-    is_unheard: Option<Arc<AtomicBool>>,
-}
-
-/// What the receiver wants done.
-enum Order {
-    Send(FileId, Basis),
-    Remove(FileId),
-    Forget(DirId),
-}
-
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, HeardState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for something that is said; an error if it will not be said any more.
-    fn wait<T>(&self, mut take: impl FnMut(&mut HeardState) -> Option<T>) -> Result<T, Error> {
-        let mut state = self.lock();
-        loop {
-            if let Some(found) = take(&mut state) {
-                return Ok(found);
-            }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Has `is_unheard` set when nothing will be heard any more.
-    fn tells(&self, is_unheard: Arc<AtomicBool>) {
-        let mut state = self.lock();
-        is_unheard.store(state.failed.is_some(), atomic::Ordering::Relaxed);
-        state.is_unheard = Some(is_unheard);
-    }
-
-    /// Whether nothing will be heard any more.
-    fn is_silent(&self) -> bool {
-        self.lock().failed.is_some()
-    }
-
-    /// What the receiver counted, once it has everything.
-    fn finished(&self) -> Result<Tally, Error> {
-        self.wait(|state| state.finished.clone())
-    }
-}
-
-impl Ear for Heard {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
-        let mut state = self.lock();
-        if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
-            return Err(unexpected("something after the last word"));
-        }
-        match message {
-            Message::Digests(seen) => {
-                // What the message counts for is consumed with the last of what it says.
-                let count = seen.len();
-                let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
-                state.seen.extend(seen.into_iter().zip(costs));
-            }
-            Message::Want { file, lane, basis } => {
-                let at = lane_index(lane).ok_or_else(|| unexpected("a file on a lane that is not asked for"))?;
-                state.orders[at].push_back((Order::Send(file, basis), cost));
-            }
-            Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
-            Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
-            Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
-            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
-            _ => return Err(unexpected("something that a receiver does not say")),
-        }
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    fn silence(&self, error: Error) {
-        let mut state = self.lock();
-        state.failed.get_or_insert(error);
-        if let Some(is_unheard) = &state.is_unheard {
-            is_unheard.store(true, atomic::Ordering::Relaxed);
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-}
-
-fn lane_index(lane: Lane) -> Option<usize> {
-    match lane {
-        Lane::Asked => Some(0),
-        Lane::Again => Some(1),
-        Lane::Early => None,
-    }
-}
-
-fn unexpected(what: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
 }
 
 /// What the receiver has where a directory is.
@@ -387,44 +276,32 @@ impl<'a> Sender<'a> {
         let unsent = |problem: Option<Problem>| self.line.say(&Message::Unsent { file, lane, problem });
         let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
-        let select = &self.terms.options.select;
-        let follow = select.copy_links || select.copy_unsafe_links;
-        let opened = sys::open_read(place.dir.fd(), name, follow, select.open_noatime);
-        let from = match opened {
-            Ok(fd) => fd,
-            Err(error) => return unsent(Some(cannot_open(&place.full(name), &error))),
+        let (from, len_bytes) = match self.open(place, name) {
+            Ok(opened) => opened,
+            Err(problem) => return unsent(Some(problem)),
         };
         let read_error = |error: &io::Error| cannot_read(&place.full(name), error);
-        let stat = match sys::fstat(from.as_fd()) {
-            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::File) => stat,
-            Ok(_) => {
-                let line =
-                    [b"rsync: [sender] no longer a regular file: \"", place.full(name).as_slice(), b"\""].concat();
-                return unsent(Some(Problem::said(line, Weight::Failed)));
-            }
-            Err(error) => return unsent(Some(read_error(&error))),
-        };
         let from = from.as_fd();
         let mut at = 0;
         match basis {
-            Basis::Prefix { len_bytes, digest } => {
+            Basis::Prefix { len_bytes: has_bytes, digest } => {
                 let is_over = || self.heard.is_silent();
                 if let Some(theirs) = digest
-                    && digest_of_beginning(from, *len_bytes, &self.compared_by, &is_over).ok() != Some(*theirs)
+                    && digest_of_beginning(from, *has_bytes, &self.compared_by, &is_over).ok() != Some(*theirs)
                 {
                     return unsent(None);
                 }
-                at = *len_bytes;
+                at = *has_bytes;
             }
             Basis::Blocks(blocks) => {
-                let lens_bytes = (stat.len_bytes, content_max_bytes(told_bytes));
+                let lens_bytes = (len_bytes, content_max_bytes(told_bytes));
                 return self.send_difference((file, lane, as_it_is), from, lens_bytes, blocks, &read_error);
             }
-            Basis::None if stat.len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
+            Basis::None if len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
                 // One read tells both the content and, being of the length that it should have, that this is the end.
-                match sys::read(from, &mut buffer[..stat.len_bytes as usize + 1]) {
-                    Ok(got) if got as u64 == stat.len_bytes => {
+                match sys::read(from, &mut buffer[..len_bytes as usize + 1]) {
+                    Ok(got) if got as u64 == len_bytes => {
                         self.throttle(got as u64);
                         let data = buffer[..got].to_vec();
                         let digest = digest::whole(&data);
@@ -437,11 +314,35 @@ impl<'a> Sender<'a> {
             }
             Basis::None => {}
         }
+        self.send_pieces((file, lane, as_it_is), from, (at, content_max_bytes(told_bytes)), &read_error)
+    }
+
+    /// Opens a file that shall be sent; how long it is.
+    fn open(&self, place: &Place, name: &[u8]) -> Result<(OwnedFd, u64), Problem> {
+        let select = &self.terms.options.select;
+        let follow = select.copy_links || select.copy_unsafe_links;
+        let from = sys::open_read(place.dir.fd(), name, follow, select.open_noatime)
+            .map_err(|error| cannot_open(&place.full(name), &error))?;
+        let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
+        match Kind::of_mode(stat.mode) {
+            Some(Kind::File) => Ok((from, stat.len_bytes)),
+            _ => Err(no_longer_regular(&place.full(name))),
+        }
+    }
+
+    /// Sends a file as it is from some place on, up to the most that may be sent of it.
+    fn send_pieces(
+        &self,
+        (file, lane, as_it_is): (FileId, Lane, bool),
+        from: BorrowedFd<'_>,
+        (mut at, max_bytes): (u64, u64),
+        read_error: &dyn Fn(&io::Error) -> Problem,
+    ) -> Result<(), Error> {
         self.line.say(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
         loop {
-            let room = content_max_bytes(told_bytes).saturating_sub(at);
+            let room = max_bytes.saturating_sub(at);
             data.resize(room.min(DATA_MAX_BYTES as u64) as usize, 0);
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,
@@ -456,7 +357,7 @@ impl<'a> Sender<'a> {
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
                 }
-                Err(error) => return unsent(Some(read_error(&error))),
+                Err(error) => return self.line.say(&Message::Unsent { file, lane, problem: Some(read_error(&error)) }),
             }
             self.go_on()?;
         }

@@ -197,6 +197,11 @@ pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
 }
 
+/// Something else took the file's name since it was listed.
+pub fn no_longer_regular(full: &[u8]) -> Problem {
+    Problem::said([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
+}
+
 /// The source's file cannot be read to its end.
 pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)

@@ -1,14 +1,13 @@
 //! What a receiver hears: checked against what may come now, and kept until somebody takes it.
 
 use crate::error::Error;
-use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::role::apply::Piece;
-use crate::role::line::{Ear, Line};
+use crate::role::line::{Ear, Line, unexpected};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -164,10 +163,6 @@ impl Heard {
         .ok()
         .flatten()
     }
-}
-
-pub(super) fn unexpected(what: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
 }
 
 /// What hears a sender: what it says is kept in [`Heard`], and what it need not keep is consumed on the line.

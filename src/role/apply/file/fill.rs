@@ -1,7 +1,7 @@
 //! Pours content into an open file, from here or from a peer, step by step.
 
 use super::failure::{Failure, io_failed};
-use super::{Hands, cannot_read};
+use super::{Hands, cannot_read, no_longer_regular};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::sys;
@@ -90,10 +90,9 @@ fn fill_from_here(
         && poured.literal_bytes + poured.matched_bytes != len_bytes
         && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
     {
-        // Something else took the file's name since it was listed; an empty fifo would pass for an empty file.
+        // An empty fifo would pass for an empty file.
         let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
-        let line = [b"rsync: [sender] no longer a regular file: \"", full.as_slice(), b"\""].concat();
-        return Err(Problem::said(line, Weight::Failed).into());
+        return Err(no_longer_regular(&full).into());
     }
     copied.map_err(|error| copy_failed(context, job, error))
 }

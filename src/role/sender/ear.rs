@@ -1,0 +1,124 @@
+//! What a sender hears: checked against what may come now, and kept until somebody takes it.
+
+use crate::error::Error;
+use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
+use crate::report::Tally;
+use crate::role::line::{Ear, unexpected};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What the receiver said, until somebody takes it.
+#[derive(Default)]
+pub struct Heard {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What was said and not taken, and what may still come.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) seen: VecDeque<(Seen, u64)>,
+    /// For each lane that is asked for: [`Lane::Asked`] and [`Lane::Again`].
+    pub(super) orders: [VecDeque<(Order, u64)>; 2],
+    /// We told everything, so that the receiver may have everything.
+    pub(super) has_told_all: bool,
+    pub(super) finished: Option<Tally>,
+    failed: Option<Error>,
+    /// Set when nothing will be heard any more.
+    is_unheard: Option<Arc<AtomicBool>>,
+}
+
+/// What the receiver wants done.
+pub(super) enum Order {
+    Send(FileId, Basis),
+    Remove(FileId),
+    Forget(DirId),
+}
+
+impl Heard {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something that is said; an error if it will not be said any more.
+    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(found);
+            }
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has `is_unheard` set when nothing will be heard any more.
+    pub(super) fn tells(&self, is_unheard: Arc<AtomicBool>) {
+        let mut state = self.lock();
+        if state.failed.is_some() {
+            is_unheard.store(true, Ordering::Relaxed);
+        }
+        state.is_unheard = Some(is_unheard);
+    }
+
+    /// Whether nothing will be heard any more.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
+    /// What the receiver counted, once it has everything.
+    pub(super) fn finished(&self) -> Result<Tally, Error> {
+        self.wait(|state| state.finished.clone())
+    }
+}
+
+impl Ear for Heard {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
+            return Err(unexpected("something after the last word"));
+        }
+        match message {
+            Message::Digests(seen) => {
+                // What the message counts for is consumed with the last of what it says.
+                let count = seen.len();
+                let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
+                state.seen.extend(seen.into_iter().zip(costs));
+            }
+            Message::Want { file, lane, basis } => {
+                let at = lane_index(lane).ok_or_else(|| unexpected("a file on a lane that is not asked for"))?;
+                state.orders[at].push_back((Order::Send(file, basis), cost));
+            }
+            Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
+            Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
+            Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
+            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
+            _ => return Err(unexpected("something that a receiver does not say")),
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn silence(&self, error: Error) {
+        let mut state = self.lock();
+        state.failed.get_or_insert(error);
+        if let Some(is_unheard) = &state.is_unheard {
+            is_unheard.store(true, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// Where orders for a lane stand; `None`: nothing is asked for on it.
+pub(super) fn lane_index(lane: Lane) -> Option<usize> {
+    match lane {
+        Lane::Asked => Some(0),
+        Lane::Again => Some(1),
+        Lane::Early => None,
+    }
+}
