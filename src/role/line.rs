@@ -178,6 +178,16 @@ pub fn unexpected(what: &str) -> Error {
     Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
 }
 
+/// Waits until there is something to be taken of what a lock guards; whoever changes that tells `changed`.
+pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take: impl FnMut(&mut S) -> Option<T>) -> T {
+    loop {
+        if let Some(found) = take(&mut state) {
+            return found;
+        }
+        state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
 /// Takes what the peer says; never waits.
 pub trait Ear: Sync {
     /// One message, with what it counts against its class's window. An error ends the conversation.

@@ -198,9 +198,7 @@ impl Saying {
         self.consumed(bytes);
         more.map(|more| self.credit = more).is_some()
     }
-}
 
-impl Saying {
     /// The peer has consumed so many bytes, the oldest as far as is known here.
     fn consumed(&mut self, mut bytes: u64) {
         // A window that is opened further is granted, too, and was not said.

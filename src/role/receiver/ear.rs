@@ -7,7 +7,7 @@ use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::role::apply::Piece;
-use crate::role::line::{Ear, Line, unexpected};
+use crate::role::line::{Ear, Line, unexpected, wait_for};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -85,16 +85,10 @@ impl Heard {
     }
 
     pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
-        let mut state = self.lock();
-        loop {
-            if let Some(found) = take(&mut state) {
-                return Ok(found);
-            }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
-            state = self.told.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        wait_for(self.lock(), &self.told, |state| {
+            let found = take(state).map(Ok);
+            found.or_else(|| state.failed.clone().map(Err))
+        })
     }
 }
 

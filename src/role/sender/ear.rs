@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
 use crate::report::Tally;
-use crate::role::line::{Ear, unexpected};
+use crate::role::line::{Ear, unexpected, wait_for};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,16 +43,10 @@ impl Heard {
 
     /// Waits for something that is said; an error if it will not be said any more.
     pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
-        let mut state = self.lock();
-        loop {
-            if let Some(found) = take(&mut state) {
-                return Ok(found);
-            }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        wait_for(self.lock(), &self.changed, |state| {
+            let found = take(state).map(Ok);
+            found.or_else(|| state.failed.clone().map(Err))
+        })
     }
 
     /// Has `is_unheard` set when nothing will be heard any more.
