@@ -29,8 +29,10 @@ use std::time::Duration;
 /// So long a server has the field to itself. Then a remote shell is started beside it, so that a host whose port is shut
 /// costs no more than this.
 const ALONE: Duration = Duration::from_millis(300);
-/// After so long a server that does not answer is given up.
+/// After so long a server that does not answer is given up where there is another way, or it is tried again later.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
+/// And where there is none: a train may be in a tunnel. By ssh it would be two minutes.
+const LONE_DIAL_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is seen whether the run shall stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// For so long a way that won is tried first.
@@ -66,8 +68,11 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     let (tell, came) = channel();
     let met = Arc::new(OnceLock::new());
     // An attempt that lost ends by itself; nobody waits for it.
-    let dial =
-        Dial { first_words: Words::by(first.maker()), ..dial(&identity, server.peer, side.patience(env), met.clone()) };
+    let dial = Dial {
+        limit: if server.or_shell { DIAL_LIMIT } else { LONE_DIAL_LIMIT },
+        first_words: Words::by(first.maker()),
+        ..dial(&identity, server.peer, side.patience(env), met.clone())
+    };
     let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
 
 /// How a server is dialled.
 #[derive(Clone)]
@@ -386,6 +387,9 @@ impl Field {
 
 /// So much later than by the kind before it is tried by the next, as Happy Eyeballs staggers families (RFC 8305).
 pub const KIND_STEP: Duration = Duration::from_millis(250);
+/// After so long without an answer by QUIC it is tried once more, beside what is under way: a handshake on a slow path by
+/// radio takes less. TCP sees to its own.
+const QUIC_AGAIN: Duration = Duration::from_secs(2);
 /// So much later than the one before the next address is tried.
 const ADDRESS_STEP: Duration = Duration::from_millis(100);
 
@@ -424,14 +428,34 @@ enum Reached {
 
 async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     match kind {
-        Kind::Quic => {
-            let endpoint = open(peer)?;
-            let nudge = roam::Nudge::default();
-            let connection = quic::connect(&endpoint, peer, tls, &nudge).await?;
-            Ok(Shaken::Quic(endpoint, connection, nudge))
-        }
+        Kind::Quic => reach_by_quic(peer, tls).await,
         Kind::Tls => tls::connect(peer, tls).await.map(Shaken::Tls),
     }
+}
+
+/// Tries anew while nothing comes of what was tried before, and takes what comes first. QUIC itself repeats what is lost ever
+/// more rarely, a server gives up a handshake after [`super::limits::HANDSHAKE`], and a router may have lost the way back.
+async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+    // Whatever is left of it ends with this.
+    let mut attempts = JoinSet::new();
+    loop {
+        attempts.spawn(shake_by_quic(peer, tls.clone()));
+        let again = tokio::time::Instant::now() + QUIC_AGAIN;
+        while let Ok(Some(came)) = tokio::time::timeout_at(again, attempts.join_next()).await {
+            match came.unwrap_or_else(|error| Err(broken(error))) {
+                // There are others yet, which may have better luck.
+                Err(Trouble::Broken(_)) if !attempts.is_empty() => {}
+                came => return came,
+            }
+        }
+    }
+}
+
+async fn shake_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+    let endpoint = open(peer)?;
+    let nudge = roam::Nudge::default();
+    let connection = quic::connect(&endpoint, peer, tls, &nudge).await?;
+    Ok(Shaken::Quic(endpoint, connection, nudge))
 }
 
 impl Shaken {

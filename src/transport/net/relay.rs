@@ -23,6 +23,8 @@ struct Shared {
     is_mute: AtomicBool,
     /// Of so many datagrams one is lost; 0: none.
     loses_one_in: AtomicU64,
+    /// So many of the first are lost.
+    loses_first: AtomicU64,
     datagrams: AtomicU64,
     bytes: AtomicU64,
     clients: AtomicU64,
@@ -50,6 +52,7 @@ impl Relay {
             is_shut: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
             loses_one_in: AtomicU64::new(0),
+            loses_first: AtomicU64::new(0),
             datagrams: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             clients: AtomicU64::new(0),
@@ -85,6 +88,11 @@ impl Relay {
         self.shared.loses_one_in.store(datagrams, Ordering::SeqCst);
     }
 
+    /// Of all datagrams so many of the first are lost.
+    pub fn lose_first(&self, datagrams: u64) {
+        self.shared.loses_first.store(datagrams, Ordering::SeqCst);
+    }
+
     /// How many bytes came through.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
@@ -100,7 +108,8 @@ impl Shared {
     fn is_lost(&self) -> bool {
         let one_in = self.loses_one_in.load(Ordering::SeqCst);
         let number = self.datagrams.fetch_add(1, Ordering::SeqCst);
-        self.is_shut.load(Ordering::SeqCst) || one_in > 0 && number % one_in == one_in - 1
+        let is_early = number < self.loses_first.load(Ordering::SeqCst);
+        is_early || self.is_shut.load(Ordering::SeqCst) || one_in > 0 && number % one_in == one_in - 1
     }
 
     fn carry_out(self: Arc<Shared>) {

@@ -231,6 +231,16 @@ fn nobody_there_is_said_in_time() {
 }
 
 #[test]
+fn who_is_not_heard_at_first_says_it_again_before_long() {
+    let world = World::new();
+    let relay = Relay::to(world.address());
+    // What QUIC alone says within two seconds.
+    relay.lose_first(3);
+    let (_link, _guest) = world.meet_at(relay.address, Kind::Quic, patient());
+    assert_eq!(relay.clients(), 2, "from another socket");
+}
+
+#[test]
 fn a_run_that_shall_stop_waits_neither_for_a_dial_nor_for_a_word() {
     each(|kind| {
         let world = World::new();
