@@ -356,7 +356,9 @@ impl Words {
         if name.is_empty() || user == Some("") || word.starts_with('-') || !word.chars().all(is_plain) {
             return Err(self.wrong(&format!("`{word}` is no host: write HOST or USER@HOST")));
         }
-        if name.ends_with(':') || name.contains(':') && name.parse::<std::net::Ipv6Addr>().is_err() {
+        // An address of one link only says by which interface: fe80::1%eth0.
+        let address = name.split_once('%').filter(|(_, interface)| !interface.is_empty()).map_or(name, |(ip, _)| ip);
+        if name.ends_with(':') || name.contains(':') && address.parse::<std::net::Ipv6Addr>().is_err() {
             return Err(self.wrong(&format!("`{word}` is no host: leave the colon and what follows it out")));
         }
         Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
@@ -793,7 +795,9 @@ mod tests {
         let reach =
             Reach { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
         assert_eq!(there, Server { action: Action::Revoke { who: "laptop".into() }, host: Some(reach) });
-        for (said, meant) in [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1")] {
+        for (said, meant) in
+            [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1"), ("a@fe80::1%eth0", "a@fe80::1%eth0")]
+        {
             assert_eq!(server(&format!("status {said}")).host.map(|reach| reach.host).as_deref(), Some(meant));
         }
         let Action::Grant(grant) = server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
@@ -851,6 +855,7 @@ mod tests {
             ("enroll", "which host?"),
             ("enroll a b", "one host at a time"),
             ("enroll a:b", "leave the colon"),
+            ("enroll fe80::1%", "leave the colon"),
             ("enroll --list a", "--list tells all hosts"),
             ("enroll --list --port 7", "--port does not go with"),
             ("enroll --revoke a b", "--revoke has its host"),
