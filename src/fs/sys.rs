@@ -917,6 +917,35 @@ pub fn path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<u32> {
     Ok(if is_ipv6 { ipv6_mtu(socket) } else { ip_mtu(socket) }?)
 }
 
+/// A UDP socket at this address. At `::` it takes IPv4 as well, on machines that would have it otherwise
+/// (`net.ipv6.bindv6only`), too.
+pub fn bind_udp(address: std::net::SocketAddr) -> io::Result<std::net::UdpSocket> {
+    bound(address, rustix::net::SocketType::DGRAM).map(Into::into)
+}
+
+/// The same for TCP, and it listens.
+pub fn bind_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> {
+    const WAIT_MAX: i32 = 128;
+    let socket = bound(address, rustix::net::SocketType::STREAM)?;
+    rustix::net::listen(&socket, WAIT_MAX)?;
+    Ok(socket.into())
+}
+
+fn bound(address: std::net::SocketAddr, kind: rustix::net::SocketType) -> io::Result<OwnedFd> {
+    use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    if kind == SocketType::STREAM {
+        // What is left of connections that have ended is nobody who has the port.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
 /// Asks for room for so many bytes that wait to be sent and for as many that wait to be read; the system may give less.
 pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
     use rustix::net::sockopt as options;

@@ -5,6 +5,7 @@ use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
 use super::room::{Answer, Place, Room};
 use super::{BEGINS, HangUp, Kind, lanes, quic, tls as over_tls};
+use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use quinn::VarInt;
@@ -133,8 +134,8 @@ fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let udp = UdpSocket::bind(address).map_err(|error| at("UDP", error))?;
-        match TcpListener::bind(udp.local_addr()?) {
+        let udp = sys::bind_udp(address).map_err(|error| at("UDP", error))?;
+        match sys::bind_tcp(udp.local_addr()?) {
             Ok(tcp) => return Ok((udp, tcp)),
             Err(error) if address.port() == 0 && tries < TRIES && error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(at("TCP", error)),
