@@ -10,7 +10,7 @@ use crate::cli::verb::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{ids, sys};
 use crate::transport::link::Patience;
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
@@ -103,7 +103,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         bytes: Bytes::default(),
         drain: AtomicBool::new(false),
         stop: AtomicBool::new(false),
-        home: env.var("HOME").unwrap_or_else(|| "/".into()),
+        home: home(env),
         held: Mutex::default(),
         supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::nobody() },
     });
@@ -116,6 +116,12 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     server.serve(&listener, &env.stop);
     info!("ends");
     Ok(Exit::Ok)
+}
+
+/// Where logins of this user begin. systemd sets no HOME for root, whose relative paths are not to lead to `/` then.
+fn home(env: &Env) -> OsString {
+    let said = env.var("HOME").filter(|home| !home.is_empty());
+    said.or_else(ids::own_home).unwrap_or_else(|| "/".into())
 }
 
 fn no_thread(error: &io::Error) -> Error {
@@ -334,7 +340,7 @@ impl Server {
                 watched = Since::now();
             }
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
-                info!("takes nobody any more; {} sessions run", lock(&self.sessions).len());
+                info!("takes nobody any more; sessions that run: {}", lock(&self.sessions).len());
                 self.drain.store(true, Ordering::Relaxed);
                 self.supervisor.ending();
                 listener.drain();
@@ -456,7 +462,7 @@ impl Server {
         }
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
-        command.current_dir(&self.home);
+        command.current_dir(&self.home).env("HOME", &self.home);
         // What a terminal tells all who came from it is the server's to hear: it lets its sessions end.
         command.process_group(0);
         let child = match command.spawn() {

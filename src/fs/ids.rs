@@ -3,10 +3,11 @@
 //! What is done with a name is the caller's; see `plan::idmap`.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
+use uzers::os::unix::UserExt as _;
 
 /// A name as the name service spells it.
 pub type Name = Arc<[u8]>;
@@ -65,14 +66,18 @@ impl Ids {
     }
 }
 
-/// The name service takes C strings: a name with NUL exists nowhere.
 /// The home directory of a user; `None`: nobody has that name.
 pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
-    use uzers::os::unix::UserExt;
-    uzers::get_user_by_name(OsStr::from_bytes(user)).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
+    uzers::get_user_by_name(speakable(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
 }
 
+/// The home directory of the user who runs this process, whatever HOME says; `None`: the system does not know that user.
+pub fn own_home() -> Option<OsString> {
+    let uid = rustix::process::geteuid().as_raw();
+    uzers::get_user_by_uid(uid).map(|user| user.home_dir().as_os_str().to_owned())
+}
+
+/// The name service takes C strings: a name with NUL exists nowhere.
 fn speakable(name: &[u8]) -> Option<&OsStr> {
     (!name.contains(&0)).then(|| OsStr::from_bytes(name))
 }
