@@ -2,6 +2,7 @@
 
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
+use super::supervisor::Supervisor;
 use super::{enroll, fail, log, say, unit};
 use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
@@ -105,7 +106,8 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
 }
 
 fn shown_at(status: &Status) -> String {
-    format!("process {}, port {} (UDP and TCP)", status.pid, status.port)
+    let by = if status.supervised { ", started by systemd" } else { "" };
+    format!("process {}, port {} (UDP and TCP){by}", status.pid, status.port)
 }
 
 fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
@@ -116,6 +118,11 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
         });
     }
     if start.foreground {
+        if Supervisor::of(env).is_there()
+            && let Some(status) = at_work(env, places)?
+        {
+            return Err(not_the_supervisors(status.pid));
+        }
         return match running(env, places, start)? {
             Some(_) => tell(env, "sparsync: the server runs already").map(|()| Exit::Ok),
             None => in_this_process(env, places, start),
@@ -136,12 +143,28 @@ fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit
     }
 }
 
-/// The server that runs and takes clients where it was said, if one does. One that ends is waited for, for a while.
+/// A supervisor that waits for this process to be ready would only hear that it has ended.
+fn not_the_supervisors(pid: u32) -> Error {
+    let words = format!(
+        "sparsync: a server runs already that was not started by this unit (process {pid}): once `sparsync server stop` has \
+         ended it, this one can start"
+    );
+    Error::new(Exit::Ipc, words)
+}
+
+/// The server that runs and takes clients where it was said, if one does.
 fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Status>> {
+    let status = at_work(env, places)?;
+    status.iter().try_for_each(|status| listens_where_said(status, start))?;
+    Ok(status)
+}
+
+/// The server that runs and takes clients, if one does. One that ends is waited for, for a while.
+fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
     let mut waits = None;
     while let Some(status) = control::status(places)? {
         if !status.draining {
-            return listens_where_said(&status, start).map(|()| Some(status));
+            return Ok(Some(status));
         }
         let (since, _) = *waits.get_or_insert_with(|| {
             tell_waiting(env, &status);
@@ -174,8 +197,14 @@ fn listens_where_said(status: &Status, start: &Start) -> Result<()> {
     }
     let words: Vec<_> = start.listen.iter().map(|address| format!(" --listen={address}")).collect();
     let port = start.port.map(|port| format!(" --port={port}")).unwrap_or_default();
+    let by = match status.supervised {
+        true if sys::ids().0 == 0 => "install --system",
+        true => "install",
+        false => "restart",
+    };
+    let with = if status.supervised { ", with the commands that it tells" } else { "" };
     let words = format!(
-        "sparsync: the server runs elsewhere already: {}, at {}; `sparsync server restart{}{port}` moves it",
+        "sparsync: the server runs elsewhere already: {}, at {}; `sparsync server {by}{}{port}` moves it{with}",
         shown_at(status),
         status.addresses.join(", "),
         words.concat()
@@ -329,8 +358,17 @@ fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
         }
         waited => waited?,
     }
-    tell(env, "sparsync: the server has ended")?;
+    let again = match status {
+        Some(status) if status.supervised => format!("; `{} start sparsync` starts its unit again", systemctl()),
+        _ => String::new(),
+    };
+    tell(env, &format!("sparsync: the server has ended{again}"))?;
     Ok(Exit::Ok)
+}
+
+/// The command that speaks to the systemd of this user.
+fn systemctl() -> &'static str {
+    if sys::ids().0 == 0 { "systemctl" } else { "systemctl --user" }
 }
 
 /// Tells whose end is waited for, if that is anybody's.
@@ -382,11 +420,11 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
     let mut moves = false;
     match control::status(places) {
         Ok(Some(status)) if status.supervised => {
-            let systemctl = if sys::ids().0 == 0 { "systemctl" } else { "systemctl --user" };
             let words = format!(
-                "sparsync: systemd runs this server ({}) and would know nothing of another one: `{systemctl} restart sparsync` \
+                "sparsync: systemd runs this server (process {}) and would know nothing of another one: `{} restart sparsync` \
                  if its unit is the one that `install` writes",
-                shown_at(&status)
+                status.pid,
+                systemctl()
             );
             return Err(Error::new(Exit::Unsupported, words));
         }

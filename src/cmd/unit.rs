@@ -1,5 +1,6 @@
 //! The unit by which systemd starts the server.
 
+use super::control::{self, Status};
 use super::say;
 use crate::cli::verb::{Install, Start};
 use crate::env::Env;
@@ -28,19 +29,33 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     let dir = if wanted.system { PathBuf::from("/etc/systemd/system") } else { user_dir(env)? };
     write(&dir, &text)?;
     let path = dir.join(NAME);
-    let (systemctl, more) = match wanted.system {
-        true => ("systemctl", format!("\n{SYSTEM_KEEPS}")),
-        false => {
-            let lingers = "\nand, if it shall run while you are not logged in:\n  loginctl enable-linger";
-            ("systemctl --user", lingers.to_owned())
-        }
-    };
-    let shown = path.display();
-    let words = format!(
-        "sparsync: wrote {shown}\nEnable it with:\n  {systemctl} daemon-reload\n  {systemctl} enable --now sparsync{more}\n"
-    );
+    // Whoever cannot be asked is no hindrance to a unit.
+    let runs = control::status(places).ok().flatten();
+    let words = format!("sparsync: wrote {}\n{}", path.display(), how_to_enable(wanted.system, runs.as_ref()));
     say(&mut env.stdout, words.as_bytes())?;
     Ok(Exit::Ok)
+}
+
+/// The commands by which systemd comes to run the server, whatever `runs` now.
+fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
+    let (systemctl, more) = match system {
+        true => ("systemctl", SYSTEM_KEEPS),
+        false => ("systemctl --user", "and, if it shall run while you are not logged in:\n  loginctl enable-linger"),
+    };
+    let ends = match runs {
+        Some(status) if !status.supervised => {
+            format!("  sparsync server stop  # process {}, which systemd did not start\n", status.pid)
+        }
+        _ => String::new(),
+    };
+    let starts = match runs {
+        // One that runs goes on as it was until it is started anew.
+        Some(status) if status.supervised => {
+            format!("  {systemctl} enable sparsync\n  {systemctl} restart sparsync\n")
+        }
+        _ => format!("  {systemctl} enable --now sparsync\n"),
+    };
+    format!("Enable it with:\n{ends}  {systemctl} daemon-reload\n{starts}{more}\n")
 }
 
 /// What the unit for the whole machine takes from sessions; all else is for grants to limit.
@@ -83,7 +98,8 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
     if let Some(port) = start.port {
         words.push_str(&format!(" --port={port}"));
     }
-    let mut text = String::from("[Unit]\nDescription=sparsync server (QUIC and TLS)\n");
+    // What keeps it from starting may go: an address that is to come, a port that is taken, a server that was started by hand.
+    let mut text = String::from("[Unit]\nDescription=sparsync server (QUIC and TLS)\nStartLimitIntervalSec=0\n");
     if system {
         text.push_str("After=network-online.target\nWants=network-online.target\n");
     }
@@ -103,12 +119,13 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
         // Only what no restore touches, and nothing that hides a directory or limits device nodes: ProtectSystem=,
         // ProtectKernelModules= and ProtectClock= would. What else these keep, the capabilities and calls keep, too.
         // Attributes of the class trusted need CAP_SYS_ADMIN; the calls that make it mighty are not among those allowed.
+        // CAP_SYS_RESOURCE: whose files root restores may be over their quota.
         text.push_str(
             "StateDirectory=sparsync\nStateDirectoryMode=0700\n\
              ProtectKernelTunables=yes\nProtectKernelLogs=yes\nProtectControlGroups=yes\nProtectHostname=yes\n\
              PrivateDevices=no\n\
              CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_MKNOD \
-             CAP_SETFCAP CAP_SETGID CAP_SETUID CAP_SYS_ADMIN CAP_NET_BIND_SERVICE\n",
+             CAP_SETFCAP CAP_SETGID CAP_SETUID CAP_SYS_ADMIN CAP_SYS_RESOURCE CAP_NET_BIND_SERVICE\n",
         );
     }
     text.push_str(&format!("\n[Install]\nWantedBy={}\n", if system { "multi-user.target" } else { "default.target" }));
