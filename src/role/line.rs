@@ -119,7 +119,7 @@ struct State {
     /// What is said as soon as the window of [`Class::Wants`] has room, spelled; see [`Line::say_later`].
     later: Vec<u8>,
     /// Why nothing more can be said; an empty message: it ended well.
-    shut: Option<(Exit, Vec<u8>)>,
+    shut: Option<Error>,
     /// Write what is there and end.
     ending: bool,
     /// Whatever would be said now, the peer does not hear it or need not: it said [`Message::Fail`], or hung up.
@@ -130,13 +130,13 @@ struct State {
 impl State {
     /// An error if nothing more can be said.
     fn check(&self) -> Result<(), Error> {
-        self.shut.as_ref().map_or(Ok(()), |(exit, message)| Err(Error::new(*exit, message.clone())))
+        self.shut.clone().map_or(Ok(()), Err)
     }
 
     /// Whether a message tells what has happened to a peer that is there, while the run stops at this end: as far as there
     /// is room, which nobody waits for any more.
     fn may_tell(&self, message: &Message) -> bool {
-        let stops_here = self.shut.as_ref().is_some_and(|(exit, _)| *exit == Exit::Signal) && !self.is_deaf;
+        let stops_here = self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.is_deaf;
         let is_room = self.may_say(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
         matches!(message, Message::Event(_)) && stops_here && is_room
     }
@@ -387,8 +387,8 @@ impl Line {
     }
 
     /// Nothing more is said; who waits for room gets this error.
-    pub fn shut(&self, exit: Exit, message: Vec<u8>) {
-        self.lock().shut.get_or_insert((exit, message));
+    pub fn shut(&self, error: Error) {
+        self.lock().shut.get_or_insert(error);
         self.room.notify_all();
         self.to_write.notify_all();
     }
@@ -466,7 +466,7 @@ impl Line {
             if let Err(error) = written {
                 self.lock().is_deaf = true;
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
-                return self.shut(Exit::Stream, message.into_bytes());
+                return self.shut(Error::new(Exit::Stream, message));
             }
             self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
@@ -522,7 +522,7 @@ impl Line {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
             Err(error) => error,
         };
-        self.shut(error.exit, error.message.clone());
+        self.shut(error.clone());
         ear.silence(error);
         parting.begin();
         let mut passed = vec![0; READ_BYTES];
@@ -654,13 +654,21 @@ mod tests {
         let is_told = |exit: Exit, is_deaf| {
             let line = Line::new(Box::new(Native::new(1)));
             line.lock().is_deaf = is_deaf;
-            line.shut(exit, Vec::new());
+            line.shut(Error::new(exit, ""));
             assert!(line.say(&want(Lane::Asked, 0)).is_err());
             line.say(&event).is_ok()
         };
         assert!(is_told(Exit::Signal, false));
         assert!(!is_told(Exit::Signal, true), "the peer wanted it to stop");
         assert!(!is_told(Exit::Stream, false), "nobody is there");
+    }
+
+    #[test]
+    fn who_waits_for_room_ends_with_what_the_peer_said() {
+        let line = Line::new(Box::new(Native::new(1)));
+        let error = Error::new(Exit::FileIo, "write failed").by("receiver");
+        line.shut(error.clone());
+        assert_eq!(line.say(&want(Lane::Asked, 0)), Err(error));
     }
 
     #[test]

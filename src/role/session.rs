@@ -744,7 +744,7 @@ mod tests {
         let mut afar = Afar { line: &line, lost: None };
         afar.tell(&Event::Note(b"heard".to_vec()));
         assert_eq!(afar.deaf(), None);
-        line.shut(Exit::Stream, b"gone".to_vec());
+        line.shut(Error::new(Exit::Stream, "gone"));
         afar.tell(&Event::Note(b"unheard".to_vec()));
         assert_eq!(afar.deaf(), Some(Exit::Stream));
     }
