@@ -212,6 +212,12 @@ synctest!(a_full_disk_keeps_what_was_whole, as root, |w: World| {
     w.stderr_unordered().mask_with(without_the_pipe).once().no_dry_run().agree(&["-ai"]).exits(11).warns("No space left on device (28)");
 });
 
+synctest!(what_cannot_be_allocated_is_told_and_may_fit_all_the_same, as root, |w: World| {
+    w.build("src", |t| drop(t.sparse("hole", 4 << 20, &[(0, b"data")]))).dest("");
+    w.mount_tmpfs("dst", 1 << 20);
+    w.stderr_unordered().once().no_dry_run().agree(&["-aiS", "--preallocate"]).exits(0).warns("do_fallocate");
+});
+
 synctest!(a_full_disk_keeps_the_old_file, as root, |w: World| {
     w.source("big*3000000").dest("");
     w.mount_tmpfs("dst", 1 << 20);

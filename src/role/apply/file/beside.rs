@@ -9,7 +9,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::write::{Pending, temp_name};
 use crate::proto::limits::content_max_bytes;
-use crate::report::event::{Event, Problem, Voice};
+use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::apply::attrs::{self, Has, Subject};
 use crate::role::apply::content::{Content, Poured, Vessel, basis_file};
 use crate::role::apply::delayed::{delay, staging_dir};
@@ -45,8 +45,13 @@ pub(super) fn replace(
     })?;
     tell_begun(job, out);
     job.spot.last.touch();
-    if place.preallocate && job.source().len_bytes > 0 {
-        let _ = sys::allocate(pending.fd(), job.source().len_bytes);
+    if place.preallocate
+        && job.source().len_bytes > 0
+        && let Err(error) = sys::allocate(pending.fd(), job.source().len_bytes)
+    {
+        let full = context.full(job.path.as_bytes());
+        let problem = Problem::about(Voice::Receiver, "do_fallocate", &full, &error);
+        out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
     }
     let vessel = Vessel {
         to: pending.fd(),
