@@ -618,7 +618,8 @@ Usage: sparsync server start|stop|restart|status|install|grants|grant|revoke [OP
 With a HOST the same is done there, over ssh.
 
   start                   start in the background; says so if it runs already, exit 0 unless it listens elsewhere than
-                          said; waits for one that ends
+                          said; waits for one that ends. Where logind ends what a login leaves (KillUserProcesses=yes),
+                          it ends with yours: `install` starts one that does not
   stop                    take nobody any more, wait for the sessions that run, end
   restart                 stop and start, with the same addresses unless others are said
   status                  tell how it is; exit 0 if it runs, 3 if not

@@ -340,7 +340,8 @@ impl Server {
                 watched = Since::now();
             }
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
-                info!("takes nobody any more; sessions that run: {}", lock(&self.sessions).len());
+                let by = if signalled.load(Ordering::Relaxed) { "a signal" } else { "`sparsync server`" };
+                info!("told to end by {by}: takes nobody any more; sessions that run: {}", lock(&self.sessions).len());
                 self.drain.store(true, Ordering::Relaxed);
                 self.supervisor.ending();
                 listener.drain();
