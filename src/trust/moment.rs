@@ -5,8 +5,27 @@ use std::fmt;
 
 /// Seconds since 1970. Written in UTC, as in `2026-12-31T18:00:00Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Written", into = "String")]
 pub struct Moment(pub i64);
+
+/// A moment in a file: in quotes, or as TOML itself writes dates.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a date: write \"2026-12-31\" (to its end, in UTC), or \"2026-12-31T18:00:00Z\"")]
+enum Written {
+    Text(String),
+    Date(toml::value::Datetime),
+}
+
+impl TryFrom<Written> for Moment {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Moment, String> {
+        match written {
+            Written::Text(text) => Moment::try_from(text),
+            Written::Date(date) => Moment::try_from(date.to_string()),
+        }
+    }
+}
 
 const DAY_SECS: i64 = 24 * 60 * 60;
 /// The most days or hours ahead that are taken for meant.
@@ -20,7 +39,8 @@ impl Moment {
             let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
             (1..=AHEAD_MAX).contains(&count).then_some(Moment(now.0 + count * unit_secs))
         });
-        ahead.map_or_else(|| Moment::try_from(text.to_owned()), Ok)
+        let read = ahead.map_or_else(|| Moment::try_from(text.to_owned()), Ok);
+        read.map_err(|bad| format!("{bad}, or 30d or 12h for so long from now"))
     }
 }
 
@@ -58,6 +78,22 @@ impl fmt::Display for Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_stands_in_a_file_with_or_without_quotes() {
+        #[derive(Debug, Deserialize)]
+        struct Holder {
+            at: Moment,
+        }
+        for written in ["\"1970-01-01\"", "1970-01-01", "\"1970-01-02T00:00:00Z\"", "1970-01-02 01:00:00+01:00"] {
+            let holder: Holder = toml::from_str(&format!("at = {written}\n")).unwrap();
+            assert_eq!(holder.at, Moment(DAY_SECS), "{written}");
+        }
+        for bad in ["5", "\"soon\"", "[]", "12:00:00", "1970-01-02T00:00:00"] {
+            let error = toml::from_str::<Holder>(&format!("at = {bad}\n")).unwrap_err();
+            assert!(error.message().contains("2026-12-31T18:00:00Z"), "{bad}: {error}");
+        }
+    }
 
     #[test]
     fn a_moment_is_read_as_people_write_it() {
