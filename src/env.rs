@@ -128,6 +128,12 @@ pub fn itself(words: &[OsString]) -> std::process::Command {
     command
 }
 
+/// Gives a process that [`itself`] started the program's name, by which `ps` and `ss` show it: until then it has that of the
+/// link by which it was found.
+pub fn name_process() {
+    let _ = rustix::thread::set_name(c"sparsync");
+}
+
 /// Leaves the terminal that this process was started from. A process that leads a group already stays where it is.
 pub fn leave_terminal() {
     let _ = rustix::process::setsid();

@@ -269,6 +269,10 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     drop(socket);
     scene.well(&format!("start --port {port}"));
+    // Of one's own it is called by its name.
+    let told = scene.at("client", &format!("start --port {port}"));
+    let told = String::from_utf8_lossy(&told.stderr);
+    assert!(told.contains(&format!("by sparsync (process {})", scene.status("pid"))), "{told}");
 }
 
 /// What keeps a new server from starting is told while the old one serves, and it goes on.

@@ -44,6 +44,9 @@ const LET_GO_MAX: Duration = Duration::from_secs(10);
 
 /// Does what is asked.
 pub fn run(env: &mut Env, server: Server) -> Exit {
+    if matches!(&server.action, Action::Session(_) | Action::Start(Start { detached: true, .. })) {
+        env::name_process();
+    }
     if let Some(reach) = &server.host {
         return there(env, reach, &server.action);
     }
