@@ -115,6 +115,11 @@ fn what_is_granted_is_what_was_asked_for() {
     assert!(!copy(&scene, "-a --transport=quic src/ localhost:TOP/in/").status.success());
     assert!(!scene.path("back2/f").exists() && !scene.path("in/new").exists());
     assert!(scene.well("grants").contains("laptop"));
+    told(&enroll(&scene, "localhost --expires 2020-01-01"), 5, &["`2020-01-01` is over", "why it says above"]);
+    shell_to_server(&scene, "echo asked >&2");
+    let output = enroll(&scene, "localhost --expires soon");
+    told(&output, 1, &["sparsync enroll: --expires: `soon` is no date"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("asked"), "{output:?}");
 }
 
 #[test]
@@ -144,7 +149,7 @@ fn a_lost_key_is_made_anew() {
     std::fs::remove_file(scene.path("client/identity.pem")).unwrap();
     let output = copy(&scene, "-a --transport=quic src/ localhost:TOP/got/");
     told(&output, 10, &["does not admit this machine's key"]);
-    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
+    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "has another key that is let in, SHA256:"]);
     told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
 }
 

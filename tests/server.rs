@@ -487,7 +487,11 @@ fn a_grant_ends_later_than_now() {
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
     for past in ["2020-01-01", "1970-01-01T00:00:00Z"] {
         let told = scene.fails(&format!("grant {pin} --name x --expires={past}"), 1);
-        assert!(told.contains("--expires: ") && told.contains("is over"), "{told}");
+        assert!(told.contains(&format!("--expires: `{past}` is over")), "{told}");
+    }
+    for no_end in ["", "soon"] {
+        let told = scene.fails(&format!("grant {pin} --name x --expires={no_end}"), 1);
+        assert!(told.contains("is no date") && told.contains("30d"), "{told}");
     }
     assert!(scene.well("grants").contains("nobody was granted anything"));
 }
@@ -907,6 +911,26 @@ fn a_grant_that_could_grant_itself_more_is_told() {
     for less in ["", "--root TOP/in --read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
         assert_eq!(warning(less), "", "{less}");
     }
+}
+
+#[test]
+fn a_grant_that_may_not_be_meant_is_told() {
+    let scene = Scene::new();
+    let [first, second] =
+        ["ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0", "vngWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0"];
+    let told = |key: &str, granted: &str| {
+        let output = scene.at("server", &format!("grant SHA256:{key} --name laptop {granted}"));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let warning = told(first, "--root TOP/in --root TOP/inn");
+    assert!(warning.contains("/inn cannot be reached on ") && warning.contains("No such file"), "{warning}");
+    assert_eq!(warning.lines().count(), 1, "{warning}");
+    assert_eq!(told(first, "--root TOP/in"), "");
+    // Its owner may have lost the first one.
+    let warning = told(second, "--root TOP/in");
+    assert!(warning.contains(&format!("sparsync server revoke SHA256:{first}\n")), "{warning}");
+    assert_eq!(told(second, "--root TOP/in"), "", "it was told already");
 }
 
 #[test]

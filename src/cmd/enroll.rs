@@ -40,6 +40,11 @@ fn failed(what: impl std::fmt::Display) -> Error {
 
 fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String> {
     let host = &wanted.reach.host;
+    if let Some(until) = &wanted.expires {
+        // Whether it is over is for the clock there to say.
+        let read = Moment::read(until, Moment(clock::now_unix().0));
+        read.map_err(|bad| Error::usage(format!("sparsync enroll: --expires: {bad}")))?;
+    }
     let known = Peers::load(places)?.find(host).cloned();
     let mut reach = with_program(&wanted.reach, known.as_ref());
     if wanted.dry_run {
@@ -129,7 +134,9 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
             failed(format!("{host} did not answer as a sparsync of this kind does ({why}): is the one there older?"))
         }),
         (Ended::Code(255), _) => Err(failed(format!("ssh could not reach {host}"))),
-        (Ended::Code(code), _) => Err(failed(format!("`server grant` on {host} ended with {code}"))),
+        (Ended::Code(code), _) => Err(failed(format!(
+            "{host} did not let this machine's key in: why it says above (`sparsync server grant` there ended with {code})"
+        ))),
         (Ended::Killed | Ended::GivenUp, _) => Err(failed(format!("the remote shell to {host} was killed"))),
     }
 }
@@ -226,11 +233,12 @@ fn addresses(reach: &Reach, introduction: &Introduction, umask: u32) -> Vec<Stri
 
 /// The key of a server is not the one that is known. Nothing weaker than keys decides what that means.
 pub fn other_key(host: &str, known: &Pin, shown: &Pin) -> Error {
-    failed(format!(
-        "THE KEY OF {host} HAS CHANGED.\n  known  {known}\n  now    {shown}\n\
+    let words = format!(
+        "sparsync: THE KEY OF {host} HAS CHANGED.\n  known  {known}\n  now    {shown}\n\
          Somebody may pose as {host}, or its key was made anew. If you know that it was, forget the old one:\n  \
          sparsync enroll --revoke {host} && sparsync enroll {host}"
-    ))
+    );
+    Error::new(Exit::StartClient, words)
 }
 
 fn list(peers: &Peers, json: bool) -> String {

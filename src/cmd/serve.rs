@@ -1,7 +1,7 @@
 //! The far end of a copy: a client of ours speaks on standard input and hears standard output.
 
 use super::once::Once;
-use super::{OPEN_FILES_MAX, copy, fail, rules};
+use super::{OPEN_FILES_MAX, copy, errno_words, fail, rules};
 use crate::cli;
 use crate::cli::verb::Session;
 use crate::env::Env;
@@ -48,7 +48,9 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
     if let Err(error) = reach::confine(&granted.roots, granted.read_only) {
         let roots = granted.roots.join(&b' ');
         let shown = String::from_utf8_lossy(&roots);
-        let words = format!("sparsync: none of the granted directories can be reached ({shown}): {error}");
+        let error = errno_words(&error);
+        let why = String::from_utf8_lossy(&error);
+        let words = format!("sparsync: none of the granted directories can be reached ({shown}): {why}");
         // To the client, for which a server that only breaks off would be one that is lost for a while.
         return converse(env, None, &Asked::Nothing(Error::new(Exit::FileSelect, words)));
     }

@@ -3,7 +3,7 @@
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::supervisor::Supervisor;
-use super::{enroll, fail, log, say, unit};
+use super::{enroll, errno_words, fail, log, say, unit};
 use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -544,15 +544,46 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// What the owner of a key could take beyond the limits of this grant.
+fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
+    let root = grant.roots.iter().find(|root| places.are_below(root))?;
+    let (name, root, config) = (&grant.name, String::from_utf8_lossy(root), places.config.display());
+    let what = match grant.read_only {
+        true => {
+            format!("{name} may read all below {root}, also the key in {config}, with which it can pose as this server")
+        }
+        false => format!("{name} may write all below {root}, also the grants and the key in {config}"),
+    };
+    Some(format!("{what}: --root of something else grants less"))
+}
+
+/// Roots that may have been misspelled.
+fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
+    grant.roots.iter().filter_map(|root| {
+        let error = sys::open_dir_path(root).err()?;
+        let (root, why) = (String::from_utf8_lossy(root), errno_words(&error));
+        Some(format!("{root} cannot be reached on {} yet: {}", sys::host_name(), String::from_utf8_lossy(&why)))
+    })
+}
+
+/// A machine that lost its key has another one now, and whoever found the old one is let in.
+fn another_key(other: &Grant) -> String {
+    let (name, pin, host) = (&other.name, other.pin, sys::host_name());
+    format!(
+        "{name} has another key that is let in, {pin}: if that is lost, run on {host}: sparsync server revoke {pin}"
+    )
+}
+
 fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let NewGrant { pin, name, roots, read_only, expires, start, json } = new;
     let pin: Pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
     let now = Moment(clock::now_unix().0);
-    let expires = expires.map(|text| Moment::read(&text, now)).transpose();
-    let expires = expires.map_err(|bad| Error::usage(format!("sparsync server: --expires: {bad}")))?;
-    if let Some(past) = expires.filter(|end| *end <= now) {
-        return Err(Error::usage(format!("sparsync server: --expires: {past} is over")));
-    }
+    let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
+    let ends = |said: &String| match Moment::read(said, now) {
+        Ok(end) if end <= now => Err(wrong_end(format!("`{said}` is over"))),
+        read => read.map_err(wrong_end),
+    };
+    let expires = expires.as_ref().map(ends).transpose()?;
     // Whoever may do all that this login may can take no more than that.
     let is_limited = !roots.is_empty() || expires.is_some() || read_only;
     let roots = if roots.is_empty() { vec![b"/".to_vec()] } else { roots };
@@ -566,24 +597,14 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         // A grant counts as soon as it is written, whatever the server answers.
         None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
-    let own = roots.iter().find(|root| is_limited && places.are_below(root)).cloned();
-    let put =
-        Grants::change(places, |grants| grants.put(Grant { pin, name: name.clone(), roots, read_only, expires }))?;
-    if let Some(root) = own.filter(|_| put != Put::Same) {
-        let root = String::from_utf8_lossy(&root).into_owned();
-        let config = places.config.display();
-        let line = if read_only {
-            format!(
-                "sparsync: warning: {name} may read all below {root}, also the key in {config}, with which it can pose as \
-                 this server: --root of something else grants less\n"
-            )
-        } else {
-            format!(
-                "sparsync: warning: {name} may write all below {root}, also the grants and the key in {config}: --root of \
-                 something else grants less\n"
-            )
-        };
-        let _ = env.stderr.write_all(line.as_bytes());
+    let new = Grant { pin, name: name.clone(), roots, read_only, expires };
+    let (put, others) = Grants::change(places, |grants| (grants.put(new.clone()), grants.others_named_as(&new)))?;
+    if put != Put::Same {
+        let limits = is_limited.then(|| exceeded(places, &new)).flatten();
+        let others = others.iter().filter(|_| put == Put::New).map(another_key);
+        let lines = limits.into_iter().chain(unreachable_roots(&new)).chain(others);
+        let told: String = lines.map(|line| format!("sparsync: warning: {line}\n")).collect();
+        let _ = env.stderr.write_all(told.as_bytes());
     }
     if json {
         let granted = match put {

@@ -97,6 +97,11 @@ impl Grants {
         }
     }
 
+    /// The grants that other keys have under the name of this one.
+    pub fn others_named_as(&self, grant: &Grant) -> Vec<Grant> {
+        self.grants.iter().filter(|other| other.name == grant.name && other.pin != grant.pin).cloned().collect()
+    }
+
     /// Takes back every grant of this name or with this pin; those that there were.
     pub fn revoke(&mut self, name_or_pin: &str) -> Vec<Grant> {
         let pin = name_or_pin.parse::<Pin>().ok();
