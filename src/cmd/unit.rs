@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::trust::files;
 use crate::trust::place::Places;
+use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,8 @@ const NAME: &str = "sparsync.service";
 pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit> {
     let program = env.own_path().ok_or_else(|| Error::new(Exit::Ipc, "sparsync: this program has no path"))?;
     let program = plain(&program, "the path of this program")?;
-    let other_place =
-        env.var("SPARSYNC_CONFIG_DIR").map(|_| plain(&places.config, "SPARSYNC_CONFIG_DIR")).transpose()?;
-    let text = unit(program, &wanted.start, wanted.system, other_place);
+    let places_said = places_said(|name| env.var(name), places, wanted.system || sys::ids().0 == 0)?;
+    let text = unit(program, &wanted.start, wanted.system, &places_said);
     if wanted.dry_run {
         say(&mut env.stdout, text.as_bytes())?;
         return Ok(Exit::Ok);
@@ -74,6 +74,23 @@ fn plain<'a>(path: &'a Path, what: &str) -> Result<&'a str> {
     })
 }
 
+/// The variables that say here where keys, grants and the socket are: systemd has them from no login.
+fn places_said(
+    var: impl Fn(&str) -> Option<OsString>,
+    places: &Places,
+    is_root: bool,
+) -> Result<Vec<(&'static str, String)>> {
+    const OVERALL: &str = "SPARSYNC_CONFIG_DIR";
+    let said = |name: &str| var(name).filter(|value| !value.is_empty());
+    if said(OVERALL).is_some() {
+        return Ok(vec![(OVERALL, plain(&places.config, OVERALL)?.to_owned())]);
+    }
+    let by_user = ["XDG_CONFIG_HOME", "XDG_STATE_HOME"].into_iter().filter(|_| !is_root);
+    let dirs = by_user.filter_map(|name| Some((name, said(name).map(PathBuf::from)?)));
+    let dirs = dirs.filter(|(_, dir)| dir.is_absolute());
+    dirs.map(|(name, dir)| Ok((name, plain(&dir, name)?.to_owned()))).collect()
+}
+
 fn user_dir(env: &Env) -> Result<PathBuf> {
     let var = |name: &str| env.var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = var("XDG_CONFIG_HOME").or_else(|| var("HOME").map(|home| home.join(".config")));
@@ -90,7 +107,7 @@ fn write(dir: &Path, text: &str) -> Result<()> {
 }
 
 /// The text. What a session may reach is its grant's and its user's; what no session needs is taken from all.
-fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -> String {
+fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String)]) -> String {
     let mut words = format!("{program} server start --foreground");
     for address in &start.listen {
         words.push_str(&format!(" --listen={address}"));
@@ -104,8 +121,8 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
         text.push_str("After=network-online.target\nWants=network-online.target\n");
     }
     text.push_str(&format!("\n[Service]\nType=notify\nExecStart={words}\nRestart=on-failure\nRestartSec=2\n"));
-    if let Some(place) = other_place {
-        text.push_str(&format!("Environment=\"SPARSYNC_CONFIG_DIR={place}\"\n"));
+    for (name, place) in places_said {
+        text.push_str(&format!("Environment=\"{name}={place}\"\n"));
     }
     // A server that is told to end waits a minute for its sessions, which are not to hear of it.
     text.push_str("KillMode=mixed\nTimeoutStopSec=90\nLimitNOFILE=65536\n\n");
@@ -130,4 +147,28 @@ fn unit(program: &str, start: &Start, system: bool, other_place: Option<&str>) -
     }
     text.push_str(&format!("\n[Install]\nWantedBy={}\n", if system { "multi-user.target" } else { "default.target" }));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_has_the_places_of_whoever_installs_it() {
+        let places = Places { config: "/work/x".into(), state: "/work/x/state".into() };
+        let said = |vars: &[(&str, &str)], is_root| {
+            let var =
+                |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+            places_said(var, &places, is_root)
+                .map(|said| said.iter().map(|(name, at)| format!("{name}={at}")).collect())
+        };
+        let of = |vars: &[(&str, &str)], is_root| -> Vec<String> { said(vars, is_root).unwrap() };
+        let xdg = [("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")];
+        assert_eq!(of(&xdg, false), ["XDG_CONFIG_HOME=/c", "XDG_STATE_HOME=/s"]);
+        assert!(of(&xdg, true).is_empty(), "root has its own places");
+        assert!(of(&[("XDG_CONFIG_HOME", "c"), ("XDG_STATE_HOME", "")], false).is_empty());
+        let overall = [("SPARSYNC_CONFIG_DIR", "x"), xdg[0]];
+        assert_eq!([of(&overall, false), of(&overall, true)], [["SPARSYNC_CONFIG_DIR=/work/x"]; 2]);
+        assert!(said(&[("XDG_STATE_HOME", "/a b")], false).is_err());
+    }
 }
