@@ -309,6 +309,10 @@ impl Look for SourceLook<'_> {
         }
     }
 
+    fn below(&self, found: &Found) -> Vec<Ticket> {
+        found.tickets.iter().map(|&(_, ticket)| ticket).collect()
+    }
+
     fn park(&self, found: &mut Found) {
         for place in found.listed.places.iter_mut().flatten() {
             *place = place.parked();

@@ -16,7 +16,7 @@ use super::scan::{DirPlan, Findings, Listed, Original, Scanner, Teller, There, T
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
 use super::sight::{Glance, SeenLook, Sight};
-use super::survey::{Known, Rest, SeenLists, Survey};
+use super::survey::{Known, Next, Rest, SeenLists, Sights, Survey};
 use super::terms::Terms;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -216,18 +216,22 @@ impl Origin for AtPeer<'_> {
             owners: walk.policy.may_make_devices,
             ids: &self.accounts.ids,
         };
+        let is_over = Arc::new(AtomicBool::new(false));
         let sight = Sight {
             root: walk.dest,
             wanted: walk.wanted,
             link_owners: walk.policy.preserve.link_owners,
             threads: walk.threads,
-            is_over: None,
+            is_over: is_over.clone(),
         };
         let begun = self.receiver.glance.map(|(glance, known)| glance.meet(walk.dest, &self.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
+        // Before any of what was told is taken.
+        self.receiver.heard.begin(std::mem::take(&mut rest.survey));
         Ok(Box::new(ToldPlans {
             there: self,
             scanner: Scanner::new(SeenLook { sight, digester }, false),
+            is_over,
             seen: Mutex::new(std::mem::take(&mut rest.kept)),
             rest: Mutex::new(rest),
             speaks: AtomicBool::new(self.whole.is_empty()),
@@ -245,6 +249,8 @@ struct ToldPlans<'w> {
     walk: Arc<DestWalk<'w>>,
     /// Looks at the destination for the digests that the sender compares.
     scanner: Scanner<SeenLook<'w>>,
+    /// Nobody needs them any more.
+    is_over: Arc<AtomicBool>,
     /// It was looked at before there was a peer: what of that is still to be told.
     rest: Mutex<Rest<'w>>,
     /// Somebody tells these digests, or has.
@@ -493,35 +499,76 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn close(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
         self.scanner.close();
     }
 }
 
 /// Directories in one message: many, so that a message costs little, and few, so that the sender need not wait.
 const SEEN_IN_A_MESSAGE: usize = 64;
+/// So many entries of directories that were looked at are enough for one, too.
+const ENTRIES_IN_A_MESSAGE: usize = 4096;
 
 impl ToldPlans<'_> {
-    /// Tells the sender what the destination has, directory by directory.
+    /// Tells the sender what the destination has, directory by directory, until it has told everything.
     fn speak(&self) -> Result<(), Error> {
-        let line = self.there.receiver.line;
         let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut batch = Vec::new();
-        let mut tell = |seen: Seen| {
-            batch.push(seen);
-            let is_enough = batch.len() >= SEEN_IN_A_MESSAGE;
-            if is_enough { line.say(&Message::Digests(std::mem::take(&mut batch))) } else { Ok(()) }
-        };
-        let mut keep = |path, list| self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
-        rest.first.into_iter().try_for_each(&mut tell)?;
-        let begun = rest.survey.into_iter();
-        let begin = |path: &RelPath| self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
-        let left = self.there.whole.iter().skip(rest.passed);
-        for (sights, mut survey) in begun.chain(left.map(|path| (&self.scanner as _, Survey::of(begin(path))))) {
-            while let Some(seen) = survey.next(sights, &mut keep) {
-                tell(seen)?;
-            }
+        let mut said = Saying { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
+        rest.first.into_iter().try_for_each(|seen| said.say(seen))?;
+        if let Some(sights) = rest.sights {
+            self.survey(sights, &mut said)?;
         }
-        if batch.is_empty() { Ok(()) } else { line.say(&Message::Digests(batch)) }
+        for path in self.there.whole.iter().skip(rest.passed) {
+            let first = self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
+            self.heard().begin(Survey::of(first, self.there.receiver.key));
+            self.survey(&self.scanner, &mut said)?;
+        }
+        said.send()
+    }
+
+    /// Says what is left of the survey that was begun.
+    fn survey(&self, sights: &dyn Sights, said: &mut Saying<'_>) -> Result<(), Error> {
+        while let Some((next, needless)) = self.heard().next() {
+            if !needless.is_empty() {
+                sights.forget(needless);
+            }
+            let seen = match next {
+                Next::Tell(seen) => seen,
+                Next::Take(ticket) => {
+                    let found = sights.take(ticket);
+                    self.heard().lock().survey.took(found, &mut |path, list| {
+                        said.entries += list.len();
+                        self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
+                    })
+                }
+            };
+            said.say(seen)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is said of the destination, in messages of a good length.
+struct Saying<'a> {
+    line: &'a Line,
+    batch: Vec<Seen>,
+    /// How many entries those of the batch have, about.
+    entries: usize,
+}
+
+impl Saying<'_> {
+    fn say(&mut self, seen: Seen) -> Result<(), Error> {
+        self.batch.push(seen);
+        let is_enough = self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
+        if is_enough { self.send() } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> Result<(), Error> {
+        self.entries = 0;
+        match std::mem::take(&mut self.batch) {
+            nothing if nothing.is_empty() => Ok(()),
+            batch => self.line.say(&Message::Digests(batch)),
+        }
     }
 }
 

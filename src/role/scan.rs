@@ -608,6 +608,10 @@ impl Look for Walk<'_> {
         }
     }
 
+    fn below(&self, plan: &DirPlan) -> Vec<Ticket> {
+        plan.below().collect()
+    }
+
     fn park(&self, plan: &mut DirPlan) {
         plan.park();
     }

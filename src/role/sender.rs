@@ -148,6 +148,7 @@ impl<'a> Sender<'a> {
                 named,
                 whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
                 whole_passed: 0,
+                owed: 0,
                 next_id: 0,
                 unasked: may_send_unasked(options, self.wants),
                 buffer: Vec::new(),
@@ -168,7 +169,7 @@ impl<'a> Sender<'a> {
             self.heard.lock().has_told_all = true;
             self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
-            let mut received = self.heard.finished()?;
+            let mut received = self.heard.finished(&|cost| self.line.consumed(Class::Digests, cost))?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
@@ -532,6 +533,8 @@ struct Teller<'t, 'a, 'l> {
     whole: HashMap<RelPath, usize>,
     /// How many of them it spoke of already.
     whole_passed: usize,
+    /// Of so many directories that we do not have it speaks before the next that matters.
+    owed: usize,
     next_id: DirId,
     unasked: bool,
     buffer: Vec<u8>,
@@ -543,16 +546,14 @@ impl Teller<'_, '_, '_> {
     fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
-            self.pass()?;
+            self.owed += 1;
         }
         let there = self.there_at(&RelPath::root(), There::Unknown)?;
         let mut stack = vec![self.visit(root, there, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
             let Some((path, entry, ticket)) = frame.subs.next() else {
-                for _ in 0..frame.children.left() {
-                    self.pass()?;
-                }
+                self.owed += frame.children.left();
                 stack.pop();
                 continue;
             };
@@ -563,10 +564,8 @@ impl Teller<'_, '_, '_> {
                     let name = digest::keyed_name(&self.sender.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
-                            for _ in 0..ahead {
-                                self.pass()?;
-                            }
-                            There::Said(self.next_seen()?)
+                            self.owed += ahead;
+                            There::Said(self.next_that_matters()?)
                         }
                         None => There::Absent,
                     }
@@ -576,23 +575,17 @@ impl Teller<'_, '_, '_> {
             let frame = self.visit(ticket, there, (!was_told).then_some(entry), was_told, counted)?;
             stack.push(frame);
         }
-        // What it spoke of and we did not find any more.
-        while self.whole_passed < self.whole.len() {
-            self.whole_passed += 1;
-            self.pass()?;
-        }
+        // Whatever else it says matters no more.
         Ok(())
     }
 
     /// What the receiver says of a directory that is named by an argument.
     fn there_at(&mut self, path: &RelPath, otherwise: There) -> Result<There, Error> {
         let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
-        while self.whole_passed < turn {
-            self.whole_passed += 1;
-            self.pass()?;
-        }
+        // Those that it spoke of and we did not find any more come before.
+        self.owed += turn - self.whole_passed;
         self.whole_passed = turn + 1;
-        Ok(There::Said(self.next_seen()?))
+        Ok(There::Said(self.next_that_matters()?))
     }
 
     fn next_seen(&self) -> Result<Seen, Error> {
@@ -603,16 +596,15 @@ impl Teller<'_, '_, '_> {
         Ok(seen)
     }
 
-    /// Passes what the receiver says of a directory that we do not have, and of all below it.
-    fn pass(&self) -> Result<(), Error> {
-        let mut left = 1;
-        while left > 0 {
-            left -= 1;
+    /// Passes what the receiver says of directories that we do not have, and of all below them, and takes what comes then.
+    fn next_that_matters(&mut self) -> Result<Seen, Error> {
+        while self.owed > 0 {
+            self.owed -= 1;
             if let Seen::Dir { children, .. } = self.next_seen()? {
-                left += children.len();
+                self.owed += children.len();
             }
         }
-        Ok(())
+        self.next_seen()
     }
 
     /// Tells a directory, if it must be told. `itself`: its own entry, if its parent was not told.

@@ -41,7 +41,7 @@ pub struct Sight<'a> {
     /// How many threads may look at one large directory.
     pub threads: usize,
     /// Set when nobody wants to know any more.
-    pub is_over: Option<&'a AtomicBool>,
+    pub is_over: Arc<AtomicBool>,
 }
 
 impl Sight<'_> {
@@ -69,7 +69,7 @@ impl Sight<'_> {
         let mut list = DirList::default();
         list.reserve(names.items.len(), names.len_bytes());
         for block in names.items.chunks(parallel::BLOCK) {
-            if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
+            if self.is_over.load(Ordering::Relaxed) {
                 return Some((None, chain));
             }
             let looks = parallel::map(block, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
@@ -134,6 +134,10 @@ impl Look for SeenLook<'_> {
         }
     }
 
+    fn below(&self, found: &SeenDir) -> Vec<Ticket> {
+        found.tickets.clone()
+    }
+
     fn park(&self, _found: &mut SeenDir) {}
 
     fn size(&self, found: &SeenDir) -> (usize, (u64, u64)) {
@@ -145,6 +149,10 @@ impl Look for SeenLook<'_> {
 impl<L: Look<Task = (RelPath, Chain), Found = SeenDir>> Sights for Scanner<L> {
     fn take(&self, ticket: Ticket) -> SeenDir {
         Scanner::take(self, ticket)
+    }
+
+    fn forget(&self, tickets: Vec<Ticket>) {
+        Scanner::forget(self, tickets);
     }
 
     fn end_early(&self) {
@@ -195,10 +203,9 @@ impl Guess<'_> {
         match operator::open_dir(self.dest, self.terms.options.preserve.link_owners) {
             Ok(fd) => self.look_at(Dir::new(fd), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let (sights, is_over) =
-                    (Nowhere { may_hold_partials: self.may_hold_partials() }, AtomicBool::new(false));
-                let course = Mutex::new(Course::of(Ticket::NONE));
-                let glance = self.glance(None, &sights, (&course, &is_over));
+                let sights = Nowhere { may_hold_partials: self.may_hold_partials() };
+                let course = Mutex::new(Course::of(Ticket::NONE, self.key));
+                let glance = self.glance(None, &sights, (&course, Arc::default()));
                 glance.foretell();
                 Ok(body(Some(glance)))
             }
@@ -211,7 +218,7 @@ impl Guess<'_> {
         let options = self.terms.options;
         let path = source::absolute(self.terms.cwd, self.dest);
         let root = Root::new(dir, path.clone(), Follow::Never);
-        let (ids, is_over) = (Ids::new(), AtomicBool::new(false));
+        let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
             let look = SeenLook {
@@ -220,14 +227,14 @@ impl Guess<'_> {
                     wanted: wanted(),
                     link_owners: options.preserve.link_owners,
                     threads: self.terms.threads,
-                    is_over: Some(&is_over),
+                    is_over: is_over.clone(),
                 },
                 digester: Digester { key: self.key, options, owners: is_super, ids: &ids },
             };
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
-            let course = &Mutex::new(Course::of(first));
-            let glance = self.glance(Some(&root), scanner, (course, &is_over));
+            let course = &Mutex::new(Course::of(first, self.key));
+            let glance = self.glance(Some(&root), scanner, (course, is_over));
             std::thread::scope(|scope| {
                 let mut foretell = Some((glance.foretold.clone(), course));
                 for _ in 0..self.terms.threads {
@@ -248,7 +255,7 @@ impl Guess<'_> {
         &'l self,
         root: Option<&'l Root>,
         sights: &'l dyn Sights,
-        (course, is_over): (&'l Mutex<Course>, &'l AtomicBool),
+        (course, is_over): (&'l Mutex<Course>, Arc<AtomicBool>),
     ) -> Glance<'l> {
         let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
         let foretold = Arc::new(Foretold::of((self.dest.to_vec(), was), self.good_for));
@@ -275,6 +282,8 @@ impl Sights for Nowhere {
         SeenDir { seen, tickets: Vec::new(), list: None }
     }
 
+    fn forget(&self, _tickets: Vec<Ticket>) {}
+
     fn end_early(&self) {}
 
     #[cfg(test)]
@@ -293,8 +302,8 @@ struct Course {
 }
 
 impl Course {
-    fn of(first: Ticket) -> Course {
-        Course { survey: Survey::of(first), kept: SeenLists::default() }
+    fn of(first: Ticket, key: [u8; 16]) -> Course {
+        Course { survey: Survey::of(first, key), kept: SeenLists::default() }
     }
 
     /// Tells the beginning to whoever may say it.
@@ -320,7 +329,7 @@ pub struct Glance<'l> {
     root: Option<&'l Root>,
     course: &'l Mutex<Course>,
     foretold: Arc<Foretold>,
-    is_over: &'l AtomicBool,
+    is_over: Arc<AtomicBool>,
     sights: &'l dyn Sights,
 }
 
@@ -373,7 +382,7 @@ impl Glance<'_> {
             Some(said) if is_guessed && fits => {
                 self.sights.end_early();
                 let first = if known.beginning { Vec::new() } else { said };
-                Rest { first, survey: Some((self.sights, survey)), passed: 1, kept }
+                Rest { first, survey, sights: Some(self.sights), passed: 1, kept }
             }
             // What it heard counts for the first that it asks for, if it does not know better.
             Some(_) if !is_guessed && known.beginning => {

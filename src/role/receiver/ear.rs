@@ -8,6 +8,8 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::role::apply::Piece;
 use crate::role::line::{Ear, Line, unexpected, wait_for};
+use crate::role::scan::Ticket;
+use crate::role::survey::{Next, Survey};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +32,8 @@ pub(super) struct State {
     /// What the pieces of the directory that is being put together count for.
     joining_cost: u64,
     pub(super) dirs: Dirs,
+    /// What is being said of the destination, which what comes of the source cuts short.
+    pub(super) survey: Survey,
     /// How many directories were told.
     next_dir: DirId,
     /// Files of the last one whose data is still to come unasked.
@@ -84,6 +88,22 @@ impl Heard {
         self.arrived.notify_all();
     }
 
+    /// Begins to say something of the destination.
+    pub(super) fn begin(&self, survey: Survey) {
+        let state = &mut *self.lock();
+        state.survey = survey;
+        // The beginning may have been said long ago.
+        state.dirs.iter().for_each(|told| state.survey.heed(told));
+    }
+
+    /// What is to be said next, and what need not be looked at; `None`: nothing more, or nobody wants to hear it.
+    pub(super) fn next(&self) -> Option<(Next, Vec<Ticket>)> {
+        let mut state = self.lock();
+        let is_over = state.dirs_ended.is_some() || state.failed.is_some();
+        let next = if is_over { None } else { state.survey.begin() };
+        next.map(|next| (next, state.survey.needless()))
+    }
+
     pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
         wait_for(self.lock(), &self.told, |state| {
             let found = take(state).map(Ok);
@@ -108,6 +128,11 @@ impl Dirs {
         self.cost += cost;
         self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
         self.told.push_back((told, cost));
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Told> {
+        self.told.iter().map(|(told, _)| &**told)
     }
 
     /// Takes the first one.
@@ -248,6 +273,7 @@ impl ReceiverEar<'_> {
                 }
                 // Its earlier pieces were granted anew when they came.
                 state.joining_cost = 0;
+                state.survey.heed(&told);
                 state.dirs.push(told, cost);
             }
             None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("a directory without end")),
@@ -339,5 +365,35 @@ impl Ear for ReceiverEar<'_> {
 
     fn silence(&self, error: Error) {
         self.heard.silence(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flist::DirList;
+    use crate::path::RelPath;
+    use crate::proto::Seen;
+    use crate::role::survey::SeenDir;
+
+    /// Over a network the beginning of a survey is said before anything else, so the first directories may have been told
+    /// when it goes on.
+    #[test]
+    fn what_was_told_before_a_survey_goes_on_cuts_it_short() {
+        let mut survey = Survey::of(Ticket::of(0), [7; 16]);
+        assert!(matches!(survey.begin(), Some(Next::Take(_))));
+        let mut list = DirList::default();
+        list.push_name(b"file", false);
+        let seen = Seen::Dir { digest: None, children: vec![1, 2] };
+        let tickets = vec![Ticket::of(1), Ticket::of(2)];
+        survey.took(SeenDir { seen, tickets, list: Some((RelPath::root(), list)) }, &mut |_, _| ());
+        let heard = Heard::default();
+        heard.lock().dirs.push(Box::default(), 0);
+        heard.begin(survey);
+        let Some((Next::Tell(Seen::Absent), needless)) = heard.next() else { panic!("nobody wants to know more") };
+        assert_eq!(needless.len(), 2);
+        // Once all was told nobody wants to know even that.
+        heard.lock().dirs_ended = Some(Tally::default());
+        assert!(heard.next().is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! A bounded number of directories looked at ahead of whoever takes them in order, by threads that are woken seldom.
 
 use crate::fs::sys;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The name under which a task's plan is taken.
@@ -39,6 +39,8 @@ pub trait Look: Sync {
     fn look(&self, task: Self::Task) -> (Self::Found, Vec<Self::Task>);
     /// Gives what was found the tickets of those tasks, in the same order.
     fn number(&self, found: &mut Self::Found, tickets: &mut dyn Iterator<Item = Ticket>);
+    /// The tickets of the directories in what was found.
+    fn below(&self, found: &Self::Found) -> Vec<Ticket>;
     /// Lets go of descriptors, because more is held than a process may have open.
     fn park(&self, found: &mut Self::Found);
     /// How many entries it keeps in memory, and of the source: how many were listed, and their bytes.
@@ -68,6 +70,8 @@ struct State<L: Look> {
     ready_entries: usize,
     /// Plans under way.
     begun: usize,
+    /// Those of them that nobody wants any more.
+    forgotten: HashSet<Ticket>,
     /// The plans that somebody waits for.
     awaited: Vec<Ticket>,
     /// Workers that wait.
@@ -91,6 +95,7 @@ impl<L: Look> Scanner<L> {
             ready: HashMap::new(),
             ready_entries: 0,
             begun: 0,
+            forgotten: HashSet::new(),
             awaited: Vec::new(),
             idle: 0,
             is_full: false,
@@ -149,6 +154,10 @@ impl<L: Look> Scanner<L> {
                 self.walk.park(&mut plan);
             }
             state = self.lock();
+            if state.forgotten.remove(&ticket) {
+                state.begun -= 1;
+                continue;
+            }
             // One of them is for this worker.
             self.wake(&state, tasks.len().saturating_sub(1));
             let plan = self.put_down(&mut state, plan, tasks);
@@ -186,6 +195,26 @@ impl<L: Look> Scanner<L> {
             state.awaited.push(ticket);
             state = self.made.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.awaited.retain(|awaited| *awaited != ticket);
+        }
+    }
+
+    /// Nobody will take these plans, nor what is below them: what is not begun will not be. None of them is being taken.
+    pub fn forget(&self, tickets: Vec<Ticket>) {
+        let mut state = self.lock();
+        let mut unmade = HashSet::new();
+        let mut left = tickets;
+        while let Some(ticket) = left.pop() {
+            let Some(plan) = state.ready.remove(&ticket) else {
+                unmade.insert(ticket);
+                continue;
+            };
+            state.ready_entries -= self.walk.size(&plan).0;
+            left.extend(self.walk.below(&plan));
+        }
+        state.waiting.retain(|(ticket, _)| !unmade.remove(ticket));
+        state.forgotten.extend(unmade);
+        if state.has_room_again() {
+            self.wake(&state, usize::MAX);
         }
     }
 
@@ -292,6 +321,10 @@ mod tests {
             dir.subs.iter_mut().for_each(|sub| *sub = tickets.next().expect("a ticket for each"));
         }
 
+        fn below(&self, dir: &Dir) -> Vec<Ticket> {
+            dir.subs.clone()
+        }
+
         fn park(&self, dir: &mut Dir) {
             dir.is_parked = true;
         }
@@ -388,5 +421,32 @@ mod tests {
         }
         scanner.take(all[DIRS_AHEAD_MAX / 2 - 1]);
         assert_eq!(begin(), Some(all[DIRS_AHEAD_MAX]));
+    }
+
+    /// Whether it was made, is being made or is yet to be made: of what is forgotten nothing stays, nor of what is below it.
+    #[test]
+    fn what_is_forgotten_leaves_nothing_behind() {
+        for workers in [0, 1, 4] {
+            for early in [false, true] {
+                let scanner = if early { Scanner::early(tree(60, 2, 3)) } else { Scanner::new(tree(60, 2, 3), false) };
+                std::thread::scope(|scope| {
+                    for _ in 0..workers {
+                        scope.spawn(|| scanner.work());
+                    }
+                    let root = scanner.start(0);
+                    let mut subs = scanner.take(root).subs;
+                    let mut first = scanner.take(subs.remove(0)).subs;
+                    scanner.forget(first.split_off(20));
+                    let last = subs.pop().expect("there are 60");
+                    scanner.forget(subs);
+                    assert_eq!(first.into_iter().map(|sub| take_all(&scanner, sub, 2)).sum::<usize>(), 20);
+                    assert_eq!(take_all(&scanner, last, 1), 61);
+                    scanner.close();
+                });
+                let state = scanner.lock();
+                let left = (state.waiting.len(), state.ready.len(), state.ready_entries, state.begun);
+                assert_eq!((left, state.forgotten.len()), ((0, 0, 0, 0), 0), "{workers} workers, early: {early}");
+            }
+        }
     }
 }

@@ -63,9 +63,19 @@ impl Heard {
         self.lock().failed.is_some()
     }
 
-    /// What the receiver counted, once it has everything.
-    pub(super) fn finished(&self) -> Result<Tally, Error> {
-        self.wait(|state| state.finished.clone())
+    /// What the receiver counted, once it has everything. `passed`: gets what is consumed of what it says meanwhile of its
+    /// destination, which nobody needs any more.
+    pub(super) fn finished(&self, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
+        loop {
+            let (cost, finished) = self.wait(|state| {
+                let cost: u64 = state.seen.drain(..).map(|(_, cost)| cost).sum();
+                (cost > 0 || state.finished.is_some()).then(|| (cost, state.finished.clone()))
+            })?;
+            match finished {
+                Some(tally) => return Ok(tally),
+                None => passed(cost),
+            }
+        }
     }
 }
 

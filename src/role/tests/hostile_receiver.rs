@@ -88,6 +88,18 @@ fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
 }
 
 #[test]
+fn what_the_receiver_has_besides_is_not_waited_for() {
+    // It has two directories behind ours of which it may speak for long.
+    let (_, ended) = pull(&["-r"], |peer| {
+        let d = crate::digest::keyed_name(&[7; 16], b"d");
+        let root = Seen::Dir { digest: None, children: vec![1, d, 2, 3] };
+        peer.say(&Message::Digests(vec![root, Seen::Dir { digest: None, children: vec![4] }, Seen::Absent, seen(0)]));
+        assert_eq!(hear_dirs(peer), [(String::new(), false), ("d".to_owned(), false)]);
+    });
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+}
+
+#[test]
 fn what_is_said_of_another_directory_must_come_to_its_end() {
     let (_, ended) = guessed("x", &[Message::Digests(vec![seen(60); 100])], Peer::hang_up);
     assert_eq!(ended.exit, Exit::Stream);
@@ -311,21 +323,17 @@ fn endless(peer: &mut Peer, message: &Message) -> bool {
 
 #[test]
 fn digests_without_end() {
-    // A tree that the sender does not have has no end either; it is passed, and nothing of it is kept.
-    let seen = vec![Seen::Dir { digest: None, children: vec![1; 1000] }; 16];
-    let (_, ended) = pull(&["-r"], |peer| {
-        endless(peer, &Message::Digests(seen));
-        peer.hang_up();
-    });
-    // Who says it faster than it is passed is refused.
-    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
-}
-
-#[test]
-fn digests_without_children_and_end() {
-    // The sender passes those of directories that it does not have, and no more.
-    let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
-    ended.refuses(Exit::Protocol, "more of Digests than it may");
+    // Of what the sender does not have there may be any number; it is passed, and nothing of it is kept. So is what comes
+    // when there can be no more.
+    let below = Seen::Dir { digest: None, children: vec![1; 1000] };
+    for seen in [vec![below; 16], vec![Seen::Absent; 1000]] {
+        let (_, ended) = pull(&["-r"], |peer| {
+            endless(peer, &Message::Digests(seen));
+            peer.hang_up();
+        });
+        // Who says it faster than it is passed is refused.
+        assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+    }
 }
 
 #[test]

@@ -440,8 +440,7 @@ async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Resu
     let mut attempts = JoinSet::new();
     loop {
         attempts.spawn(shake_by_quic(peer, tls.clone()));
-        let again = tokio::time::Instant::now() + QUIC_AGAIN;
-        while let Ok(Some(came)) = tokio::time::timeout_at(again, attempts.join_next()).await {
+        while let Ok(Some(came)) = tokio::time::timeout(QUIC_AGAIN, attempts.join_next()).await {
             match came.unwrap_or_else(|error| Err(broken(error))) {
                 // There are others yet, which may have better luck.
                 Err(Trouble::Broken(_)) if !attempts.is_empty() => {}
