@@ -7,11 +7,14 @@ use crate::transport::link::{Moved, Patience};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use crate::work::clock::Since;
 use std::collections::VecDeque;
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -453,8 +456,38 @@ async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Resu
 async fn shake_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     let endpoint = open(peer)?;
     let nudge = roam::Nudge::default();
-    let connection = quic::connect(&endpoint, peer, tls, &nudge).await?;
+    let mut refusal = pin!(refusal(peer));
+    let connection = {
+        let mut connecting = pin!(quic::connect(&endpoint, peer, tls, &nudge));
+        poll_fn(|context| match connecting.as_mut().poll(context) {
+            Poll::Pending => refusal.as_mut().poll(context).map(Err),
+            connected => connected,
+        })
+        .await?
+    };
     Ok(Shaken::Quic(endpoint, connection, nudge))
+}
+
+/// Why nothing can be there, once somebody says so: only a socket for one peer alone hears that, and QUIC has none. Who is
+/// answered soon never asks.
+async fn refusal(peer: SocketAddr) -> Trouble {
+    tokio::time::sleep(KIND_STEP).await;
+    let refused: std::io::Result<Infallible> = async {
+        let socket = quic::client_socket(peer)?;
+        socket.set_nonblocking(true)?;
+        let socket = tokio::net::UdpSocket::from_std(socket)?;
+        socket.connect(peer).await?;
+        // Too short to be of QUIC.
+        socket.send(&[0]).await?;
+        loop {
+            socket.recv(&mut [0]).await?;
+        }
+    }
+    .await;
+    match refused {
+        Ok(never) => match never {},
+        Err(error) => Trouble::Unreachable(error.to_string()),
+    }
 }
 
 impl Shaken {
