@@ -41,7 +41,7 @@ const WINNER_SECS: i64 = 60 * 60;
 const LOSERS_SECS: i64 = 10 * 60;
 /// So long a lost server is dialled again and again, where `--timeout` says nothing else.
 const REDIAL_LIMIT: Duration = Duration::from_secs(120);
-/// So long after an attempt that failed at once the next one is made.
+/// So long after a loss, or an attempt that failed at once, the next one is made.
 const REDIAL_PAUSE: Duration = Duration::from_millis(500);
 /// How much `ssh -G` says at most.
 const FACTS_MAX_BYTES: usize = 256 << 10;
@@ -258,6 +258,12 @@ impl Redial {
         let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
         let since = Since::now();
         while since.elapsed() < limit && !env.is_stopping() {
+            // Also before the first attempt: where the server is there, the session that was lost ends, and what it leaves of a
+            // file is what the next one begins with.
+            let waits = Since::now();
+            while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
+                std::thread::sleep(LOOK);
+            }
             let met = Arc::new(OnceLock::new());
             let dial = Dial {
                 first_words: Words::by(first.maker()),
@@ -272,10 +278,6 @@ impl Redial {
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
                 // We are not wanted any more.
                 Err(Trouble::NotAdmitted | Trouble::Stopped) => return Ok(None),
-            }
-            let waits = Since::now();
-            while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
-                std::thread::sleep(LOOK);
             }
         }
         Ok(None)

@@ -8,11 +8,12 @@
 //! the conversation; docs/PROTOCOL.md, section 15, has the bytes.
 //!
 //! The QUIC connection stays until the conversation ends: by it each end knows that what it said there was heard, and the
-//! client learns why a server hangs up. It costs a datagram now and then.
+//! client learns why a server hangs up. It costs a datagram now and then. It follows a client to another address, too, where
+//! TLS cannot: then the client hangs up by it, so that both ends know, and dials again.
 
 use super::bridge::wait;
-use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
-use super::{quic, tls};
+use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX, QUIET};
+use super::{quic, roam, tls};
 use crate::transport::link::{Leave, Moved, Patience};
 use crate::trust::Pin;
 use crate::trust::tls::ALPN_LANES;
@@ -36,11 +37,19 @@ pub struct Terms {
     pub lost_one_in: u64,
     /// If it takes longer to come to terms over TLS, QUIC stays.
     pub limit: Duration,
+    /// Whether TLS cannot follow a client any more: by its own address and the peer's.
+    pub has_moved: fn(SocketAddr, SocketAddr) -> bool,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { after_bytes: LANE_AFTER_BYTES, rtt_max: LANE_RTT_MAX, lost_one_in: LANE_LOST_ONE_IN, limit: LANE_LIMIT }
+        Terms {
+            after_bytes: LANE_AFTER_BYTES,
+            rtt_max: LANE_RTT_MAX,
+            lost_one_in: LANE_LOST_ONE_IN,
+            limit: LANE_LIMIT,
+            has_moved: roam::has_moved,
+        }
     }
 }
 
@@ -186,8 +195,12 @@ impl Mover {
         // Up to here nothing has happened that counts; this word settles it for both.
         if let Ok(Ok(mut tunnel)) = tokio::time::timeout(terms.limit, dial).await
             && tunnel.say(&YES).await.is_ok()
+            && let Some(lane) = self.attach(tunnel)
+            && roam::moves(&lane, terms.has_moved, QUIET).await
         {
-            self.attach(tunnel);
+            // QUIC has followed, so the server hears this, and what it has is there for the next conversation.
+            quic::close(&connection, quic::HangUp::Told, b"the client has another address");
+            lane.hang_up();
         }
     }
 
@@ -200,23 +213,32 @@ impl Mover {
             && tunnel.say(&YES).await.is_ok()
             && tunnel.hear().await.is_ok_and(|said| said == YES)
         {
-            self.attach(tunnel);
+            let connection = connection.clone();
+            let Some(lane) = self.attach(tunnel) else { return };
+            let told = |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::HangUp::Told as u64;
+            // A client hangs up where TCP cannot follow it, so by TCP nobody would know for long.
+            if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if told(&close)) {
+                lane.hang_up();
+            }
         }
     }
 
-    fn attach(self, tunnel: tls::Tunnel) {
+    fn attach(self, tunnel: tls::Tunnel) -> Option<tls::Watched> {
         let Mover { shared, patience, to_reader, to_writer } = self;
         let mut lane = shared.lane();
         if let Lane::None = *lane
             && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Box::new(()))
         {
+            let watched = hang_up.watched();
             *lane = Lane::Tls(hang_up);
             shared.progress.moved.now();
             drop(lane);
             // Where nobody is left to take them the conversation is over.
             let _ = to_reader.send(reader);
             let _ = to_writer.send(writer);
+            return Some(watched);
         }
+        None
     }
 }
 

@@ -1,14 +1,15 @@
 //! A client that loses its network and finds another: its connection goes on from there.
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::{by_rate, quic};
+use super::{by_rate, quic, tls};
 use crate::work::clock::Since;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::any::Any;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Moves a connection to another socket when nothing is heard any more, or this machine has another address, until it ends.
 ///
@@ -34,6 +35,30 @@ pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nud
             let _ = endpoint.rebind(socket);
         }
     }
+}
+
+/// Waits until a connection of TCP, which knows of no other address, `has_moved` for so long; `false`: it ended before. The
+/// system itself would wait for [`super::limits::IDLE`] for a peer that can answer nobody.
+pub async fn moves(
+    connection: &tls::Watched,
+    has_moved: impl Fn(SocketAddr, SocketAddr) -> bool,
+    long: Duration,
+) -> bool {
+    let mut since = None;
+    while let Some((own, peer)) = connection.ends() {
+        since = has_moved(own, peer).then(|| since.unwrap_or_else(Since::now));
+        if since.is_some_and(|since| since.elapsed() >= long) {
+            return true;
+        }
+        tokio::time::sleep(ROAM_LOOK).await;
+    }
+    false
+}
+
+/// Whether this machine has an address no more, and another way to a peer. One that is gone without another may come again.
+pub fn has_moved(own: SocketAddr, peer: SocketAddr) -> bool {
+    let bound = UdpSocket::bind(SocketAddr::new(own.ip(), 0));
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable) && own_address(peer).is_some()
 }
 
 /// The address from which this machine would speak to a peer; `None`: there is no way to it.
@@ -124,5 +149,22 @@ impl Controller for Nudged {
 
     fn into_any(self: Box<Nudged>) -> Box<dyn Any> {
         self.inner.into_any()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_moved;
+
+    #[test]
+    fn a_connection_has_moved_where_its_address_is_gone_and_the_peer_is_not() {
+        let moved = |own: &str, peer: &str| has_moved(own.parse().unwrap(), peer.parse().unwrap());
+        // Of these networks (RFC 5737, RFC 3849) nobody has an address.
+        assert!(moved("192.0.2.7:9", "127.0.0.1:9"));
+        assert!(!moved("127.0.0.1:9", "127.0.0.1:9"), "it has it");
+        assert!(
+            !moved("192.0.2.7:9", "[2001:db8::7]:9")
+                || super::own_address("[2001:db8::7]:9".parse().unwrap()).is_some()
+        );
     }
 }

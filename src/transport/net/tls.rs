@@ -18,7 +18,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How much is read off a socket at once.
@@ -419,17 +419,36 @@ impl HangUp {
 
     /// What hangs up in peace. What was written goes all the same.
     pub fn leave(&self) -> Leave {
-        let shared = Arc::downgrade(&self.0);
-        Box::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                HangUp(shared).now();
-            }
-        })
+        let watched = self.watched();
+        Box::new(move || watched.hang_up())
+    }
+
+    /// What looks at the connection and does not hold it open.
+    pub fn watched(&self) -> Watched {
+        Watched(Arc::downgrade(&self.0))
     }
 
     /// Whether the peer says nothing more, although some of what it said may not have been read.
     pub fn is_over(&self) -> bool {
         sys::has_hung_up(self.0.socket.as_fd())
+    }
+}
+
+/// A connection that may have ended.
+pub struct Watched(Weak<Shared>);
+
+impl Watched {
+    /// Its own address and the peer's; `None`: it has ended.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let shared = self.0.upgrade()?;
+        Some((shared.socket.local_addr().ok()?, shared.socket.peer_addr().ok()?))
+    }
+
+    /// Hangs up, if it has not ended.
+    pub fn hang_up(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            HangUp(shared).now();
+        }
     }
 }
 

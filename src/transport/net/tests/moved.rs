@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 
 /// Moves wherever it can after so many bytes.
 fn after(after_bytes: u64) -> Terms {
-    Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG }
+    Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG, ..Terms::default() }
 }
 
 /// Likewise, for whoever has a key.
@@ -222,6 +222,23 @@ fn a_server_hangs_up_by_both_lanes_and_says_why() {
     assert_eq!((near.moved_after(), guest.hang_up.moved_after()), (None, None));
 }
 
+/// By TCP the server would not know before the system gives up.
+#[test]
+fn a_client_that_has_another_address_hangs_up_by_quic_and_both_know() {
+    let world = open_world();
+    let terms = Terms { has_moved: |_, _| true, ..after(1) };
+    let relay = relay_of_both(&world, Ends::Lost);
+    let Met { mut link, near, mut guest } = Met::at(&world, relay.address, patient(), terms);
+    link.reader.read_exact(&mut [0]).unwrap();
+    await_move(&near, &guest.hang_up);
+    link.writer.write_all(b"hello").unwrap();
+    guest.reader.read_exact(&mut [0; 5]).unwrap();
+    for end in [link.reader.read(&mut [0; 8]), guest.reader.read(&mut [0; 8])] {
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    assert!(guest.hang_up.is_over());
+}
+
 #[test]
 fn a_conversation_with_two_connections_has_one_place() {
     let near = Identity::passing().unwrap();
@@ -246,8 +263,15 @@ fn a_conversation_with_two_connections_has_one_place() {
     assert!(until(LONG, is_let_in), "and gives it back");
 }
 
+/// Whether a relay of TCP hands on that somebody says nothing more.
+#[derive(Clone, Copy, PartialEq)]
+enum Ends {
+    Told,
+    Lost,
+}
+
 /// A port at which both UDP and TCP lead to the server.
-fn relay_of_both(world: &World) -> Relay {
+fn relay_of_both(world: &World, ends: Ends) -> Relay {
     loop {
         let relay = Relay::to(world.address());
         let Ok(tcp) = TcpListener::bind(relay.address) else { continue };
@@ -258,7 +282,9 @@ fn relay_of_both(world: &World) -> Relay {
                 let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let _ = io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Write);
+                    if ends == Ends::Told {
+                        let _ = to.shutdown(std::net::Shutdown::Write);
+                    }
                 });
                 std::thread::spawn(move || {
                     let _ = io::copy(&mut &far, &mut &near);
@@ -277,7 +303,7 @@ fn where_datagrams_are_lost_quic_stays() {
         let one_in = |minds| if minds { LANE_LOST_ONE_IN } else { 0 };
         let limits = Limits { lane_lost_one_in: one_in(server_minds), ..Limits::default() };
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
-        let relay = relay_of_both(&world);
+        let relay = relay_of_both(&world, Ends::Told);
         let terms = Terms { lost_one_in: one_in(client_minds), ..after(2 << 20) };
         let Met { link, near, guest } = Met::at(&world, relay.address, patient(), terms);
         let far = guest.hang_up.clone();
