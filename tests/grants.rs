@@ -286,3 +286,40 @@ fn a_root_that_is_not_there_is_told() {
     assert_eq!(std::fs::read(scene.path("got/h")).unwrap(), b"what home/h holds\n");
     assert!(!scene.run("-a host: got/").status.success() || scene.path("got/h").exists());
 }
+
+/// Words of a command line before another one, which then finds a kernel without `openat2` (437 on every machine).
+fn without_openat2() -> String {
+    let prctl = if cfg!(target_arch = "x86_64") { 157 } else { 167 };
+    // Load the number of the call; if it is that one, ENOSYS; else go on. PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP.
+    let script = format!(
+        "my $f = pack(\"SCCL\" x 4, 0x20,0,0,0, 0x15,0,1,437, 6,0,0,0x50026, 6,0,0,0x7fff0000); \
+         my $p = pack(\"S x6 P\", 4, $f); \
+         syscall({prctl}, 38, 1, 0, 0, 0) == 0 && syscall({prctl}, 22, 2, $p) == 0 or exit 77; exec @ARGV"
+    );
+    format!("perl -e '{script}'")
+}
+
+/// Nobody is let in anywhere else instead.
+#[test]
+fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
+    let scene = Scene::new("--root TOP/in");
+    let before = without_openat2();
+    let sh = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {before} {line}")]).current_dir(scene.path("")).stdin(Stdio::null());
+        command.env("SPARSYNC_CONFIG_DIR", "config").output().unwrap()
+    };
+    if sh("true").status.code() != Some(0) {
+        return tell_skip("a_kernel_that_cannot_hold", "perl cannot forbid a system call here");
+    }
+    let shell = std::fs::read_to_string(scene.path("shell")).unwrap();
+    std::fs::write(scene.path("shell"), shell.replace("exec ", &format!("exec {before} "))).unwrap();
+    let told = scene.is_kept_out("-a host:TOP/in/tree got/");
+    assert!(told.contains("(openat2: Function not implemented (38))"), "{told}");
+    let grant = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x";
+    let output = sh(&format!("{} {grant} --root /home", oracle::under_test().display()));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && told.contains("a grant without --root works"), "{told}");
+    let output = sh(&format!("{} {grant}", oracle::under_test().display()));
+    assert!(output.status.success(), "{output:?}");
+}

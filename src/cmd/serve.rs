@@ -46,15 +46,31 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
     sys::limit_memory(SESSION_MEMORY_MAX_BYTES);
     if let Err(error) = reach::confine(&granted.roots, granted.read_only) {
-        let roots = granted.roots.join(&b' ');
-        let shown = String::from_utf8_lossy(&roots);
-        let error = errno_words(&error);
-        let why = String::from_utf8_lossy(&error);
-        let words = format!("sparsync: none of the granted directories can be reached ({shown}): {why}");
+        let unreachable = || {
+            let roots = granted.roots.join(&b' ');
+            let shown = String::from_utf8_lossy(&roots);
+            let error = errno_words(&error);
+            let why = String::from_utf8_lossy(&error);
+            let words = format!("sparsync: none of the granted directories can be reached ({shown}): {why}");
+            Error::new(Exit::FileSelect, words)
+        };
         // To the client, for which a server that only breaks off would be one that is lost for a while.
-        return converse(env, None, &Asked::Nothing(Error::new(Exit::FileSelect, words)));
+        return converse(env, None, &Asked::Nothing(can_limit().err().unwrap_or_else(unreachable)));
     }
     converse(env, None, &Asked::Grant(granted))
+}
+
+/// Errs where the kernel cannot hold a session below directories.
+pub fn can_limit() -> Result<(), Error> {
+    reach::can_confine().map_err(|error| {
+        let why = errno_words(&error);
+        let words = format!(
+            "sparsync: the server's machine cannot hold a session below directories (openat2: {}): Linux can since 5.6, and a \
+             container must allow it; a grant without --root works",
+            String::from_utf8_lossy(&why)
+        );
+        Error::new(Exit::Unsupported, words)
+    })
 }
 
 fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {

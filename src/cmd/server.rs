@@ -3,12 +3,12 @@
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::supervisor::Supervisor;
-use super::{enroll, errno_words, fail, log, say, unit};
+use super::{enroll, errno_words, fail, log, say, serve, unit};
 use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{reach, sys};
 use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::Kind;
 use crate::transport::net::client::{Dial, race};
@@ -60,7 +60,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         Action::Grant(new) => grant(env, &places, *new),
         Action::Revoke { who } => revoke(env, &places, &who),
         Action::Pipe { address, pin } => pipe(&places, &address, &pin),
-        Action::Session(granted) => Ok(super::serve::session(env, &granted)),
+        Action::Session(granted) => Ok(serve::session(env, &granted)),
     });
     done.unwrap_or_else(|error| fail(env, &error))
 }
@@ -589,6 +589,9 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let roots = if roots.is_empty() { vec![b"/".to_vec()] } else { roots };
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
+    }
+    if !reach::are_everything(&roots) {
+        serve::can_limit()?;
     }
     let identity = Identity::load_or_make(places)?;
     // First, as it may run elsewhere than said: then nothing was done.

@@ -28,6 +28,21 @@ pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
 }
 
+/// Whether these roots leave everything in reach.
+pub fn are_everything(roots: &[Vec<u8>]) -> bool {
+    roots.iter().any(|root| elements(root).next().is_none())
+}
+
+/// Errs where no process can be confined: the kernel has no `openat2` (Linux has it since 5.6), or something forbids it.
+pub fn can_confine() -> io::Result<()> {
+    let top = fs::open(c"/", TO_SEARCH, Mode::empty())?;
+    holds(top.as_fd())
+}
+
+fn holds(dir: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fs::openat2(dir, c".", TO_SEARCH, Mode::empty(), ResolveFlags::BENEATH).map(drop)?)
+}
+
 /// What a process may reach.
 #[derive(Debug)]
 pub struct Reach {
@@ -74,7 +89,7 @@ impl Reach {
     fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Reach> {
         let cwd = fs::open(c".", TO_SEARCH, Mode::empty()).map_err(io::Error::from).and_then(|fd| path_of(fd.as_fd()));
         let mut reach = Reach { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()) };
-        if roots.iter().any(|root| elements(root).next().is_none()) {
+        if are_everything(roots) {
             return Ok(reach);
         }
         let mut found = Vec::new();
@@ -88,7 +103,7 @@ impl Reach {
         let Some(first) = found.first() else {
             return Err(trouble.into());
         };
-        fs::openat2(&first.fd, c".", TO_SEARCH, Mode::empty(), ResolveFlags::BENEATH)?;
+        holds(first.fd.as_fd())?;
         reach.roots = Some(found);
         Ok(reach)
     }
