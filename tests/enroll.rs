@@ -90,6 +90,10 @@ fn a_server_that_answers_again_is_asked_again() {
         told(&learns(), 0, &[]);
         assert_eq!(std::fs::read_to_string(&hosts).unwrap(), known);
     }
+    // One that was started for it does not come back with its machine.
+    scene.well("stop");
+    let words = ["its server was started now", "`sparsync server install localhost`"];
+    told(&enroll(&scene, &format!("localhost --port {port}")), 0, &words);
 }
 
 /// The far end has the program as an alias of rsync alone.

@@ -100,6 +100,11 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         peer.addresses.join(", "),
         peer.port
     );
+    if introduction.server == State::Started {
+        told += &format!(
+            "  its server was started now; after a restart of that machine systemd can start it: `sparsync server install {host}`\n"
+        );
+    }
     Ok(told)
 }
 
