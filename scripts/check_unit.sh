@@ -1,5 +1,5 @@
 #!/bin/bash
-# Boots a systemd of its own and looks whether the unit that `sparsync server install --system` writes does what it is for:
+# Boots a systemd of its own and looks whether the unit that `sparsync server install` writes for root does what it is for:
 # readiness, copies by QUIC and TLS under its limits, the end of a server that has a session, its death, and a server that
 # was started by hand. Nothing of it is left on this machine.
 #
@@ -58,7 +58,7 @@ chmod +x rsh
 client() { SPARSYNC_CONFIG_DIR=/root/client sparsync "$@"; }
 
 say 'enabled, it lets clients in'
-sparsync server install --system >/dev/null
+sparsync server install >/dev/null
 systemctl daemon-reload
 systemctl enable --now --quiet sparsync
 sparsync server status | grep -q 'started by systemd' || fails 'status'

@@ -623,7 +623,7 @@ fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
     assert!(scene.well("status").contains("started by systemd"));
     let told = scene.fails("start --port 1", 10);
     assert!(told.contains("`sparsync server install") && told.contains(" --port=1` moves it"), "{told}");
-    let told = scene.well("install");
+    let told = scene.well("install --user");
     assert!(told.contains("systemctl --user restart sparsync") && !told.contains("server stop"), "{told}");
     // A server beside the supervisor's would be one that it does not know of.
     let told = scene.fails("restart", 4);
@@ -645,7 +645,7 @@ fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
     let output = command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(14) && told.contains(&format!("(process {by_hand})")), "{told}");
-    let told = scene.well("install");
+    let told = scene.well("install --user");
     assert!(told.contains(&format!("sparsync server stop  # process {by_hand},")), "{told}");
 }
 
@@ -692,7 +692,7 @@ fn a_server_without_a_home_of_its_environment_serves_that_of_its_user() {
 #[test]
 fn a_unit_is_written_and_says_how_it_is_enabled() {
     let scene = Scene::new();
-    let told = scene.well("install --port 4711");
+    let told = scene.well("install --user --port 4711");
     assert!(
         told.contains("systemctl --user enable --now sparsync") && told.contains("loginctl enable-linger"),
         "{told}"
@@ -708,6 +708,12 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
         assert!(unit.contains(words), "{words} in {unit}");
     }
     let system = scene.well("install --system --dry-run");
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(
+        scene.well("install --dry-run").contains("WantedBy=multi-user.target"),
+        is_root,
+        "root has none of a user"
+    );
     assert!(system.contains("KillMode=mixed") && system.contains("WantedBy=multi-user.target"), "{system}");
     // A restore writes where root may, makes device nodes, and reads all there is.
     for taken in ["ProtectSystem", "ReadWritePaths", "ProtectKernelModules", "ProtectClock", "DevicePolicy"] {

@@ -107,8 +107,8 @@ pub struct Start {
 /// What unit is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Install {
-    /// For the whole machine instead of for the calling user.
-    pub system: bool,
+    /// For the whole machine, or for the calling user; `None`: the former if that is root.
+    pub system: Option<bool>,
     /// To standard output only.
     pub dry_run: bool,
     /// What the unit starts the server with.
@@ -229,7 +229,8 @@ impl Action {
             Action::Restart { start, now } => said.action("restart").start(start).flag("now", *now),
             Action::Status { json } => said.action("status").flag("json", *json),
             Action::Install(Install { system, dry_run, start }) => {
-                said.action("install").start(start).flag("system", *system).flag("dry-run", *dry_run)
+                let [system, user] = [true, false].map(|is_system| *system == Some(is_system));
+                said.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
             }
             Action::Grants { json } => said.action("grants").flag("json", *json),
             Action::Grant(new) => {
@@ -390,7 +391,7 @@ struct ServerWords {
     start: Start,
     now: bool,
     json: bool,
-    system: bool,
+    system: Option<bool>,
     dry_run: bool,
     name: Option<String>,
     roots: Vec<Vec<u8>>,
@@ -436,8 +437,8 @@ fn server(words: &mut Words) -> Result<Verb> {
             "port" => got.start.port = Some(words.port(0)?),
             "now" => got.now = true,
             "json" => got.json = true,
-            "system" => got.system = true,
-            "user" => got.system = false,
+            "system" => got.system = Some(true),
+            "user" => got.system = Some(false),
             "dry-run" => got.dry_run = true,
             "name" => got.name = Some(words.text("--name")?),
             "root" => {
@@ -637,8 +638,9 @@ stop, restart:
 status, grants, grant:
   --json                  for programs
 install:
-  --system                a unit for the whole machine, run by root; else one of the calling user. Either starts it
-                          so that sessions may write all that its user may; `install` tells what it keeps from them
+  --system, --user        a unit for the whole machine, run by root, as root has it without either; or one of the
+                          calling user. Either starts it so that sessions may write all that its user may; `install`
+                          tells what it keeps from them
   --dry-run, -n           write to standard output only
 grant:
   --name=NAME             what the key's owner is called
@@ -723,7 +725,7 @@ mod tests {
         }
         assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
         for (name, _) in SERVER_OPTIONS {
-            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !matches!(name, "detached" | "user"), "{name}");
+            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), name != "detached", "{name}");
         }
     }
 
@@ -761,7 +763,7 @@ mod tests {
             any::<bool>().prop_map(|now| Action::Stop { now }),
             (starts(false), any::<bool>()).prop_map(|(start, now)| Action::Restart { start, now }),
             any::<bool>().prop_map(|json| Action::Status { json }),
-            (any::<bool>(), any::<bool>(), starts(false))
+            (any::<Option<bool>>(), any::<bool>(), starts(false))
                 .prop_map(|(system, dry_run, start)| Action::Install(Install { system, dry_run, start })),
             any::<bool>().prop_map(|json| Action::Grants { json }),
             grants,

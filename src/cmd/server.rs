@@ -200,12 +200,10 @@ fn listens_where_said(status: &Status, start: &Start) -> Result<()> {
     }
     let words: Vec<_> = start.listen.iter().map(|address| format!(" --listen={address}")).collect();
     let port = start.port.map(|port| format!(" --port={port}")).unwrap_or_default();
-    let by = match status.supervised {
-        true if sys::ids().0 == 0 => "install --system",
-        true => "install",
-        false => "restart",
+    let (by, with) = match status.supervised {
+        true => ("install", ", with the commands that it tells"),
+        false => ("restart", ""),
     };
-    let with = if status.supervised { ", with the commands that it tells" } else { "" };
     let words = format!(
         "sparsync: the server runs elsewhere already: {}, at {}; `sparsync server {by}{}{port}` moves it{with}",
         shown_at(status),

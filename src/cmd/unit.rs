@@ -20,18 +20,20 @@ const NAME: &str = "sparsync.service";
 pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit> {
     let program = env.own_path().ok_or_else(|| Error::new(Exit::Ipc, "sparsync: this program has no path"))?;
     let program = plain(&program, "the path of this program")?;
-    let places_said = places_said(|name| env.var(name), places, wanted.system || sys::ids().0 == 0)?;
-    let text = unit(program, &wanted.start, wanted.system, &places_said);
+    let is_root = sys::ids().0 == 0;
+    let system = wanted.system.unwrap_or(is_root);
+    let places_said = places_said(|name| env.var(name), places, system || is_root)?;
+    let text = unit(program, &wanted.start, system, &places_said);
     if wanted.dry_run {
         say(&mut env.stdout, text.as_bytes())?;
         return Ok(Exit::Ok);
     }
-    let dir = if wanted.system { PathBuf::from("/etc/systemd/system") } else { user_dir(env)? };
+    let dir = if system { PathBuf::from("/etc/systemd/system") } else { user_dir(env)? };
     write(&dir, &text)?;
     let path = dir.join(NAME);
     // Whoever cannot be asked is no hindrance to a unit.
     let runs = control::status(places).ok().flatten();
-    let words = format!("sparsync: wrote {}\n{}", path.display(), how_to_enable(wanted.system, runs.as_ref()));
+    let words = format!("sparsync: wrote {}\n{}", path.display(), how_to_enable(system, runs.as_ref()));
     say(&mut env.stdout, words.as_bytes())?;
     Ok(Exit::Ok)
 }
