@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 // ── what is said ────────────────────────────────────────────────────────────────────────────────
 
-const SETUP: u8 = 1;
+pub const SETUP: u8 = 1;
 const ROOTS: u8 = 2;
 const DIGESTS: u8 = 3;
 const DIR: u8 = 4;
@@ -27,7 +27,7 @@ const EVENT: u8 = 17;
 const GRANT: u8 = 18;
 const PING: u8 = 19;
 
-fn varint(mut value: u64) -> Vec<u8> {
+pub fn varint(mut value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     while value > 0x7f {
         out.push(value as u8 | 0x80);
@@ -55,7 +55,7 @@ fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
 }
 
 /// Magic and greeting of version 1, without features.
-fn greeting() -> Vec<u8> {
+pub fn greeting() -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
     [&magic[..], &30u16.to_le_bytes(), &1u16.to_le_bytes(), &1u16.to_le_bytes(), &[0; 8 + 16 + 2]].concat()
 }

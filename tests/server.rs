@@ -1,5 +1,6 @@
 //! The life of a server, and whom it lets in: each test has a configuration and a port of its own.
 
+use crate::hostile;
 use crate::kit::{oracle, until};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -692,7 +693,7 @@ fn a_server_without_a_home_of_its_environment_serves_that_of_its_user() {
 #[test]
 fn a_unit_is_written_and_says_how_it_is_enabled() {
     let scene = Scene::new();
-    let told = scene.well("install --user --port 4711");
+    let told = scene.well("install --user --port 4711 --memory=4G");
     assert!(
         told.contains("systemctl --user enable --now sparsync") && told.contains("loginctl enable-linger"),
         "{told}"
@@ -700,7 +701,7 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
     let unit = std::fs::read_to_string(scene.path(".config/systemd/user/sparsync.service")).unwrap();
     for words in [
         "Type=notify\n",
-        " server start --foreground --port=4711\n",
+        " server start --foreground --port=4711 --memory=4294967296\n",
         "KillMode=mixed\n",
         "SystemCallFilter=",
         "SPARSYNC_CONFIG_DIR=",
@@ -1112,6 +1113,35 @@ fn many_clients_at_once_are_all_served() {
         assert!(output.status.success(), "{n}: {output:?}");
         assert_eq!(std::fs::read(scene.path(&format!("got{n}"))).unwrap(), b"what in/f holds\n");
     }
+}
+
+#[test]
+fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
+    const BUDGET_BYTES: u64 = 176 << 20;
+    let scene = Scene::new();
+    scene.well(&format!("start --port 0 --memory={BUDGET_BYTES}"));
+    scene.serve("--root TOP/in");
+    // A message that opens a conversation may be long, and is held until it is there.
+    let mut client = scene.silent_client();
+    let mut says = client.stdin.take().unwrap();
+    says.write_all(&[&hostile::greeting()[..], &[hostile::SETUP], &hostile::varint(1 << 29)].concat()).unwrap();
+    let piece = vec![0; 4 << 20];
+    while scene.status("memory_bytes").parse::<u64>().unwrap() < BUDGET_BYTES / 4 * 3 {
+        says.write_all(&piece).unwrap();
+    }
+    scene.is_refused("-a host:TOP/in/f got", "has too many sessions");
+    // It has not ended, and does as soon as it holds more than there may be.
+    assert!(scene.well("status --json").contains(r#""name":"laptop""#));
+    while says.write_all(&piece).is_ok() {}
+    ends_within(client, Duration::from_secs(30));
+    until(|| scene.status("sessions") == "[");
+    let told = scene.well("status");
+    assert!(told.contains("it holds most"), "{told}");
+    scene.copies("-a host:TOP/in/f got");
+    // What was said of memory outlives the server, and is not another's by the way.
+    scene.fails("start --memory=1G", 14);
+    scene.well("restart");
+    assert_eq!(scene.status("memory_max_bytes"), BUDGET_BYTES.to_string());
 }
 
 #[test]

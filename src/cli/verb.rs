@@ -3,12 +3,15 @@
 //! A first word is a verb only where the program was called by a name of its own, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case.
 
-use super::value::shell;
+use super::flag::Given;
+use super::value::{shell, size};
 use crate::error::{Error, Result};
 use lexopt::Arg::{Long, Short, Value};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+/// The least memory that a server can be told to do with, in bytes: a few sessions at work.
+pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// The port of a server that was told no other, of UDP and TCP.
 pub const DEFAULT_PORT: u16 = 28792;
 
@@ -102,6 +105,8 @@ pub struct Start {
     pub listen: Vec<String>,
     /// The port of UDP and TCP; 0: one that is free.
     pub port: Option<u16>,
+    /// The most memory that the server and its sessions may hold, in bytes; `None`: half of the machine's.
+    pub memory: Option<u64>,
 }
 
 /// What unit is written.
@@ -141,6 +146,8 @@ pub struct Session {
     pub roots: Vec<Vec<u8>>,
     /// It writes nothing.
     pub read_only: bool,
+    /// The file that says how far windows may grow, which it was started with; `None`: there is none.
+    pub ceiling: Option<u32>,
 }
 
 /// What `enroll` shall do.
@@ -240,8 +247,9 @@ impl Action {
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             Action::Revoke { who } => said.action("revoke").operand(who),
-            Action::Session(Session { roots, read_only }) => {
-                said.action("session").values("root", roots).flag("read-only", *read_only)
+            Action::Session(Session { roots, read_only, ceiling }) => {
+                said.action("session").values("root", roots).flag("read-only", *read_only);
+                said.values("ceiling", &ceiling.map(|number| number.to_string()))
             }
             Action::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
         };
@@ -284,7 +292,8 @@ impl Said {
 
     fn start(&mut self, start: &Start) -> &mut Said {
         self.flag("foreground", start.foreground).flag("detached", start.detached).values("listen", &start.listen);
-        self.values("port", &start.port.map(|port| port.to_string()))
+        self.values("port", &start.port.map(|port| port.to_string()));
+        self.values("memory", &start.memory.map(|bytes| bytes.to_string()))
     }
 
     fn words(self) -> Vec<Vec<u8>> {
@@ -329,6 +338,19 @@ impl Words {
         let text = self.text("--port")?;
         let port = text.parse().ok().filter(|port| *port >= least);
         port.ok_or_else(|| self.wrong(&format!("--port: `{text}` is no port: it is a number from {least} to 65535")))
+    }
+
+    fn memory(&mut self) -> Result<u64> {
+        let text = self.text("--memory")?;
+        let given = Given { value: text.as_bytes(), word: text.as_bytes() };
+        let bytes = size::size(&given, "memory", b'b', &size::ANY).ok().filter(|&bytes| bytes >= MEMORY_MIN_BYTES);
+        bytes.ok_or_else(|| self.wrong(&format!("--memory: `{text}` is no size of 64M or more, such as 4G")))
+    }
+
+    /// The number of an open file.
+    fn ceiling(&mut self) -> Result<u32> {
+        let text = self.text("--ceiling")?;
+        text.parse().map_err(|_| self.wrong(&format!("--ceiling: `{text}` is no number of a file")))
     }
 
     fn root(&mut self) -> Result<Vec<u8>> {
@@ -396,6 +418,7 @@ struct ServerWords {
     name: Option<String>,
     roots: Vec<Vec<u8>>,
     read_only: bool,
+    ceiling: Option<u32>,
     expires: Option<String>,
     starts: bool,
     shell: Vec<Vec<u8>>,
@@ -435,6 +458,8 @@ fn server(words: &mut Words) -> Result<Verb> {
                 got.start.listen.push(address);
             }
             "port" => got.start.port = Some(words.port(0)?),
+            "memory" => got.start.memory = Some(words.memory()?),
+            "ceiling" => got.ceiling = Some(words.ceiling()?),
             "now" => got.now = true,
             "json" => got.json = true,
             "system" => got.system = Some(true),
@@ -457,11 +482,13 @@ fn server(words: &mut Words) -> Result<Verb> {
 }
 
 /// The options behind `server`, and the actions that take them.
-const SERVER_OPTIONS: [(&str, &[&str]); 16] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 18] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
     ("port", &["start", "restart", "install", "grant"]),
+    ("memory", &["start", "restart", "install", "grant"]),
+    ("ceiling", &["session"]),
     ("now", &["stop", "restart"]),
     ("json", &["status", "grants", "grant"]),
     ("system", &["install"]),
@@ -507,7 +534,7 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             pin: for_whom(&mut operands, "the fingerprint of the server's key: SHA256:...")?,
         },
         "session" if got.roots.is_empty() => return Err(words.wrong("session needs --root")),
-        "session" => Action::Session(Session { roots: got.roots, read_only: got.read_only }),
+        "session" => Action::Session(Session { roots: got.roots, read_only: got.read_only, ceiling: got.ceiling }),
         other => {
             return Err(words.wrong(&format!(
                 "`{other}` is not known: start, stop, restart, status, install, grants, grant and revoke are"
@@ -609,7 +636,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     Ok(Verb::Enroll(Box::new(enroll)))
 }
 
-/// Without what is not for persons: `session` and --detached, which a server uses for itself, and `pipe`, which tests and
+/// Without what is not for persons: `session`, --ceiling and --detached, which a server uses for itself, and `pipe`, which tests and
 /// whoever looks for trouble use as a remote shell.
 const SERVER_HELP: &str = "\
 sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
@@ -632,6 +659,9 @@ With a HOST the same is done there, over ssh.
 start, restart, install:
   --port=PORT             the port of UDP and TCP, 28792 by default; 0: one that is free
   --listen=ADDRESS        listen at this address only; may be repeated
+  --memory=SIZE           the most memory that the server and its sessions may hold together, such as 4G; half of the
+                          machine's by default. The more sessions there are, the less each may have under way; where
+                          three fourths are held nobody new is let in, and beyond it the session that holds most ends
   --foreground            (start) stay in this process, for supervisors; the log goes to standard error
 stop, restart:
   --now                   end sessions instead of waiting for them
@@ -725,7 +755,7 @@ mod tests {
         }
         assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
         for (name, _) in SERVER_OPTIONS {
-            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), name != "detached", "{name}");
+            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !matches!(name, "detached" | "ceiling"), "{name}");
         }
     }
 
@@ -746,9 +776,13 @@ mod tests {
     fn starts(in_this_process: bool) -> impl Strategy<Value = Start> {
         let listen = prop_oneof![Just("::1".to_owned()), Just("192.0.2.1".to_owned())];
         let flags = (any::<bool>(), any::<bool>());
-        (flags, vec(listen, 0..3), option::of(any::<u16>())).prop_map(move |((foreground, detached), listen, port)| {
-            Start { foreground: foreground && in_this_process, detached: detached && in_this_process, listen, port }
-        })
+        let memory = option::of(MEMORY_MIN_BYTES..1 << 50);
+        (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(
+            move |((foreground, detached), listen, port, memory)| {
+                let (foreground, detached) = (foreground && in_this_process, detached && in_this_process);
+                Start { foreground, detached, listen, port, memory }
+            },
+        )
     }
 
     fn actions() -> impl Strategy<Value = Action> {
@@ -768,8 +802,8 @@ mod tests {
             any::<bool>().prop_map(|json| Action::Grants { json }),
             grants,
             word().prop_map(|who| Action::Revoke { who }),
-            (vec(root(), 1..3), any::<bool>())
-                .prop_map(|(roots, read_only)| Action::Session(Session { roots, read_only })),
+            (vec(root(), 1..3), any::<bool>(), option::of(any::<u32>()))
+                .prop_map(|(roots, read_only, ceiling)| Action::Session(Session { roots, read_only, ceiling })),
             (word(), word()).prop_map(|(address, pin)| Action::Pipe { address, pin }),
         ]
     }
@@ -787,13 +821,19 @@ mod tests {
     fn servers_are_asked_for_what_is_said() {
         let here = |action| Server { action, host: None };
         assert_eq!(server("start"), here(Action::Start(Start::default())));
-        let start = Start { port: Some(0), listen: vec!["::1".into()], foreground: true, detached: false };
-        assert_eq!(server("start --foreground --port 0 --listen=::1"), here(Action::Start(start)));
+        let start = Start {
+            port: Some(0),
+            listen: vec!["::1".into()],
+            foreground: true,
+            detached: false,
+            memory: Some(4 << 30),
+        };
+        assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), here(Action::Start(start)));
         assert_eq!(server("stop --now"), here(Action::Stop { now: true }));
         assert_eq!(server("status --json"), here(Action::Status { json: true }));
         assert_eq!(server("revoke laptop"), here(Action::Revoke { who: "laptop".into() }));
-        let session = Session { roots: vec![b"/a".to_vec(), b"/b".to_vec()], read_only: true };
-        assert_eq!(server("session --root /a --root=/b --read-only"), here(Action::Session(session)));
+        let session = Session { roots: vec![b"/a".to_vec(), b"/b".to_vec()], read_only: true, ceiling: Some(7) };
+        assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(Action::Session(session)));
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =
             Reach { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
@@ -840,6 +880,9 @@ mod tests {
             ("server start -q", "-q: unknown option"),
             ("server start --port", "--port needs a value"),
             ("server start --port=70000", "`70000` is no port"),
+            ("server start --memory=64", "`64` is no size of 64M or more"),
+            ("server start --memory=much", "`much` is no size"),
+            ("server start --ceiling=3", "start does not take --ceiling"),
             ("server start --listen host", "`host` is no IP address"),
             ("server start --now", "start does not take --now; stop, restart does"),
             ("server start a b", "`b` is one word too many"),

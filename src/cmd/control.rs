@@ -72,6 +72,12 @@ pub struct Status {
     /// Who started it waits to hear how it is, and starts it again: systemd.
     #[serde(default)]
     pub supervised: bool,
+    /// What it and its sessions held a moment ago, in bytes.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// The most memory that it and its sessions may hold, in bytes; 0: there is no such bound.
+    #[serde(default)]
+    pub memory_max_bytes: u64,
     /// What runs.
     #[serde(default)]
     pub sessions: Vec<SessionStatus>,
@@ -102,6 +108,8 @@ impl Status {
             uptime_secs: 0,
             draining: false,
             supervised: false,
+            memory_bytes: 0,
+            memory_max_bytes: 0,
             sessions: Vec::new(),
             sessions_total: 0,
             bytes_in: 0,

@@ -3,6 +3,7 @@
 //! A session is a process of its own, so a crash, its memory, its confinement and its end by force are its own, too; and
 //! it is the same far end as over ssh. Here bytes go to and fro, grants are watched, and questions are answered.
 
+use super::budget::Budget;
 use super::control::{self, Errors, Question, SessionStatus, Status};
 use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, lock, thread};
 use super::{OPEN_FILES_MAX, holder, log, supervisor::Supervisor};
@@ -88,13 +89,16 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     door.grants.get()?;
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
-    let listener = open(&config, Lasting(identity.secret_for("sparsync stateless resets")), start)?;
+    let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
+    let limits = Limits { ceiling: budget.ceiling().clone(), ..Limits::default() };
+    let listener = open(&config, Lasting(identity.secret_for("sparsync stateless resets")), start, &limits)?;
     let control = control::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     info!("version {} listens at {}, with the key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
     let server = Arc::new(Server {
         door,
+        budget,
         errors,
         addresses,
         since: Since::now(),
@@ -122,6 +126,10 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
 fn home(env: &Env) -> OsString {
     let said = env.var("HOME").filter(|home| !home.is_empty());
     said.or_else(ids::own_home).unwrap_or_else(|| "/".into())
+}
+
+fn cannot_share(error: &io::Error) -> Error {
+    Error::new(Exit::Ipc, format!("sparsync: cannot tell sessions how much memory they may take: {error}"))
 }
 
 fn no_thread(error: &io::Error) -> Error {
@@ -163,14 +171,13 @@ pub fn pid(places: &Places) -> Option<u32> {
 }
 
 /// Listens where it was said, or at all addresses of this machine.
-fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start) -> Result<Listener> {
+fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start, limits: &Limits) -> Result<Listener> {
     let (said, port) = places_of(start);
-    let limits = Limits::default();
     // Sessions wait until they are told not to: see [`HangUp`].
     let patience = Patience::default();
     let listened = match said.as_slice() {
-        [] => listen_everywhere(port, config, lasting, &limits, &patience),
-        said => listen(said, config.clone(), lasting, &limits, &patience),
+        [] => listen_everywhere(port, config, lasting, limits, &patience),
+        said => listen(said, config.clone(), lasting, limits, &patience),
     };
     listened.map_err(|error| cannot_listen(port, &error))
 }
@@ -304,6 +311,7 @@ impl Session {
 
 struct Server {
     door: Arc<Door>,
+    budget: Budget,
     errors: Arc<Errors>,
     addresses: Vec<SocketAddr>,
     since: Since,
@@ -337,6 +345,7 @@ impl Server {
             }
             if watched.elapsed() >= TICK {
                 self.watch();
+                self.keep_budget();
                 watched = Since::now();
             }
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
@@ -384,6 +393,28 @@ impl Server {
                 warn!("the session of {} from {} ends: its grant is gone", session.grant.name, session.address);
                 session.end("the grant of this key was taken back or has expired");
             }
+        }
+    }
+
+    /// Shares what memory is left, and ends the session that holds most where it is too much.
+    fn keep_budget(&self) {
+        let sessions = lock(&self.sessions);
+        let pids: Vec<_> = sessions.iter().map(|session| lock(&session.child).id()).collect();
+        let kept = match self.budget.keep(&pids) {
+            Ok(kept) => kept,
+            Err(error) => return error!("{}", String::from_utf8_lossy(&cannot_share(&error).message)),
+        };
+        let (held, most) = (self.budget.held_bytes(), self.budget.bytes());
+        if kept.is_newly_full {
+            warn!("takes nobody new for a while: {} sessions hold {held} bytes of {most} (--memory)", sessions.len());
+        }
+        if let Some(session) = kept.ends.and_then(|at| sessions.get(at)) {
+            let Session { number, grant, address, .. } = session;
+            let name = &grant.name;
+            error!(
+                "session {number} of {name} from {address} ends: of {held} bytes, where --memory is {most}, it holds most"
+            );
+            session.end("the server has no memory left for this session");
         }
     }
 
@@ -461,6 +492,7 @@ impl Server {
         if grant.read_only {
             words.push("--read-only".into());
         }
+        words.extend(self.budget.ceiling().number().map(|number| format!("--ceiling={number}").into()));
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
         command.current_dir(&self.home).env("HOME", &self.home);
@@ -500,6 +532,8 @@ impl Server {
             uptime_secs: self.since.elapsed().as_secs(),
             draining: self.drain.load(Ordering::Relaxed),
             supervised: self.supervisor.is_there(),
+            memory_bytes: self.budget.held_bytes(),
+            memory_max_bytes: self.budget.bytes(),
             sessions: told.collect(),
             sessions_total: self.next.load(Ordering::Relaxed),
             bytes_in: count(&|bytes| &bytes.from_client),

@@ -1,5 +1,6 @@
 //! From the command line to the program that serves it.
 
+mod budget;
 mod by_one_off;
 mod by_server;
 mod by_shell;

@@ -15,6 +15,7 @@ use crate::role::codec;
 use crate::role::opening::{self, Opening};
 use crate::role::session::{self, Settled};
 use crate::role::source::listed_names;
+use crate::transport::ceiling::Ceiling;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::work::clock;
@@ -142,7 +143,11 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
         (None, _) => None,
     };
     let outlives_loss = matches!(asked, Asked::Grant(_));
-    Ok(Settled { options, rules, operands, listed, outlives_loss })
+    let ceiling = match asked {
+        Asked::Grant(granted) => granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default(),
+        Asked::CommandLine(_) | Asked::Nothing(_) => Ceiling::default(),
+    };
+    Ok(Settled { options, rules, operands, listed, outlives_loss, ceiling })
 }
 
 fn asks_for(words: &str) -> Error {

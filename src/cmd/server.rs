@@ -158,7 +158,7 @@ fn not_the_supervisors(pid: u32) -> Error {
 /// The server that runs and takes clients where it was said, if one does.
 fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Status>> {
     let status = at_work(env, places)?;
-    status.iter().try_for_each(|status| listens_where_said(status, start))?;
+    status.iter().try_for_each(|status| is_as_said(status, start))?;
     Ok(status)
 }
 
@@ -189,8 +189,16 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
     Ok(None)
 }
 
-/// Errs if a server that runs listens elsewhere than was said.
-fn listens_where_said(status: &Status, start: &Start) -> Result<()> {
+/// Errs if a server that runs listens elsewhere than was said, or has another bound of memory.
+fn is_as_said(status: &Status, start: &Start) -> Result<()> {
+    if let Some(bytes) = start.memory.filter(|&bytes| bytes != status.memory_max_bytes) {
+        let words = format!(
+            "sparsync: the server runs already ({}) with --memory={}; `sparsync server restart --memory={bytes}` changes that",
+            shown_at(status),
+            status.memory_max_bytes
+        );
+        return Err(Error::new(Exit::Ipc, words));
+    }
     let is_port = start.port.is_none_or(|port| port == 0 || port == status.port);
     let said: BTreeSet<IpAddr> = start.listen.iter().filter_map(|address| address.parse().ok()).collect();
     let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
@@ -225,7 +233,7 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
     loop {
         // One that another process starts at the same time may be a little later.
         if let Some(status) = control::status(places)?.filter(|status| !status.draining) {
-            listens_where_said(&status, start)?;
+            is_as_said(&status, start)?;
             probe(&identity, &status)?;
             return Ok((status, is_new));
         }
@@ -433,6 +441,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
             moves = wanted.port.is_some_and(|port| port != status.port);
             // As it was, unless said otherwise.
             wanted.port = wanted.port.or(Some(status.port));
+            wanted.memory = wanted.memory.or(Some(status.memory_max_bytes).filter(|&bytes| bytes > 0));
             if wanted.listen.is_empty() {
                 wanted.listen = told_addresses(&status).iter().map(ToString::to_string).collect();
             }
@@ -474,6 +483,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
             if status.draining { ", ends when its sessions have" } else { "" }
         ),
         format!("sessions   {} now, {} in all", status.sessions.len(), status.sessions_total),
+        format!("memory     {} MiB of {}", status.memory_bytes >> 20, status.memory_max_bytes >> 20),
         format!("bytes      {} came, {} went", status.bytes_in, status.bytes_out),
     ];
     for session in &status.sessions {

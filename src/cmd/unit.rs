@@ -117,6 +117,9 @@ fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String
     if let Some(port) = start.port {
         words.push_str(&format!(" --port={port}"));
     }
+    if let Some(bytes) = start.memory {
+        words.push_str(&format!(" --memory={bytes}"));
+    }
     // What keeps it from starting may go: an address that is to come, a port that is taken, a server that was started by hand.
     let mut text = String::from("[Unit]\nDescription=sparsync server (QUIC and TLS)\nStartLimitIntervalSec=0\n");
     if system {

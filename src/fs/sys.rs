@@ -865,6 +865,16 @@ pub fn share_memory_pools() {
     }
 }
 
+/// Gives memory that nobody has any more back to the kernel, also where what is in use lies between.
+#[allow(unsafe_code)]
+pub fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes the allocator's own locks, and touches nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Waits until something can be read, or the other end has hung up; `false`: not within this time.
 pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -1004,6 +1014,23 @@ pub fn share_of_open_files(parts: usize, most: usize) -> usize {
     use rustix::process::{Resource, getrlimit};
     let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
     (now / parts).clamp(1, most)
+}
+
+/// A file without a name, in memory. Programs that this one starts have it open, too, by the same number.
+pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    enter(Call::Open);
+    Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?)
+}
+
+/// The memory of this machine, in bytes.
+pub fn machine_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
+}
+
+/// The bytes in a page of memory.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
 }
 
 /// Limits the memory that this process can take; more than the system allows is as much as it allows.

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
 use crate::role::window::{Hearing, Saying};
+use crate::transport::ceiling::Ceiling;
 use crate::transport::link::{Moved, Parting};
 use crate::transport::squeeze::AsItIs;
 use crate::work::clock::Since;
@@ -63,6 +64,7 @@ pub struct Line {
     begun: Since,
     as_it_is: AsItIs,
     moved: Moved,
+    ceiling: Ceiling,
 }
 
 /// What a conversation cost.
@@ -219,12 +221,18 @@ impl Line {
             begun: Since::now(),
             as_it_is: AsItIs::default(),
             moved: Moved::default(),
+            ceiling: Ceiling::default(),
         }
     }
 
     /// The same over a link of which is told here when it is moved.
     pub fn over(self, moved: Moved) -> Line {
         Line { moved, ..self }
+    }
+
+    /// The same with windows that grow no further than this.
+    pub fn below(self, ceiling: Ceiling) -> Line {
+        Line { ceiling, ..self }
     }
 
     /// The same with a peer that knows [`Message::Blocked`], before anything is said.
@@ -340,7 +348,7 @@ impl Line {
     pub fn consumed(&self, class: Class, bytes: u64) {
         let mut state = self.lock();
         let hearing = &mut state.hearing[class as usize];
-        hearing.consumed(bytes);
+        hearing.consumed(bytes, || self.ceiling.bytes());
         if hearing.may_grant() {
             drop(state);
             self.to_write.notify_one();
@@ -357,7 +365,7 @@ impl Line {
 
     /// The peer waits until it may say more.
     fn blocked(&self, class: Class) {
-        self.lock().hearing[class as usize].blocked();
+        self.lock().hearing[class as usize].blocked(|| self.ceiling.bytes());
         self.to_write.notify_one();
     }
 

@@ -23,6 +23,7 @@ use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, enco
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
+use crate::transport::ceiling::Ceiling;
 use crate::transport::link::FAREWELL;
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::squeeze::{AsItIs, Expander, Squeeze, Squeezer};
@@ -358,6 +359,8 @@ pub struct Settled {
     pub listed: Option<Vec<Vec<u8>>>,
     /// See [`Terms::outlives_loss`].
     pub outlives_loss: bool,
+    /// How far windows grow.
+    pub ceiling: Ceiling,
 }
 
 /// Makes of a client's words what they mean here, or refuses them.
@@ -388,8 +391,9 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let Begun { setup, theirs, version, speech, link } = begun;
     let plain_by = plain_by(speech.features & theirs.features);
     let compared_by = compared_by(speech.features & theirs.features, &theirs.key);
-    let line = Arc::new(line_of(&speech, version, speech.features & theirs.features));
     let settled = settle(&setup);
+    let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
+    let line = Arc::new(line_of(&speech, version, speech.features & theirs.features).below(ceiling));
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
         let compress = &settled.options.delta.compress;
@@ -398,7 +402,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
     let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
-    let Settled { options, rules, operands, listed, outlives_loss } = match settled {
+    let Settled { options, rules, operands, listed, outlives_loss, ceiling: _ } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;

@@ -66,15 +66,16 @@ impl Hearing {
         may_say
     }
 
-    /// So much was consumed.
-    pub fn consumed(&mut self, cost: u64) {
+    /// So much was consumed. `most`: how far the window may grow at this moment.
+    pub fn consumed(&mut self, cost: u64, most: impl Fn() -> u64) {
         self.waiting = self.waiting.saturating_sub(cost);
         self.owed += cost;
-        self.grow();
+        self.grow(&most);
         self.least_waiting = self.least_waiting.min(self.waiting);
         self.judged_in = self.judged_in.saturating_sub(cost);
         if self.judged_in == 0 {
-            self.excess = (self.least_waiting / SHRINK_PART).min(self.window - self.initial);
+            let beyond = self.window.saturating_sub(self.most(&most));
+            self.excess = (self.least_waiting / SHRINK_PART).max(beyond).min(self.window - self.initial);
             (self.judged_in, self.least_waiting) = (self.window, u64::MAX);
         }
         let less = self.owed.min(self.excess);
@@ -83,20 +84,25 @@ impl Hearing {
         self.excess -= less;
     }
 
-    /// The peer has used its window up and waits, with nothing else under way.
-    pub fn blocked(&mut self) {
+    /// The peer has used its window up and waits, with nothing else under way. `most`: as with [`Hearing::consumed`].
+    pub fn blocked(&mut self, most: impl Fn() -> u64) {
         self.is_blocked = true;
-        self.grow();
+        self.grow(&most);
     }
 
     /// If neither end has anything to do, it is the way that takes so long.
-    fn grow(&mut self) {
+    fn grow(&mut self, most: impl Fn() -> u64) {
         if self.is_blocked && self.waiting == 0 {
             (self.is_blocked, self.excess) = (false, 0);
-            let more = self.window.min(self.max - self.window);
+            let more = self.window.min(self.most(most).saturating_sub(self.window));
             self.window += more;
             self.owed += more;
         }
+    }
+
+    /// How long the window may be, which is asked where that matters; what it was to be at the beginning, it may always be.
+    fn most(&self, most: impl Fn() -> u64) -> u64 {
+        if self.max == self.initial { self.max } else { most().clamp(self.initial, self.max) }
     }
 
     /// Whether there is enough for a grant.
@@ -236,6 +242,8 @@ mod tests {
         back: Vec<u64>,
         /// How often the sender said that it was blocked.
         blocked: usize,
+        /// How far the window may grow.
+        most: u64,
     }
 
     /// What came of some turns.
@@ -249,12 +257,12 @@ mod tests {
     impl Ends {
         fn new(grows: bool) -> Ends {
             let (saying, hearing) = (Saying::of(Class::Early, grows), Hearing::of(Class::Early));
-            Ends { saying, hearing, there: Vec::new(), back: Vec::new(), blocked: 0 }
+            Ends { saying, hearing, there: Vec::new(), back: Vec::new(), blocked: 0, most: ALL }
         }
 
         /// So many turns. In each the link takes so many bytes and the consumer so many, and a way takes so many turns.
         fn play(&mut self, turns: usize, link: u64, consumer: u64, way: usize) -> Came {
-            let (mut heard, mut most_waiting) = (0, 0);
+            let (mut heard, mut most_waiting, most) = (0, 0, self.most);
             for _ in 0..turns {
                 let granted = if self.back.len() > way { self.back.remove(0) } else { 0 };
                 assert!(granted == 0 || self.saying.granted(granted));
@@ -276,10 +284,10 @@ mod tests {
                     heard += said;
                     most_waiting = most_waiting.max(self.hearing.waiting);
                     if is_blocked {
-                        self.hearing.blocked();
+                        self.hearing.blocked(|| most);
                     }
                 }
-                self.hearing.consumed(self.hearing.waiting.min(consumer));
+                self.hearing.consumed(self.hearing.waiting.min(consumer), || most);
                 self.back.push(self.hearing.grant().unwrap_or(0));
             }
             Came { heard, window: self.hearing.window, most_waiting }
@@ -304,6 +312,17 @@ mod tests {
         let came = fixed.play(110, 2 * MIB, ALL, 5);
         assert_eq!((came.window, fixed.blocked), (INITIAL, 0));
         assert!(came.heard <= 80 * MIB + MIB, "a window in a round: {came:?}");
+    }
+
+    #[test]
+    fn a_window_keeps_below_a_ceiling_that_moves() {
+        let mut ends = Ends::new(true);
+        let mut window_below = |ceiling: u64| {
+            ends.most = ceiling;
+            ends.play(500, 8 * MIB, ALL, 5).window
+        };
+        let below = [3 * INITIAL, INITIAL / 2, ALL, 20 * MIB, 0].map(&mut window_below);
+        assert_eq!(below, [3 * INITIAL, INITIAL, MAX, 20 * MIB, INITIAL]);
     }
 
     #[test]
@@ -362,7 +381,7 @@ mod tests {
                 assert!(waiting <= most + len + 2 * NOTED_BYTES, "{waiting} of {len} are under way, {most} have room");
                 saying.want();
                 assert_eq!(saying.should_tell(), most == INITIAL, "no window would help");
-                hearing.consumed(waiting);
+                hearing.consumed(waiting, || ALL);
                 waiting = 0;
                 assert!(
                     hearing.grant().is_some_and(|granted| saying.granted(granted)),

@@ -8,6 +8,7 @@ use crate::proto::message::GUESSES;
 use crate::role::ahead::{Aim, Early};
 use crate::role::sight::Guess;
 use crate::role::terms::Terms;
+use crate::transport::ceiling::Ceiling;
 
 /// A client in `cwd` that sends `src` to `dst`, or gets it from there.
 fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Near<'a> {
@@ -45,7 +46,14 @@ fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
 /// What its server makes of what it says; `operand`: the path that is there.
 fn settled(options: &Options, operand: &[u8]) -> Settled {
     let operands = vec![operand.to_vec()];
-    Settled { options: options.clone(), rules: rules(), operands, listed: None, outlives_loss: false }
+    Settled {
+        options: options.clone(),
+        rules: rules(),
+        operands,
+        listed: None,
+        outlives_loss: false,
+        ceiling: Ceiling::default(),
+    }
 }
 
 fn rules() -> Rules {

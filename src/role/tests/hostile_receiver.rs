@@ -3,6 +3,7 @@
 use super::*;
 use crate::proto::message::GUESSES;
 use crate::proto::{Basis, Class, Seen};
+use crate::transport::ceiling::Ceiling;
 
 /// Pulls from an honest server behind greeting and setup; it has a file `a` and a directory `d` with a file `b`.
 fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
@@ -538,7 +539,14 @@ fn silence_ends_with_the_timeout() {
     let settle = |setup: &Setup| {
         let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
         let operands = vec![home.as_os_str().as_bytes().to_vec()];
-        Ok(Settled { options: options(&["-r", "--timeout=1"]), rules, operands, listed: None, outlives_loss: false })
+        Ok(Settled {
+            options: options(&["-r", "--timeout=1"]),
+            rules,
+            operands,
+            listed: None,
+            outlives_loss: false,
+            ceiling: Ceiling::default(),
+        })
     };
     let exit =
         session::serve(link, &Speech::ours(codec::features(None)), b"/", 0o022, &AtomicBool::new(false), 2, &settle);

@@ -22,6 +22,7 @@ use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Speech,
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::transport::Link;
+use crate::transport::ceiling::Ceiling;
 use crate::transport::pipe;
 use crate::transport::squeeze::{CHUNK_MAX_BYTES, Expander};
 use std::io::Read;
@@ -338,6 +339,7 @@ pub fn serve_by(
                 operands: vec![operand.clone()],
                 listed: None,
                 outlives_loss: false,
+                ceiling: Ceiling::default(),
             })
         };
         let exit = session::serve(

@@ -5,6 +5,7 @@ use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Class, class_of};
 use crate::role::local::Local;
 use crate::role::terms::Terms;
+use crate::transport::ceiling::Ceiling;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -157,6 +158,7 @@ pub fn converse(
             operands: vec![operand.clone()],
             listed: None,
             outlives_loss: false,
+            ceiling: Ceiling::default(),
         })
     };
     let (ours, theirs) = pipe::pair(room_bytes);

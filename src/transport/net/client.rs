@@ -3,6 +3,7 @@
 use super::bridge::{Engine, wait};
 use super::{BEGINS, HangUp, Kind, Trouble, lanes, quic, roam, tls};
 use crate::transport::Link;
+use crate::transport::ceiling::Ceiling;
 use crate::transport::link::{Moved, Patience};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use crate::work::clock::Since;
@@ -120,7 +121,8 @@ impl Dial {
                 drop(endpoint);
             }));
         };
-        let (reader, writer) = quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, at_end);
+        let (reader, writer) =
+            quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, &Ceiling::default(), at_end);
         let Some(token) = token else {
             let hang_up = HangUp::Quic(connection);
             let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle);

@@ -1,5 +1,6 @@
 //! Every bound of the network, by name.
 
+use crate::transport::ceiling::Ceiling;
 use std::time::Duration;
 
 /// A peer that was not heard for so long is gone. Phones lose their network for 90 s.
@@ -64,7 +65,7 @@ pub const LANE_LOST_ONE_IN: u64 = 1_000;
 pub const LANE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a server takes on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Conversations at a time.
     pub sessions: usize,
@@ -84,6 +85,15 @@ pub struct Limits {
     pub last_words_max: Duration,
     /// A conversation is moved to another lane unless more than one datagram in so many was lost.
     pub lane_lost_one_in: u64,
+    /// How far the windows of conversations grow, each, and whether there is room for more of them.
+    pub ceiling: Ceiling,
+}
+
+impl Limits {
+    /// Whether nobody new is let in where there are so many conversations.
+    pub fn is_full(&self, sessions: usize) -> bool {
+        sessions >= self.sessions || self.ceiling.is_shut()
+    }
 }
 
 impl Default for Limits {
@@ -98,6 +108,7 @@ impl Default for Limits {
             idle: IDLE,
             last_words_max: LAST_WORDS_MAX,
             lane_lost_one_in: LANE_LOST_ONE_IN,
+            ceiling: Ceiling::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTE
 use super::roam::Nudge;
 use super::{BEGINS, OTHER_VERSIONS, Trouble, by_rate, is_about_keys, is_about_versions, window};
 use crate::fs::sys;
+use crate::transport::ceiling::Ceiling;
 use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::work::clock::Since;
 use bytes::{Buf, Bytes};
@@ -105,7 +106,7 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         // There is one stream. That of the connection counts, because it can grow.
         .stream_receive_window(VarInt::from_u32(WINDOW_MAX_BYTES))
         .receive_window(VarInt::from_u32(WINDOW_BYTES))
-        .send_window(window::writing(0))
+        .send_window(limits::SEND_MIN_BYTES)
         // By it the peer says where it leaves for another lane.
         .max_concurrent_uni_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(None)
@@ -285,11 +286,12 @@ pub fn lost(error: ConnectionError) -> io::Error {
 
 /// The two halves of a conversation. When both are dropped and the peer has heard what was written, it is told that this
 /// end has gone. A peer that is not heard for the first time of `last_words` is not waited for, nor any for longer than the
-/// second. `at_end` is handed what has to be driven for that.
+/// second. `at_end` is handed what has to be driven for that. Windows grow no further than the `ceiling`.
 pub fn halves(
     conversation: Conversation,
     patience: Patience,
     last_words: (Duration, Duration),
+    ceiling: &Ceiling,
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
 ) -> (Reader, Writer) {
     let Conversation { connection, send, recv, first } = conversation;
@@ -304,8 +306,10 @@ pub fn halves(
     let mut pieces = vec![Bytes::new(); PIECES];
     pieces[PIECES - 1] = first;
     let (window, begun) = (window::Reading::default(), Since::now());
-    let reader = Reader { recv, pieces, at: PIECES - 1, patience, window, begun, hold: hold.clone() };
-    (reader, Writer { send: Some(send), has_left: false, parting, hold })
+    let ceiling = ceiling.clone();
+    let reader =
+        Reader { recv, pieces, at: PIECES - 1, patience, window, ceiling: ceiling.clone(), begun, hold: hold.clone() };
+    (reader, Writer { send: Some(send), has_left: false, parting, ceiling, hold })
 }
 
 /// How long a client that is about to leave waits for a peer that it does not hear, and for one that it does.
@@ -377,6 +381,7 @@ pub struct Reader {
     at: usize,
     patience: Patience,
     window: window::Reading,
+    ceiling: Ceiling,
     begun: Since,
     /// Also held so that the connection stays while somebody reads.
     hold: Arc<Hold>,
@@ -434,7 +439,8 @@ impl Reader {
         self.pieces.rotate_right(self.at);
         let bytes = self.pieces[self.at..].iter().map(|piece| piece.len() as u64).sum();
         let connection = &self.hold.connection;
-        if let Some(window) = self.window.took(self.begun.elapsed(), bytes, connection.rtt()) {
+        let most = || self.ceiling.bytes();
+        if let Some(window) = self.window.took(self.begun.elapsed(), bytes, connection.rtt(), most) {
             connection.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
         }
         Ok(None)
@@ -484,6 +490,7 @@ pub struct Writer {
     /// What else is said goes by another lane: the stream has no end.
     has_left: bool,
     parting: Parting,
+    ceiling: Ceiling,
     hold: Arc<Hold>,
 }
 
@@ -539,7 +546,8 @@ impl Write for Writer {
             bytes.extend_from_slice(&piece[..piece.len().min(count - bytes.len())]);
         }
         let piece = Bytes::from(bytes);
-        self.hold.connection.set_send_window(window::writing(self.hold.connection.stats().path.cwnd));
+        let window = window::writing(self.hold.connection.stats().path.cwnd, || self.ceiling.bytes());
+        self.hold.connection.set_send_window(window);
         let parting = &self.parting;
         let written = wait(send.write_chunk(piece), || match parting.is_over() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),

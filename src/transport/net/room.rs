@@ -104,7 +104,7 @@ impl Room {
     pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Answer {
         let limits = &self.limits;
         let mut counts = self.lock();
-        if counts.sessions >= limits.sessions && !may_belong {
+        if limits.is_full(counts.sessions) && !may_belong {
             return Answer::Refuse;
         }
         if !is_shown && counts.half_open >= limits.retry_from {
@@ -178,7 +178,7 @@ impl Place {
     pub fn come_in(mut self, pin: Pin) -> Result<Place, Unwelcome> {
         let limits = &self.room.limits;
         let mut counts = self.room.lock();
-        if counts.sessions >= limits.sessions {
+        if limits.is_full(counts.sessions) {
             return Err(Unwelcome::Full);
         }
         if counts.of_key.get(&pin).is_some_and(|count| *count >= limits.sessions_per_key) {
@@ -245,6 +245,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::ceiling::Ceiling;
 
     fn begins(answer: Answer) -> Option<Place> {
         match answer {
@@ -273,6 +274,19 @@ mod tests {
         assert!(begins(knock(false)).is_some());
         let counts = room.lock();
         assert_eq!((counts.sessions, counts.half_open), (0, 0));
+    }
+
+    #[test]
+    fn nobody_new_comes_below_a_ceiling_of_nothing() {
+        let limits = Limits { ceiling: Ceiling::shared().unwrap(), ..Limits::default() };
+        let room = Room::new(&limits);
+        let knock = |may_belong| room.knock([127, 0, 0, 1].into(), true, may_belong);
+        let first = begins(knock(false)).unwrap();
+        limits.ceiling.set(0).unwrap();
+        assert!(matches!(knock(false), Answer::Refuse));
+        assert_eq!(begins(knock(true)).unwrap().come_in(KEYS[0]).err(), Some(Unwelcome::Full));
+        limits.ceiling.set(1).unwrap();
+        assert!(first.come_in(KEYS[0]).is_ok() && begins(knock(false)).is_some());
     }
 
     #[test]

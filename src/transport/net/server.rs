@@ -257,7 +257,9 @@ impl Door {
                 drop(place);
             });
         };
-        let (reader, writer) = quic::halves(conversation, patience, (LAST_WORDS, self.limits.last_words_max), at_end);
+        let Limits { last_words_max, ceiling, .. } = &self.limits;
+        let last_words = (LAST_WORDS, *last_words_max);
+        let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
             return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });

@@ -29,8 +29,9 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// So many bytes were taken at this moment, on a path that takes so long there and back; the window, if it grows now.
-    pub fn took(&mut self, now: Duration, bytes: u64, round: Duration) -> Option<u64> {
+    /// So many bytes were taken at this moment, on a path that takes so long there and back; the window, if it changes now.
+    /// `most`: how far it may grow, which is asked where that matters.
+    pub fn took(&mut self, now: Duration, bytes: u64, round: Duration, most: impl FnOnce() -> u64) -> Option<u64> {
         self.round = self.round.min(round);
         self.came_bytes += bytes;
         let is_within = now.saturating_sub(self.since) <= self.round;
@@ -39,17 +40,23 @@ impl Reading {
             return None;
         }
         (self.since, self.came_bytes) = (now, 0);
-        let grown = (2 * self.window_bytes).min(WINDOW_MAX_BYTES.into());
-        (is_within && grown > self.window_bytes).then(|| {
-            self.window_bytes = grown;
-            grown
-        })
+        let wanted = if is_within { 2 * self.window_bytes } else { self.window_bytes };
+        let window_bytes = at_most(wanted, most);
+        let changes = window_bytes != self.window_bytes;
+        self.window_bytes = window_bytes;
+        changes.then_some(window_bytes)
     }
 }
 
-/// The window at the end that writes, where congestion control lets so many bytes be under way.
-pub fn writing(control_bytes: u64) -> u64 {
-    control_bytes.saturating_mul(AHEAD).clamp(SEND_MIN_BYTES, WINDOW_MAX_BYTES.into())
+/// The window at the end that writes, where congestion control lets so many bytes be under way; `most` as above.
+pub fn writing(control_bytes: u64, most: impl FnOnce() -> u64) -> u64 {
+    at_most(control_bytes.saturating_mul(AHEAD).max(SEND_MIN_BYTES), most)
+}
+
+/// A window that is wanted, as far as it may grow. What each has at the beginning is nobody's to take.
+fn at_most(wanted: u64, most: impl FnOnce() -> u64) -> u64 {
+    let start = u64::from(WINDOW_BYTES);
+    if wanted <= start { wanted } else { wanted.min(most().clamp(start, WINDOW_MAX_BYTES.into())) }
 }
 
 #[cfg(test)]
@@ -59,19 +66,17 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// The window after a minute of so many bytes in each millisecond, held up by it.
-    fn after_a_minute(per_ms: u64, round_ms: u64) -> u64 {
-        let mut reading = Reading::default();
-        let mut window = u64::from(WINDOW_BYTES);
+    fn after_a_minute(reading: &mut Reading, per_ms: u64, round_ms: u64, most: u64) -> u64 {
+        let mut window = reading.window_bytes;
         let (mut under_way, mut came) = (std::collections::VecDeque::from(vec![0; round_ms as usize]), 0);
         for ms in 0..60_000 {
-            let said = per_ms.min(window - under_way.iter().sum::<u64>());
+            let said = per_ms.min(window.saturating_sub(under_way.iter().sum::<u64>()));
             under_way.push_back(said);
             came += under_way.pop_front().unwrap();
             // It is read a little later, several times.
             if ms % 2 == 0 {
-                let now = Duration::from_millis(ms);
-                window =
-                    reading.took(now, std::mem::take(&mut came), Duration::from_millis(round_ms)).unwrap_or(window);
+                let [now, round] = [ms, round_ms].map(Duration::from_millis);
+                window = reading.took(now, std::mem::take(&mut came), round, || most).unwrap_or(window);
             }
         }
         window
@@ -84,9 +89,22 @@ mod tests {
         for (mbit, ms, times) in
             [(10_000, 1, 1), (250, 38, 1), (40, 800, 1), (1000, 38, 2), (1000, 150, 8), (250, 400, 4), (1000, 600, 8)]
         {
-            assert_eq!(after_a_minute(mbit * 125, ms), times * start, "{mbit} Mbit/s, {ms} ms");
+            let window = after_a_minute(&mut Reading::default(), mbit * 125, ms, u64::MAX);
+            assert_eq!(window, times * start, "{mbit} Mbit/s, {ms} ms");
         }
         assert_eq!(u64::from(WINDOW_MAX_BYTES), 8 * start);
+    }
+
+    #[test]
+    fn a_window_keeps_below_a_ceiling_that_moves() {
+        let start = u64::from(WINDOW_BYTES);
+        let mut reading = Reading::default();
+        let mut window_below = |most| {
+            reading.since = Duration::ZERO;
+            after_a_minute(&mut reading, 125_000, 150, most)
+        };
+        let below = [3 * start, 0, u64::MAX, 20 * MIB].map(&mut window_below);
+        assert_eq!(below, [3 * start, start, 8 * start, 20 * MIB]);
     }
 
     #[test]
@@ -95,7 +113,7 @@ mod tests {
         let ms = Duration::from_millis;
         for now in 0..1000 {
             let round = if now == 0 { ms(1) } else { ms(500) };
-            assert_eq!(reading.took(ms(now), MIB, round), None);
+            assert_eq!(reading.took(ms(now), MIB, round, || u64::MAX), None);
         }
     }
 
@@ -104,7 +122,10 @@ mod tests {
         for (control_bytes, bytes) in
             [(0, 4 * MIB), (MIB, 4 * MIB), (5 * MIB, 10 * MIB), (u64::MAX, u64::from(WINDOW_MAX_BYTES))]
         {
-            assert_eq!(writing(control_bytes), bytes);
+            assert_eq!(writing(control_bytes, || u64::MAX), bytes);
         }
+        let most = [0, 9 * MIB, 20 * MIB].map(|most| writing(u64::MAX, || most));
+        assert_eq!(most, [8 * MIB, 9 * MIB, 20 * MIB]);
+        assert_eq!(writing(MIB, || unreachable!("it matters to no window that is short")), 4 * MIB);
     }
 }

@@ -1,0 +1,186 @@
+//! How much memory a server and its sessions may hold, all together.
+//!
+//! What a session holds is mostly what its client may send before it is taken: windows, which grow where a path is long, and
+//! fill where a disk is slow. So what of the budget nobody holds is shared: a session's windows grow to its part of that,
+//! which is less the more sessions there are, and never less than each window is at the beginning. Where little is left
+//! nobody new is let in, and where more is held than there may be, whatever it is, the session that holds most ends.
+
+use crate::cli::verb::MEMORY_MIN_BYTES;
+use crate::fs::sys;
+use crate::transport::ceiling::Ceiling;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Who said nothing of it has this part of the machine's memory, or of the control group's.
+const PART_OF_MACHINE: u64 = 2;
+/// The windows of a session that may grow: QUIC's in this process, and two of the conversation's in its own.
+const WINDOWS: u64 = 3;
+/// This part of the budget is for those who are in: windows do not grow into it, and nobody new comes.
+const KEPT_PART: u64 = 4;
+
+/// The budget of a server.
+pub struct Budget {
+    bytes: u64,
+    ceiling: Ceiling,
+    held_bytes: AtomicU64,
+    is_full: AtomicBool,
+}
+
+/// What whoever keeps a budget has to do.
+pub struct Kept {
+    /// From now on nobody new is let in.
+    pub is_newly_full: bool,
+    /// The session that has to end, of those that were told.
+    pub ends: Option<usize>,
+}
+
+/// What follows from what is held.
+#[derive(Debug, PartialEq, Eq)]
+struct Settled {
+    /// What all hold.
+    held_bytes: u64,
+    /// How far each window may grow; 0: nobody new is let in, either.
+    window_bytes: u64,
+    /// The session that ends.
+    ends: Option<usize>,
+}
+
+impl Budget {
+    /// That of a server that was told so many bytes, or nothing.
+    pub fn of(said: Option<u64>) -> io::Result<Budget> {
+        let bytes = said.unwrap_or_else(|| (memory_bytes() / PART_OF_MACHINE).max(MEMORY_MIN_BYTES));
+        let budget = Budget {
+            bytes,
+            ceiling: Ceiling::shared()?,
+            held_bytes: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+        };
+        budget.keep(&[])?;
+        Ok(budget)
+    }
+
+    /// In bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How far windows may grow at this moment.
+    pub fn ceiling(&self) -> &Ceiling {
+        &self.ceiling
+    }
+
+    /// What was held when it was looked at last, in bytes.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks what this process and those of the sessions hold, and shares what is left.
+    pub fn keep(&self, sessions: &[u32]) -> io::Result<Kept> {
+        let held: Vec<_> = sessions.iter().map(|pid| held_bytes(&pid.to_string())).collect();
+        let mut settled = settle(self.bytes, held_bytes("self"), &held);
+        if settled.window_bytes == 0 {
+            // Nobody is turned away for what sessions held that have ended.
+            sys::give_memory_back();
+            settled = settle(self.bytes, held_bytes("self"), &held);
+        }
+        self.ceiling.set(settled.window_bytes)?;
+        self.held_bytes.store(settled.held_bytes, Ordering::Relaxed);
+        let is_full = settled.window_bytes == 0;
+        Ok(Kept { is_newly_full: !self.is_full.swap(is_full, Ordering::Relaxed) && is_full, ends: settled.ends })
+    }
+}
+
+fn settle(budget: u64, own: u64, sessions: &[u64]) -> Settled {
+    let held = sessions.iter().sum::<u64>() + own;
+    let left = (budget - budget / KEPT_PART).saturating_sub(held);
+    let count = sessions.len() as u64;
+    let most = (0..sessions.len()).max_by_key(|&at| sessions[at]);
+    Settled {
+        held_bytes: held,
+        // Without sessions there is nothing to wait for.
+        window_bytes: if count > 0 { left / (WINDOWS * count) } else { (left / WINDOWS).max(1) },
+        ends: most.filter(|_| held > budget),
+    }
+}
+
+/// What a process holds that nobody else could have in its place, in bytes; 0: it is gone.
+fn held_bytes(pid: &str) -> u64 {
+    let text = sys::read_path(format!("/proc/{pid}/statm").as_bytes(), 4096).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut pages = text.split(' ').skip(1).map_while(|number| number.parse::<u64>().ok());
+    let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(of_files) * sys::page_bytes()
+}
+
+/// The memory that this process could have: the machine's, or less where a control group has less.
+fn memory_bytes() -> u64 {
+    let text = sys::read_path(b"/proc/self/cgroup", 64 << 10).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let group = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let limits = std::path::Path::new(group).ancestors().filter_map(|group| {
+        let path = format!("/sys/fs/cgroup{}/memory.max", group.display());
+        String::from_utf8(sys::read_path(path.as_bytes(), 64).ok()?).ok()?.trim().parse().ok()
+    });
+    limits.fold(sys::machine_memory_bytes(), u64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
+    use crate::transport::net::limits::{WINDOW_BYTES, WINDOW_MAX_BYTES};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_nobody_holds_is_shared() {
+        let settled = settle(4096 * MIB, 72 * MIB, &[100 * MIB; 2]);
+        let meant = Settled { held_bytes: 272 * MIB, window_bytes: 2800 * MIB / 6, ends: None };
+        assert_eq!(settled, meant);
+        assert_eq!(settle(4096 * MIB, 0, &[]).window_bytes, 1024 * MIB);
+        let alone = settle(64 * MIB, 60 * MIB, &[]);
+        assert_eq!((alone.window_bytes, alone.ends), (1, None));
+    }
+
+    #[test]
+    fn where_little_is_left_nobody_comes_and_where_it_is_too_much_who_holds_most_ends() {
+        let held = [20 * MIB, 50 * MIB, 4 * MIB];
+        let full = settle(104 * MIB, 5 * MIB, &held);
+        assert_eq!((full.window_bytes, full.ends), (0, None));
+        assert_eq!(settle(108 * MIB, 5 * MIB, &held).window_bytes, 2 * MIB / 9);
+        assert_eq!(settle(79 * MIB, 5 * MIB, &held).ends, None);
+        assert_eq!(settle(78 * MIB, 5 * MIB, &held).ends, Some(1));
+    }
+
+    /// However sessions come, and whatever they fill as soon as they may: what grew stays below the budget.
+    #[test]
+    fn windows_that_fill_stay_below_the_budget() {
+        let (first, longest) = (u64::from(WINDOW_BYTES), u64::from(WINDOW_MAX_BYTES));
+        assert_eq!(INITIAL_WINDOWS.iter().max(), Some(&first));
+        assert_eq!(WINDOWS_MAX.iter().filter(|&&bytes| bytes == longest).count() + 1, WINDOWS as usize);
+        for (budget, at_once) in [(64, 1), (512, 1), (512, 64), (6 << 10, 1), (6 << 10, 7), (12 << 10, 64)] {
+            let budget = budget * MIB;
+            let (mut own, mut held, mut grew) = (0, Vec::new(), 0);
+            while held.len() < 256 {
+                held.resize(held.len() + at_once, 0);
+                let settled = settle(budget, own, &held);
+                let window = settled.window_bytes.clamp(first, longest);
+                // The new ones fill theirs; those before keep what they have.
+                for session in held.iter_mut().rev().take(at_once) {
+                    (own, *session) = (own + window, (WINDOWS - 1) * window);
+                    grew += WINDOWS * (window - first);
+                }
+            }
+            assert!(grew <= budget, "{at_once} at once: {} MiB of {}", grew / MIB, budget / MIB);
+        }
+    }
+
+    #[test]
+    fn what_a_process_holds_is_seen() {
+        let before = held_bytes("self");
+        let more = vec![1u8; 64 << 20];
+        assert!(held_bytes("self") >= before + (60 << 20), "{before}, {}", more.len());
+        assert_eq!(held_bytes("0"), 0);
+        assert!(memory_bytes() >= MEMORY_MIN_BYTES && memory_bytes() <= sys::machine_memory_bytes());
+    }
+}
