@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::kit::oracle;
+use crate::kit::{oracle, tell_skip};
 
 /// A script in `dir`, ready to be run.
 fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
@@ -220,4 +220,28 @@ fn a_run_is_not_handed_round_in_circles() {
     }
     let output = run("TOP/called:TOP/started");
     assert!(output.status.code() == Some(14) && text(&output.stderr).contains("none was found"), "{output:?}");
+}
+
+/// In a root directory of its own, as a login may have, without /proc.
+#[test]
+fn attributes_are_kept_without_proc() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let make = "mkdir -p src/d && echo text >src/d/f && setfattr -n user.a -v b src/d/f && setfattr -n user.d -v e src/d && \
+        setfacl -m u:$(id -u):r src/d/f && ln -s d/f src/l";
+    let sh = |script: &str| Command::new("sh").args(["-ec", script]).current_dir(top.path()).output().unwrap();
+    if !sh(make).status.success() || !sh("unshare -rm mount -t tmpfs none /proc").status.success() {
+        return tell_skip(
+            "attributes_are_kept_without_proc",
+            "there are no attributes here, or /proc cannot be hidden",
+        );
+    }
+    let program = oracle::under_test().display();
+    let output = sh(&format!("unshare -rm sh -c 'mount -t tmpfs none /proc && exec {program} -aAX src/ dst/'"));
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let told = |tree: &str| {
+        let output = sh(&format!("cd {tree} && getfattr -dR . && getfacl -R ."));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(told("dst"), told("src"));
+    assert!(told("dst").contains("user.a=\"b\""));
 }

@@ -786,6 +786,29 @@ pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
     Ok(fs::lremovexattr(path, name)?)
 }
 
+/// Whether [`proc_fd`] leads anywhere: not in a root directory of its own without /proc.
+pub fn has_proc() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
+}
+
+/// Calls in a thread that has this working directory to itself, for calls that take a path and no directory.
+#[allow(unsafe_code)]
+pub fn within<T: Send>(dir: BorrowedFd<'_>, call: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    let apart = || {
+        // SAFETY: of what threads share this takes the working directory, the root directory and the umask apart, and no
+        // memory or files.
+        unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+        rustix::process::fchdir(dir)?;
+        call()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, apart)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread crashed")))
+    })
+}
+
 /// The most bytes that the kernel lets an attribute, or the list of names, have.
 const XATTR_MAX: usize = 64 * 1024;
 

@@ -15,7 +15,7 @@ pub enum At<'a> {
     /// An open file or directory (not opened with `O_PATH`).
     Fd(BorrowedFd<'a>),
     /// A name in an open directory. The kernel has no `*xattrat` that old systems know, so the call
-    /// goes through `/proc/self/fd`.
+    /// goes through `/proc/self/fd`, or without /proc from the directory itself.
     Name {
         /// The directory.
         dir: BorrowedFd<'a>,
@@ -25,18 +25,25 @@ pub enum At<'a> {
 }
 
 impl At<'_> {
-    fn path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+    fn by_path<T: Send>(
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        call: impl FnOnce(&[u8]) -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        if !sys::has_proc() {
+            return sys::within(dir, || call(name));
+        }
         let mut path = sys::proc_fd(dir);
         path.push(b'/');
         path.extend_from_slice(name);
-        path
+        call(&path)
     }
 
     /// The value of one attribute; `None` where it does not or cannot exist.
     pub fn get(&self, attr: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match *self {
             At::Fd(fd) => sys::fgetxattr(fd, attr),
-            At::Name { dir, name } => sys::lgetxattr(&Self::path(dir, name), attr),
+            At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lgetxattr(path, attr)),
         }
     }
 
@@ -44,7 +51,7 @@ impl At<'_> {
     pub fn set(&self, attr: &[u8], value: &[u8]) -> io::Result<()> {
         match *self {
             At::Fd(fd) => sys::fsetxattr(fd, attr, value),
-            At::Name { dir, name } => sys::lsetxattr(&Self::path(dir, name), attr, value),
+            At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lsetxattr(path, attr, value)),
         }
     }
 
@@ -52,7 +59,7 @@ impl At<'_> {
     pub fn remove(&self, attr: &[u8]) -> io::Result<()> {
         let removed = match *self {
             At::Fd(fd) => sys::fremovexattr(fd, attr),
-            At::Name { dir, name } => sys::lremovexattr(&Self::path(dir, name), attr),
+            At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lremovexattr(path, attr)),
         };
         match removed {
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
@@ -82,7 +89,7 @@ impl At<'_> {
     pub fn names(&self) -> io::Result<Option<Vec<u8>>> {
         match *self {
             At::Fd(fd) => sys::flistxattr(fd),
-            At::Name { dir, name } => sys::llistxattr(&Self::path(dir, name)),
+            At::Name { dir, name } => Self::by_path(dir, name, sys::llistxattr),
         }
     }
 }
