@@ -1123,6 +1123,9 @@ fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
     scene.serve("--root TOP/in");
     // A message that opens a conversation may be long, and is held until it is there.
     let mut client = scene.silent_client();
+    let found =
+        Command::new("pgrep").args(["-P", &scene.status("pid"), "-f", "--", "--ceiling=[0-9]"]).output().unwrap();
+    assert!(found.status.success(), "it knows how far its windows may grow: {found:?}");
     let mut says = client.stdin.take().unwrap();
     says.write_all(&[&hostile::greeting()[..], &[hostile::SETUP], &hostile::varint(1 << 29)].concat()).unwrap();
     let piece = vec![0; 4 << 20];

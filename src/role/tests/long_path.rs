@@ -5,6 +5,7 @@ use super::*;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
 use crate::proto::message::TELLS_BLOCKED;
 use crate::proto::{Basis, Class, Seen, class_of};
+use crate::transport::ceiling::Ceiling;
 
 const ASKED: usize = Class::Asked as usize;
 /// A frame may go beyond what is left of a window.
@@ -103,10 +104,9 @@ fn a_grant_beyond_the_longest_window_is_refused() {
     }
 }
 
-#[test]
-fn a_receiver_that_has_all_opens_its_window_to_one_that_is_blocked() {
-    let stage = Stage::new();
-    let ended = serve(&stage, &["-r"], false, |peer| {
+/// Pushes a file, and is blocked by each window in turn; how long the next ones shall be.
+fn is_blocked_by(stage: &Stage, windows: &[u64]) {
+    let ended = serve(stage, &["-r"], false, |peer| {
         peer.greet_as(TELLS_BLOCKED, Some(setup(false)));
         peer.hear_greeting();
         peer.send();
@@ -120,21 +120,21 @@ fn a_receiver_that_has_all_opens_its_window_to_one_that_is_blocked() {
         peer.say(&Message::Begin { file, lane });
         let mut said = cost(&Message::Begin { file, lane });
         let (mut granted, mut pieces) = (INITIAL_WINDOWS[ASKED], 0);
-        for window in [INITIAL_WINDOWS[ASKED], 2 * INITIAL_WINDOWS[ASKED]] {
+        for window in windows {
             while said < granted {
                 peer.say(&data);
                 (said, pieces) = (said + cost(&data), pieces + 1);
             }
             // Whether it writes as fast as it hears or not: nothing more comes until it has.
             peer.say(&Message::Blocked(Class::Asked));
-            while granted < said + 2 * window {
+            while granted < said + window {
                 match peer.hear().expect("it goes on") {
                     Message::Grant { class: Class::Asked, bytes } => granted += bytes,
                     Message::Fail { message, .. } => panic!("{}", String::from_utf8_lossy(&message)),
                     _ => {}
                 }
             }
-            assert_eq!(granted, said + 2 * window, "all that was said was consumed, and as much again");
+            assert_eq!(granted, said + window, "all that was said was consumed, and it grew");
         }
         let digest = crate::digest::content(&vec![7; pieces * (256 << 10)]);
         peer.say(&Message::End { lane, digest });
@@ -143,4 +143,17 @@ fn a_receiver_that_has_all_opens_its_window_to_one_that_is_blocked() {
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
     assert_eq!(stage.files(), ["f"]);
+}
+
+#[test]
+fn a_receiver_that_has_all_opens_its_window_to_one_that_is_blocked() {
+    is_blocked_by(&Stage::new(), &[2 * INITIAL_WINDOWS[ASKED], 4 * INITIAL_WINDOWS[ASKED]]);
+}
+
+#[test]
+fn a_session_opens_its_windows_as_far_as_its_server_lets_it() {
+    let between = INITIAL_WINDOWS[ASKED] * 3 / 2;
+    let stage = Stage { ceiling: Ceiling::shared().unwrap(), ..Stage::new() };
+    stage.ceiling.set(between).unwrap();
+    is_blocked_by(&stage, &[between]);
 }

@@ -40,6 +40,8 @@ const ROOM_BYTES: usize = 1 << 20;
 /// A directory with what the honest end has, and what it must not touch.
 pub struct Stage {
     top: tempfile::TempDir,
+    /// How far the windows of the honest end grow.
+    pub ceiling: Ceiling,
 }
 
 impl Stage {
@@ -50,7 +52,7 @@ impl Stage {
             std::fs::create_dir(top.path().join(dir)).expect("our own directory");
         }
         std::fs::write(top.path().join("outside/secret"), "secret").expect("our own directory");
-        Stage { top }
+        Stage { top, ceiling: Ceiling::default() }
     }
 
     /// Where the honest end's tree is.
@@ -326,6 +328,7 @@ pub fn serve_by(
     play: impl FnOnce(&mut Peer),
 ) -> Ended {
     let (options, home, has_left) = (options(words), stage.home(), has_left.clone());
+    let ceiling = stage.ceiling.clone();
     let honest = move |link: Link| {
         let operand = [home.as_os_str().as_bytes(), b"/"].concat();
         let settle = |setup: &Setup| {
@@ -339,7 +342,7 @@ pub fn serve_by(
                 operands: vec![operand.clone()],
                 listed: None,
                 outlives_loss: false,
-                ceiling: Ceiling::default(),
+                ceiling: ceiling.clone(),
             })
         };
         let exit = session::serve(
