@@ -38,6 +38,8 @@ pub mod sender;
 
 pub mod receiver;
 
+pub mod silence;
+
 pub mod session;
 
 #[cfg(test)]

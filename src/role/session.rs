@@ -10,6 +10,7 @@ use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
 use super::sight::Glance;
+use super::silence;
 use super::survey::{FORETOLD_MAX_BYTES, Foretold, Known};
 use super::terms::Terms;
 use crate::digest::{By, Comparison};
@@ -212,6 +213,17 @@ impl Near<'_> {
     ) -> Result<(), Error> {
         let line = talk.line;
         let wants = reporter.wants();
+        let shared = Mutex::new(reporter);
+        let traffic = talk.traffic.clone();
+        let (going, over) = mpsc::channel();
+        let tells_silence = self.outlives_loss && wants.progress;
+        let long = silence::told_after(self.options.connect.bwlimit_bytes_per_sec);
+        let tell_silence = || {
+            let mut reporter = lock(&shared);
+            reporter.error(format!("sparsync: nothing was heard for {} s; waiting", long.as_secs()).as_bytes());
+            reporter.flush();
+        };
+        let watch = move || silence::watch(&traffic, long, over, tell_silence);
         if self.setup.server_sends {
             let heard = receiver::Heard::default();
             let ear = receiver_ear(&terms, wants, &heard, line, true);
@@ -231,9 +243,13 @@ impl Near<'_> {
                 hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
                 profile: false,
             };
-            let shared = Mutex::new(reporter);
             talk.hold(&ear, || {
                 std::thread::scope(|scope| {
+                    // Gone with whatever ends this.
+                    let _going = going;
+                    if tells_silence {
+                        spawn(scope, "silence", watch)?;
+                    }
                     // What the sender tells is told at once: it waits if nobody hears it.
                     spawn(scope, "report", || {
                         while let Some((event, cost)) = heard.next_event() {
@@ -271,7 +287,11 @@ impl Near<'_> {
             };
             talk.hold(&ear, || {
                 std::thread::scope(|scope| {
-                    spawn(scope, "report", || told.report(reporter, line, self.stop))?;
+                    let _going = going;
+                    if tells_silence {
+                        spawn(scope, "silence", watch)?;
+                    }
+                    spawn(scope, "report", || told.report(&shared, line, self.stop))?;
                     // What was told of it counts.
                     let looking = early.as_ref().and_then(Early::source);
                     let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
@@ -693,12 +713,13 @@ impl Told {
     }
 
     /// Reports what comes until the end.
-    fn report(&self, reporter: &mut TextReporter, line: &Line, stop: &AtomicBool) {
+    fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Line, stop: &AtomicBool) {
         loop {
             let events = self.take();
             if events.is_empty() {
                 return;
             }
+            let mut reporter = lock(reporter);
             for (mut event, cost) in events {
                 if let Event::Item(item) = &mut event
                     && item.update == Update::Received
@@ -706,7 +727,7 @@ impl Told {
                     // What the server received we sent.
                     item.update = Update::Sent;
                 }
-                Reporter::tell(reporter, &event);
+                Reporter::tell(&mut **reporter, &event);
                 line.consumed(Class::Events, cost);
                 if reporter.lines_are_lost() {
                     stop.store(true, Ordering::Relaxed);
