@@ -236,12 +236,18 @@ fn attributes_are_kept_without_proc() {
         );
     }
     let program = oracle::under_test().display();
-    let output = sh(&format!("unshare -rm sh -c 'mount -t tmpfs none /proc && exec {program} -aAX src/ dst/'"));
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let copies = || {
+        let output = sh(&format!("unshare -rm sh -c 'mount -t tmpfs none /proc && exec {program} -aAX src/ dst/'"));
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    };
+    copies();
     let told = |tree: &str| {
         let output = sh(&format!("cd {tree} && getfattr -dR . && getfacl -R ."));
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(told("dst"), told("src"));
     assert!(told("dst").contains("user.a=\"b\""));
+    sh("setfacl -b src/d/f && chmod 4750 src/d/f && chmod 700 src/d");
+    copies();
+    assert_eq!(told("dst"), told("src"));
 }

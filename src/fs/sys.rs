@@ -662,11 +662,39 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let at = spot(dir, name)?;
     let fd = fs::openat(at.dir(), &*at.name, flags, Mode::empty())?;
-    if fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) == fs::FileType::Symlink {
+    let kind = fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode);
+    if kind == fs::FileType::Symlink {
         return Err(Errno::OPNOTSUPP.into());
+    }
+    if !has_proc() {
+        return chmod_without_proc(&at, kind, mode & 0o7777);
     }
     let path = proc_fd(fd.as_fd());
     Ok(fs::chmodat(fs::CWD, path.as_slice(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+}
+
+/// The same by the call that Linux has had for it since 6.6, or else through what can be opened without doing anything by
+/// that.
+#[allow(unsafe_code)]
+fn chmod_without_proc(at: &Spot<'_>, kind: fs::FileType, mode: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // The number is the same on every machine.
+    const FCHMODAT2: libc::c_long = 452;
+    let name = std::ffi::CString::new(&*at.name)?;
+    let dir = at.dir().as_raw_fd();
+    // SAFETY: the directory is open and the name ends in NUL; both outlive the call, which changes no memory of ours.
+    let done = unsafe { libc::syscall(FCHMODAT2, dir, name.as_ptr(), mode, libc::AT_SYMLINK_NOFOLLOW) };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    let can_open = matches!(kind, fs::FileType::RegularFile | fs::FileType::Directory);
+    if error.raw_os_error() != Some(libc::ENOSYS) || !can_open {
+        return Err(error);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::openat(at.dir(), name.as_c_str(), flags, Mode::empty())?;
+    Ok(fs::fchmod(&file, Mode::from_raw_mode(mode))?)
 }
 
 /// Sets owner and group of an entry, not following a symlink; `None` leaves one as it is. An empty
