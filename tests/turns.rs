@@ -46,8 +46,9 @@ impl Way for Udp {
     fn hear(&mut self, of_client: bool) -> Option<Said> {
         let mut datagram = vec![0; 1 << 16];
         let (count, from) = if of_client { &self.near } else { &self.far }.recv_from(&mut datagram).ok()?;
-        if of_client {
-            self.client = Some(from);
+        // Another socket of it only asks whether somebody is there.
+        if of_client && *self.client.get_or_insert(from) != from {
+            return None;
         }
         datagram.truncate(count);
         Some(Said::Bytes(datagram))
