@@ -99,7 +99,10 @@ for transport in "${transports[@]}"; do
             sleep 0.2
         done
         [ -z "$frozen" ] || fsfreeze -u "$work/disk"
-        stop_started || true
+        # All at once: each takes a moment to leave.
+        kill "${started[@]}" 2>/dev/null || true
+        wait "${started[@]}" || true
+        started=()
         awk -v way="$way" -v transport="$transport" '
             NF { all = 0; for (i = 1; i <= NF; i++) all += $i; if (i > 2) for (i = 2; i <= NF; i++) if ($i > one) one = $i
                  if (all > most) { most = all; own = $1; count = NF - 1 } }
