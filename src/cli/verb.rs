@@ -636,8 +636,8 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     Ok(Verb::Enroll(Box::new(enroll)))
 }
 
-/// Without what is not for persons: `session`, --ceiling and --detached, which a server uses for itself, and `pipe`, which tests and
-/// whoever looks for trouble use as a remote shell.
+/// Without what is not for persons: `session`, --ceiling and --detached, which a server uses for itself, and `pipe`, which
+/// tests and whoever looks for trouble use as a remote shell.
 const SERVER_HELP: &str = "\
 sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
 
