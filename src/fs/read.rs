@@ -8,6 +8,7 @@ use super::{acl, fake};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Inode, Kind};
 use crate::options::LinkOwners;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -202,11 +203,19 @@ pub struct ListedName {
 impl Names {
     /// Adds those of a directory that was just opened. After an error it has those that were listed.
     pub fn list(&mut self, dir: &Dir) -> io::Result<()> {
-        sys::list(dir.fd(), |entry| {
+        self.list_while(dir, |_| true).map(|_| ())
+    }
+
+    /// Adds those from where the directory is read, as long as more are wanted than there are then; whether those were all.
+    pub fn list_while(&mut self, dir: &Dir, wants_more: impl Fn(usize) -> bool) -> io::Result<bool> {
+        let count = Cell::new(self.items.len());
+        let tell = |entry: Listed<'_>| {
             let at = u32::try_from(self.bytes.len()).expect("names of one directory stay below 4 GiB");
             self.items.push(ListedName { at, len: entry.name.len() as u16, is_dir: entry.is_dir });
             self.bytes.extend_from_slice(entry.name);
-        })
+            count.set(count.get() + 1);
+        };
+        sys::list_while(dir.fd(), tell, || wants_more(count.get()))
     }
 
     /// What it is called.
@@ -220,18 +229,19 @@ impl Names {
     }
 }
 
-/// Tells the names of a directory, at most `enough` of them; whether that was all.
+/// Tells the names of a directory, at most `enough` of them; whether that was all. Where there are many more not all are read.
 pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::Result<bool> {
-    let mut count = 0usize;
+    let count = Cell::new(0usize);
     // Listing moves the position of the descriptor, and it may have been listed before.
     sys::seek_to(dir.fd(), 0)?;
-    sys::list(dir.fd(), |entry| {
-        count += 1;
-        if count <= enough {
+    let tell = |entry: Listed<'_>| {
+        count.set(count.get() + 1);
+        if count.get() <= enough {
             tell(entry);
         }
-    })?;
-    Ok(count <= enough)
+    };
+    let is_all = sys::list_while(dir.fd(), tell, || count.get() <= enough)?;
+    Ok(is_all && count.get() <= enough)
 }
 
 /// All names of a directory, sorted, and which of them are directories; where the file system does not tell that with the

@@ -434,15 +434,28 @@ pub struct Listed<'a> {
 }
 
 /// Tells every name of an open directory.
-pub fn list(dir: BorrowedFd<'_>, mut tell: impl FnMut(Listed<'_>)) -> io::Result<()> {
+pub fn list(dir: BorrowedFd<'_>, tell: impl FnMut(Listed<'_>)) -> io::Result<()> {
+    list_while(dir, tell, || true).map(|_| ())
+}
+
+/// Tells the names of an open directory from where it is read, as long as more are wanted, which is asked about after some
+/// hundreds; whether those were all. Who comes back goes on from there.
+pub fn list_while(
+    dir: BorrowedFd<'_>,
+    mut tell: impl FnMut(Listed<'_>),
+    wants_more: impl Fn() -> bool,
+) -> io::Result<bool> {
     let mut buffer = [const { std::mem::MaybeUninit::<u8>::uninit() }; 32 * 1024];
     let mut entries = fs::RawDir::new(dir, &mut buffer);
     loop {
         if entries.is_buffer_empty() {
+            if !wants_more() {
+                return Ok(false);
+            }
             enter(Call::GetDents);
         }
         let Some(entry) = entries.next() else {
-            return Ok(());
+            return Ok(true);
         };
         let entry = entry?;
         let name = entry.file_name().to_bytes();

@@ -60,6 +60,9 @@ pub const GUESSES: u64 = 1 << 9;
 /// these have it.
 pub const KEYED_COMPARISON: u64 = 1 << 10;
 
+/// The bit of a side that knows [`Seen::Large`]; if both do, it may be said.
+pub const LARGE_DIRS: u64 = 1 << 11;
+
 /// Where the session shall take place, in place of here: between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
@@ -141,6 +144,9 @@ pub struct IdName {
 pub enum Seen {
     /// No directory, or one of [`Roots::whole`] with nothing in it.
     Absent,
+    /// A directory with so many entries or more, of which more is said: the next is of the same directory, and not this. Who
+    /// has fewer need not wait for it, and whoever says it need not look at all of them then.
+    Large(u64),
     /// A directory.
     Dir {
         /// The digest of its entries; `None`: the sender shall tell them in any case.

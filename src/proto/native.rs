@@ -6,7 +6,9 @@ use super::greeting::VERSIONS;
 use super::kinds::{self, Row, row_of};
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
-use super::message::{Basis, FileId, GUESSES, KEYED_COMPARISON, Lane, Message, QUICK_DIGESTS, TELLS_BLOCKED};
+use super::message::{
+    Basis, FileId, GUESSES, KEYED_COMPARISON, LARGE_DIRS, Lane, Message, QUICK_DIGESTS, TELLS_BLOCKED,
+};
 use super::numbers::{Role, basis};
 use super::parts;
 use crate::error::{Error, Result};
@@ -22,7 +24,7 @@ impl Speech {
     pub fn ours(features: u64) -> Speech {
         Speech {
             versions: VERSIONS,
-            features: features | QUICK_DIGESTS | TELLS_BLOCKED | GUESSES | KEYED_COMPARISON,
+            features: features | QUICK_DIGESTS | TELLS_BLOCKED | GUESSES | KEYED_COMPARISON | LARGE_DIRS,
             dialect: |version| Box::new(Native::new(version)),
         }
     }

@@ -100,6 +100,7 @@ pub(super) mod seen {
     /// A directory without digest: the sender shall tell it.
     pub const UNCOMPARED: u8 = 1;
     pub const DIGEST: u8 = 2;
+    pub const LARGE: u8 = 3;
 }
 
 /// What there is of a file, in [`super::Message::Want`].

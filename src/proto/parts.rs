@@ -290,6 +290,11 @@ pub(super) fn put_digests(w: &mut Writer, all: &[Seen]) -> Result<()> {
                 w.byte(seen::ABSENT);
                 return Ok(());
             }
+            Seen::Large(entries) => {
+                w.byte(seen::LARGE);
+                w.amount(*entries, COUNT_MAX);
+                return Ok(());
+            }
             Seen::Dir { digest, children } => (digest, children),
         };
         match digest {
@@ -311,6 +316,7 @@ pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<Seen>> {
     r.many("directories", DIGESTS_MAX, 1, |r| {
         let digest = match r.byte("directory")? {
             seen::ABSENT => return Ok(Seen::Absent),
+            seen::LARGE => return Ok(Seen::Large(r.varint_up_to("entries of a directory", COUNT_MAX)?)),
             seen::UNCOMPARED => None,
             seen::DIGEST => Some(r.array("digest")?),
             number => return Err(r.unknown("directory", number)),

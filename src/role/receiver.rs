@@ -16,7 +16,7 @@ use super::scan::{DirPlan, Findings, Listed, Original, Scanner, Teller, There, T
 use super::seen::Digester;
 use super::sender::{compare_walked, is_below};
 use super::sight::{Glance, SeenLook, Sight};
-use super::survey::{Known, Next, Rest, SeenLists, Sights, Survey};
+use super::survey::{Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
 use super::terms::Terms;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -51,6 +51,8 @@ pub struct Receiver<'a> {
     pub plain_by: By,
     /// By what contents are compared that the sender has, too.
     pub compared_by: Comparison,
+    /// The sender need not know more of a directory than that it has many entries, if it has fewer there.
+    pub tells_large: bool,
     /// The destination, if it is being looked at already, and what the sender knows of that.
     pub glance: Option<(&'a Glance<'a>, Known)>,
     /// Where to, as given; `None`: list only.
@@ -528,23 +530,35 @@ impl ToldPlans<'_> {
 
     /// Says what is left of the survey that was begun.
     fn survey(&self, sights: &dyn Sights, said: &mut Saying<'_>) -> Result<(), Error> {
-        while let Some((next, needless)) = self.heard().next() {
+        while let Some((mut next, needless)) = self.heard().next() {
             if !needless.is_empty() {
                 sights.forget(needless);
             }
-            let seen = match next {
-                Next::Tell(seen) => seen,
-                Next::Take(ticket) => {
-                    let found = sights.take(ticket);
-                    self.heard().lock().survey.took(found, &mut |path, list| {
-                        said.entries += list.len();
-                        self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
-                    })
-                }
+            let seen = loop {
+                let found = match next {
+                    Next::Tell(seen) => break seen,
+                    Next::Take(ticket) => sights.take(ticket),
+                    Next::GoOn(half) => self.see_large(sights, half, said)?,
+                };
+                next = self.heard().lock().survey.took(found, &mut |path, list| {
+                    said.entries += list.len();
+                    self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
+                });
             };
             said.say(seen)?;
         }
         Ok(())
+    }
+
+    /// Looks at a large directory, unless it is enough for the sender to know how many entries it has.
+    fn see_large(&self, sights: &dyn Sights, half: Box<Half>, said: &mut Saying<'_>) -> Result<SeenDir, Error> {
+        let is_settled = self.heard().lock().survey.is_settled();
+        if self.there.receiver.tells_large {
+            said.say(Seen::Large(half.names.items.len() as u64))?;
+            said.send()?;
+        }
+        let found = sights.go_on(half, &|| is_settled.load(Ordering::Relaxed));
+        Ok(found.unwrap_or_else(|half| sights.cut(half, self.heard().lock().survey.has_none())))
     }
 }
 

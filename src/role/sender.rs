@@ -3,7 +3,7 @@
 mod ear;
 
 pub use self::ear::Heard;
-use self::ear::{Order, lane_index};
+use self::ear::{Order, Owed, lane_index};
 use super::ahead::{Aim, Audience, Found, Looking, Start};
 use super::apply::file::{cannot_open, cannot_read, no_longer_regular};
 use super::apply::leaving::Original as Leaving;
@@ -148,7 +148,7 @@ impl<'a> Sender<'a> {
                 named,
                 whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
                 whole_passed: 0,
-                owed: 0,
+                owed: Owed::default(),
                 next_id: 0,
                 unasked: may_send_unasked(options, self.wants),
                 buffer: Vec::new(),
@@ -169,7 +169,7 @@ impl<'a> Sender<'a> {
             self.heard.lock().has_told_all = true;
             self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
-            let mut received = self.heard.finished(&|cost| self.line.consumed(Class::Digests, cost))?;
+            let mut received = self.heard.finished(teller.owed, &|cost| self.line.consumed(Class::Digests, cost))?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
@@ -533,8 +533,8 @@ struct Teller<'t, 'a, 'l> {
     whole: HashMap<RelPath, usize>,
     /// How many of them it spoke of already.
     whole_passed: usize,
-    /// Of so many directories that we do not have it speaks before the next that matters.
-    owed: usize,
+    /// Of so many that we do not have it speaks before the next that matters.
+    owed: Owed,
     next_id: DirId,
     unasked: bool,
     buffer: Vec<u8>,
@@ -546,25 +546,25 @@ impl Teller<'_, '_, '_> {
     fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
-            self.owed += 1;
+            self.owed.0 += 1;
         }
         let there = self.there_at(&RelPath::root(), There::Unknown)?;
         let mut stack = vec![self.visit(root, there, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
             let Some((path, entry, ticket)) = frame.subs.next() else {
-                self.owed += frame.children.left();
+                self.owed.0 += frame.children.left();
                 stack.pop();
                 continue;
             };
             let there = match &frame.there {
                 There::Unknown => self.there_at(&path, There::Unknown)?,
                 There::Absent | There::Said(Seen::Absent) => There::Absent,
-                There::Said(Seen::Dir { .. }) => {
+                There::Said(Seen::Dir { .. } | Seen::Large(_)) => {
                     let name = digest::keyed_name(&self.sender.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
-                            self.owed += ahead;
+                            self.owed.0 += ahead;
                             There::Said(self.next_that_matters()?)
                         }
                         None => There::Absent,
@@ -575,7 +575,7 @@ impl Teller<'_, '_, '_> {
             let frame = self.visit(ticket, there, (!was_told).then_some(entry), was_told, counted)?;
             stack.push(frame);
         }
-        // Whatever else it says matters no more.
+        self.owed.0 += self.whole.len() - self.whole_passed;
         Ok(())
     }
 
@@ -583,7 +583,7 @@ impl Teller<'_, '_, '_> {
     fn there_at(&mut self, path: &RelPath, otherwise: There) -> Result<There, Error> {
         let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
         // Those that it spoke of and we did not find any more come before.
-        self.owed += turn - self.whole_passed;
+        self.owed.0 += turn - self.whole_passed;
         self.whole_passed = turn + 1;
         Ok(There::Said(self.next_that_matters()?))
     }
@@ -598,11 +598,9 @@ impl Teller<'_, '_, '_> {
 
     /// Passes what the receiver says of directories that we do not have, and of all below them, and takes what comes then.
     fn next_that_matters(&mut self) -> Result<Seen, Error> {
-        while self.owed > 0 {
-            self.owed -= 1;
-            if let Seen::Dir { children, .. } = self.next_seen()? {
-                self.owed += children.len();
-            }
+        while !self.owed.is_paid() {
+            let seen = self.next_seen()?;
+            self.owed.pay(&seen);
         }
         self.next_seen()
     }
@@ -621,6 +619,11 @@ impl Teller<'_, '_, '_> {
         if let Some(error) = listed.fatal.take() {
             return Err(error);
         }
+        // Of a directory with more entries nobody need know more: what is said behind that is of its children.
+        let is_other = matches!(there, There::Said(Seen::Large(count)) if count > listed.source.len() as u64);
+        if !is_other && matches!(there, There::Said(Seen::Large(_))) {
+            there = There::Said(self.next_seen()?);
+        }
         let is_same = match &there {
             There::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
@@ -636,6 +639,11 @@ impl Teller<'_, '_, '_> {
         if !is_same {
             debug_assert!(parent_told || itself.is_some());
             self.tell((listed, is_parked), itself, is_absent)?;
+        }
+        if is_other && subs.is_empty() {
+            self.owed.0 += 1;
+        } else if is_other {
+            there = There::Said(self.next_seen()?);
         }
         let children = match &mut there {
             There::Said(Seen::Dir { children, .. }) => std::mem::take(children),

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::{ACTS_AS_SUPER, GUESSES, KEYED_COMPARISON, QUICK_DIGESTS, TELLS_BLOCKED};
+use crate::proto::message::{ACTS_AS_SUPER, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -236,6 +236,7 @@ impl Near<'_> {
                 key: ours.key,
                 plain_by: plain_by(ours.features & theirs.features),
                 compared_by: compared_by(ours.features & theirs.features, &ours.key),
+                tells_large: ours.features & theirs.features & LARGE_DIRS != 0,
                 glance: early.as_ref().and_then(Early::dest).map(|glance| (glance, known)),
                 dest: self.dest.clone(),
                 wants,
@@ -465,6 +466,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             key: theirs.key,
             plain_by,
             compared_by,
+            tells_large: speech.features & theirs.features & LARGE_DIRS != 0,
             glance: None,
             dest,
             wants: setup.wants,

@@ -7,7 +7,7 @@
 use super::scan::{Look, Scanner, Ticket, enter_dir};
 use super::seen::Digester;
 use super::source;
-use super::survey::{Foretold, Known, Rest, SeenDir, SeenLists, Sights, Survey};
+use super::survey::{Foretold, Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
 use super::terms::Terms;
 use crate::digest;
 use crate::error::Error;
@@ -45,49 +45,77 @@ pub struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// Looks at a directory: its entries, and the rules in force in it; `chain`: those in its parent. `None`: there is no
-    /// such directory; an inner one: its entries cannot be told.
-    fn see(&self, path: &RelPath, chain: &Chain) -> Option<(Option<DirList>, Chain)> {
-        let root = self.root?;
-        let dir = match root.open_dir(path) {
-            Ok(dir) => dir,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Some((None, chain.clone())),
-            Err(_) => return None,
-        };
-        let mut chain = chain.clone();
+    /// Begins to look at a directory: its names, and the rules in force in it; `chain`: those in its parent. `Err`: what is to
+    /// be told of it in place of its entries.
+    fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, Seen> {
+        let root = self.root.ok_or(Seen::Absent)?;
+        let dir = root.open_dir(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => UNTOLD,
+            _ => Seen::Absent,
+        })?;
         if chain.has_per_dir() {
             // What is to be told of it is told when it is decided about.
-            match enter_dir(&chain, &dir, path, ("generator", self.link_owners)) {
-                Ok((entered, _)) => chain = entered,
-                Err(_) => return Some((None, chain)),
-            }
+            let (entered, _) = enter_dir(&chain, &dir, &path, ("generator", self.link_owners)).map_err(|_| UNTOLD)?;
+            chain = entered;
         }
         let mut names = Names::default();
-        if names.list(&dir).is_err() {
-            return Some((None, chain));
+        let has_rules = !chain.is_empty();
+        let is_listed = names.list_while(&dir, |count| has_rules || count <= LARGE_NAMES).map_err(|_| UNTOLD)?;
+        Ok(Half { path, chain, dir: Some(dir), names, is_listed, list: DirList::default() })
+    }
+
+    /// Opens a directory again that was let go, and begins anew.
+    fn reopen(&self, half: &mut Half) -> Result<Dir, Seen> {
+        let root = self.root.ok_or(Seen::Absent)?;
+        (half.names, half.is_listed, half.list) = (Names::default(), false, DirList::default());
+        root.open_dir(&half.path).map_err(|_| UNTOLD)
+    }
+
+    /// Lists the rest of its names, until there is `enough`; whether to the end.
+    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
+        let dir = half.dir.take().map_or_else(|| self.reopen(half), Ok)?;
+        if !half.is_listed {
+            let wants_more = |_| !(enough() || self.is_over.load(Ordering::Relaxed));
+            half.is_listed = half.names.list_while(&dir, wants_more).map_err(|_| UNTOLD)?;
         }
-        let mut list = DirList::default();
-        list.reserve(names.items.len(), names.len_bytes());
-        for block in names.items.chunks(parallel::BLOCK) {
+        half.dir = Some(dir);
+        Ok(half.is_listed)
+    }
+
+    /// Looks at what is in it; whether at all of it, before there was `enough`. `Err`: what is to be told in place of that.
+    fn go_on(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
+        let root = self.root.ok_or(Seen::Absent)?;
+        let is_listed = self.list(half, enough)?;
+        let Half { path, names, list, dir, .. } = half;
+        let Some(dir) = dir.as_ref().filter(|_| is_listed) else { return Ok(false) };
+        list.reserve(names.items.len() - list.len(), names.len_bytes());
+        for block in names.items[list.len()..].chunks(parallel::BLOCK) {
             if self.is_over.load(Ordering::Relaxed) {
-                return Some((None, chain));
+                return Err(UNTOLD);
+            }
+            if enough() {
+                return Ok(false);
             }
             let looks = parallel::map(block, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
             for (&item, looked) in block.iter().zip(looks) {
-                let Ok(stat) = looked else { return Some((None, chain)) };
+                let stat = looked.map_err(|_| UNTOLD)?;
                 let name = names.name(item);
                 let entry = list.push(name, &stat);
                 let path = || path.join(name).as_bytes().to_vec();
                 let full = || root.full(&path());
-                if self.wanted.complete_dest(entry, &stat, (&dir, name), &full, &path).is_err() {
-                    return Some((None, chain));
-                }
+                self.wanted.complete_dest(entry, &stat, (dir, name), &full, &path).map_err(|_| UNTOLD)?;
             }
         }
-        list.sort();
-        Some((Some(list), chain))
+        Ok(true)
     }
 }
+
+/// A directory of which the entries cannot be told.
+const UNTOLD: Seen = Seen::Dir { digest: None, children: Vec::new() };
+
+/// A directory with more entries is not looked at before it is its turn: it may turn out that nobody needs to know more of it
+/// than that it has so many. As many are looked at in a tenth of a second, if they are in no cache of ours.
+pub const LARGE_NAMES: usize = 8192;
 
 /// Looks at directories of a destination for their digests.
 pub struct SeenLook<'a> {
@@ -103,6 +131,37 @@ impl SeenLook<'_> {
         let partial_dir = self.digester.options.place.partial_dir.as_ref();
         partial_dir.is_some_and(|holder| holder.contains(&b'/') || list.find(holder).is_some())
     }
+
+    /// What is to be said of a directory all of which was looked at.
+    fn end(&self, half: Half) -> (SeenDir, Vec<(RelPath, Chain)>) {
+        let Half { path, chain, mut list, .. } = half;
+        list.sort();
+        let takes_part = |entry: &Entry| {
+            let full = || path.join(list.name(entry));
+            chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
+        };
+        let digest = self.digester.digest(&path, &list, &takes_part).filter(|_| !self.may_hold_partials(&list));
+        let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
+        (SeenDir { seen: Seen::Dir { digest, children }, list: Some((path, list)), ..with_room_for(&tasks) }, tasks)
+    }
+
+    /// The names of the directories in a directory, and their tasks.
+    fn below(
+        &self,
+        path: &RelPath,
+        chain: &Chain,
+        list: &DirList,
+        takes_part: &dyn Fn(&Entry) -> bool,
+    ) -> (Vec<u32>, Vec<(RelPath, Chain)>) {
+        let dirs =
+            list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry)).map(|entry| list.name(entry));
+        dirs.map(|name| (digest::keyed_name(&self.digester.key, name), (path.join(name), chain.clone()))).unzip()
+    }
+}
+
+/// One that gets tickets for these.
+fn with_room_for<T>(tasks: &[T]) -> SeenDir {
+    SeenDir { tickets: vec![Ticket::NONE; tasks.len()], ..SeenDir::bare(Seen::Absent) }
 }
 
 impl Look for SeenLook<'_> {
@@ -110,22 +169,19 @@ impl Look for SeenLook<'_> {
     type Found = SeenDir;
 
     fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
-        let bare = |seen| (SeenDir { seen, tickets: Vec::new(), list: None }, Vec::new());
-        let Some((list, chain)) = self.sight.see(&path, &chain) else { return bare(Seen::Absent) };
-        let Some(list) = list else { return bare(Seen::Dir { digest: None, children: Vec::new() }) };
-        let takes_part = |entry: &Entry| {
-            let full = || path.join(list.name(entry));
-            chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
+        let mut half = match self.sight.begin(path, chain) {
+            Ok(half) => Box::new(half),
+            Err(seen) => return (SeenDir::bare(seen), Vec::new()),
         };
-        let key = &self.digester.key;
-        let digest = self.digester.digest(&path, &list, &takes_part).filter(|_| !self.may_hold_partials(&list));
-        let dirs = list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry));
-        let (children, tasks): (Vec<u32>, Vec<_>) = dirs
-            .map(|entry| list.name(entry))
-            .map(|name| (digest::keyed_name(key, name), (path.join(name), chain.clone())))
-            .unzip();
-        let tickets = vec![Ticket::NONE; tasks.len()];
-        (SeenDir { seen: Seen::Dir { digest, children }, tickets, list: Some((path, list)) }, tasks)
+        // Which names take part is known where rules say nothing.
+        if half.names.items.len() > LARGE_NAMES && half.chain.is_empty() {
+            let seen = Seen::Large(half.names.items.len() as u64);
+            return (SeenDir { half: Some(half), ..SeenDir::bare(seen) }, Vec::new());
+        }
+        match self.sight.go_on(&mut half, &|| false) {
+            Ok(_) => self.end(*half),
+            Err(seen) => (SeenDir::bare(seen), Vec::new()),
+        }
     }
 
     fn number(&self, found: &mut SeenDir, tickets: &mut dyn Iterator<Item = Ticket>) {
@@ -138,17 +194,52 @@ impl Look for SeenLook<'_> {
         found.tickets.clone()
     }
 
-    fn park(&self, _found: &mut SeenDir) {}
+    fn park(&self, found: &mut SeenDir) {
+        if let Some(half) = &mut found.half {
+            half.dir = None;
+        }
+    }
 
     fn size(&self, found: &SeenDir) -> (usize, (u64, u64)) {
-        let entries = found.list.as_ref().map_or(0, |(_, list)| list.len());
+        let of_half = found.half.as_ref().map_or(0, |half| half.names.items.len());
+        let entries = found.list.as_ref().map_or(of_half, |(_, list)| list.len());
         (entries, (entries as u64, 0))
     }
 }
 
-impl<L: Look<Task = (RelPath, Chain), Found = SeenDir>> Sights for Scanner<L> {
+impl Sights for Scanner<SeenLook<'_>> {
     fn take(&self, ticket: Ticket) -> SeenDir {
         Scanner::take(self, ticket)
+    }
+
+    fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+        match self.walk().sight.go_on(&mut half, enough) {
+            Ok(true) => {
+                let (mut found, tasks) = self.walk().end(*half);
+                self.add(&mut found, tasks);
+                Ok(found)
+            }
+            Ok(false) => Err(half),
+            Err(seen) => Ok(SeenDir::bare(seen)),
+        }
+    }
+
+    fn cut(&self, mut half: Box<Half>, has_none: bool) -> SeenDir {
+        let sight = &self.walk().sight;
+        // Where names do not tell which are directories it must be looked at all the same.
+        let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
+        if !has_none && (!matches!(sight.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
+            return self.go_on(half, &|| false).unwrap_or_else(|_| SeenDir::bare(UNTOLD));
+        }
+        let Half { path, chain, names, .. } = *half;
+        let mut dirs = DirList::default();
+        let all = names.items.iter().filter(|item| !has_none && item.is_dir == Some(true));
+        all.for_each(|&item| dirs.push_name(names.name(item), true));
+        dirs.sort();
+        let (children, tasks) = self.walk().below(&path, &chain, &dirs, &|_| true);
+        let mut found = SeenDir { seen: Seen::Dir { digest: None, children }, ..with_room_for(&tasks) };
+        self.add(&mut found, tasks);
+        found
     }
 
     fn forget(&self, tickets: Vec<Ticket>) {
@@ -279,7 +370,15 @@ impl Sights for Nowhere {
             true => Seen::Dir { digest: None, children: Vec::new() },
             false => Seen::Absent,
         };
-        SeenDir { seen, tickets: Vec::new(), list: None }
+        SeenDir::bare(seen)
+    }
+
+    fn go_on(&self, half: Box<Half>, _enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+        Ok(self.cut(half, false))
+    }
+
+    fn cut(&self, _half: Box<Half>, _has_none: bool) -> SeenDir {
+        self.take(Ticket::NONE)
     }
 
     fn forget(&self, _tickets: Vec<Ticket>) {}
@@ -309,10 +408,21 @@ impl Course {
     /// Tells the beginning to whoever may say it.
     fn foretell(&mut self, sights: &dyn Sights, foretold: &Foretold) {
         while foretold.is_open()
-            && let Some(seen) = self.survey.next(sights, &mut |path, list| self.kept.keep(path, list))
+            && let Some(mut next) = self.survey.begin()
         {
+            let seen = loop {
+                let found = match next {
+                    Next::Tell(seen) => break seen,
+                    Next::Take(ticket) => sights.take(ticket),
+                    Next::GoOn(half) => match sights.go_on(half, &|| !foretold.is_open()) {
+                        Ok(found) => found,
+                        Err(half) => return self.survey.put_back(Next::GoOn(half)),
+                    },
+                };
+                next = self.survey.took(found, &mut |path, list| self.kept.keep(path, list));
+            };
             if let Err(seen) = foretold.push(seen) {
-                return self.survey.put_back(seen);
+                return self.survey.put_back(Next::Tell(seen));
             }
         }
     }

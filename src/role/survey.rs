@@ -3,14 +3,18 @@
 
 use super::scan::Ticket;
 use crate::digest;
+use crate::filter::Chain;
 use crate::flist::DirList;
+use crate::fs::read::Names;
+use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::{Message, Seen, Told};
 use crate::work::clock::Since;
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What was seen of a directory of the destination.
@@ -21,12 +25,41 @@ pub struct SeenDir {
     pub tickets: Vec<Ticket>,
     /// Its entries, if they can be told.
     pub list: Option<(RelPath, DirList)>,
+    /// It is large, and to be gone on with when it is its turn.
+    pub half: Option<Box<Half>>,
+}
+
+impl SeenDir {
+    /// Of which nothing else is to be said.
+    pub fn bare(seen: Seen) -> SeenDir {
+        SeenDir { seen, tickets: Vec::new(), list: None, half: None }
+    }
+}
+
+/// A directory of which some names are known, and of the first of them what they name.
+pub struct Half {
+    /// Its path.
+    pub path: RelPath,
+    /// The rules in force in it.
+    pub chain: Chain,
+    /// The directory, read as far as its names were listed; `None`: all of this is to be done again.
+    pub dir: Option<Dir>,
+    /// Names.
+    pub names: Names,
+    /// They are all.
+    pub is_listed: bool,
+    /// What the first of them name.
+    pub list: DirList,
 }
 
 /// What is seen of a destination, in the order in which it is taken.
 pub trait Sights: Sync {
     /// Takes what was seen of a directory, looking at it here and now if nobody has begun.
     fn take(&self, ticket: Ticket) -> SeenDir;
+    /// Goes on with one; `Err`: `enough` came before its end.
+    fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>>;
+    /// What is to be said of one with which nobody goes on; `has_none`: the sender has no directories in it.
+    fn cut(&self, half: Box<Half>, has_none: bool) -> SeenDir;
     /// Nobody will take these, nor what is below them.
     fn forget(&self, tickets: Vec<Ticket>);
     /// From now on it is taken.
@@ -47,14 +80,27 @@ pub struct Survey {
     first: Option<Ticket>,
     /// Those that lead to where it is, each in the one before.
     levels: Vec<Level>,
-    /// The name of the directory that is being looked at.
-    now: Option<u32>,
-    /// The sender does not have it.
-    now_is_needless: bool,
+    /// The directory that is being looked at.
+    now: Option<Now>,
     /// What need not be looked at.
     needless: Vec<Ticket>,
-    /// It was taken and not told.
-    back: Option<Seen>,
+    /// It was begun, and is the next again.
+    back: Option<Next>,
+}
+
+/// A directory that is being looked at.
+#[derive(Default)]
+struct Now {
+    /// As its parent names it.
+    name: u32,
+    /// The sender does not have it.
+    is_needless: bool,
+    /// Its path, if it is a large one.
+    path: Option<RelPath>,
+    /// The directories in it that the sender has, if it has told it.
+    has: Option<HashSet<u32>>,
+    /// It has, or does not have this one.
+    is_settled: Arc<AtomicBool>,
 }
 
 /// A directory that was told, while those in it are.
@@ -80,6 +126,8 @@ impl Level {
 pub enum Next {
     /// This is to be taken, and handed to [`Survey::took`].
     Take(Ticket),
+    /// This is to be gone on with, and handed to [`Survey::took`].
+    GoOn(Box<Half>),
     /// This is to be told.
     Tell(Seen),
 }
@@ -92,18 +140,18 @@ impl Survey {
 
     /// What comes next; `None`: all was told.
     pub fn begin(&mut self) -> Option<Next> {
-        if let Some(seen) = self.back.take() {
-            return Some(Next::Tell(seen));
+        if let Some(next) = self.back.take() {
+            return Some(next);
         }
         if let Some(first) = self.first.take() {
-            self.now = Some(0);
+            self.now = Some(Now::default());
             return Some(Next::Take(first));
         }
         loop {
             match self.levels.last_mut()?.left.pop() {
                 Some((_, Ticket::NONE)) => return Some(Next::Tell(Seen::Absent)),
                 Some((name, ticket)) => {
-                    self.now = Some(name);
+                    self.now = Some(Now { name, ..Now::default() });
                     return Some(Next::Take(ticket));
                 }
                 None => _ = self.levels.pop(),
@@ -111,51 +159,78 @@ impl Survey {
         }
     }
 
-    /// What is to be told of a directory that was taken. `keep` gets its entries, if they can be told.
-    pub fn took(&mut self, found: SeenDir, keep: &mut dyn FnMut(RelPath, DirList)) -> Seen {
-        let SeenDir { seen, tickets, list } = found;
-        let name = self.now.take().unwrap_or_default();
-        if std::mem::take(&mut self.now_is_needless) {
-            self.needless.extend(tickets);
-            return Seen::Absent;
+    /// What is to be told of a directory that was taken, or that was gone on with; or what is to be gone on with. `keep` gets
+    /// its entries, if they can be told.
+    pub fn took(&mut self, found: SeenDir, keep: &mut dyn FnMut(RelPath, DirList)) -> Next {
+        let mut now = self.now.take().unwrap_or_default();
+        if now.is_needless {
+            self.needless.extend(found.tickets);
+            return Next::Tell(Seen::Absent);
         }
-        let Some((path, list)) = list else { return seen };
-        let is_first = self.levels.is_empty();
+        let SeenDir { seen, tickets, list, half } = found;
+        if let Some(half) = half {
+            now.path = Some(half.path.clone());
+            self.now = Some(now);
+            return Next::GoOn(half);
+        }
+        let is_empty = list.as_ref().is_some_and(|(_, list)| list.is_empty());
         // Into a directory that was just made for it everything is copied: it comes with its data, unasked.
-        let lacks_all = is_first && list.is_empty() && matches!(seen, Seen::Dir { digest: Some(_), .. });
-        if let Seen::Dir { children, .. } = &seen {
+        let lacks_all = self.levels.is_empty() && is_empty && matches!(seen, Seen::Dir { digest: Some(_), .. });
+        let path = now.path.or_else(|| list.as_ref().map(|(path, _)| path.clone()));
+        if let (Some(path), Seen::Dir { children, .. }) = (path, &seen) {
             let left = children.iter().copied().zip(tickets).rev().collect();
-            self.levels.push(Level { path: path.clone(), name, left });
+            let mut level = Level { path, name: now.name, left };
+            if let Some(has) = now.has {
+                level.drop_tickets(&mut self.needless, |name| has.contains(&name));
+            }
+            self.levels.push(level);
         }
-        keep(path, list);
-        if lacks_all { Seen::Absent } else { seen }
+        if let Some((path, list)) = list {
+            keep(path, list);
+        }
+        Next::Tell(if lacks_all { Seen::Absent } else { seen })
     }
 
-    /// What is to be told of the next directory, looking at it if need be; `None`: all was told.
-    pub fn next(&mut self, sights: &dyn Sights, keep: &mut dyn FnMut(RelPath, DirList)) -> Option<Seen> {
-        Some(match self.begin()? {
-            Next::Take(ticket) => self.took(sights.take(ticket), keep),
-            Next::Tell(seen) => seen,
-        })
+    /// Whether the sender is known to have no directories in the one that is being looked at.
+    pub fn has_none(&self) -> bool {
+        self.now.as_ref().is_some_and(|now| now.is_needless || now.has.as_ref().is_some_and(HashSet::is_empty))
     }
 
-    /// Takes something back that could not be told; it is the next again.
-    pub fn put_back(&mut self, seen: Seen) {
-        self.back = Some(seen);
+    /// Set when nobody wants to know any more what the directory is that is being looked at.
+    pub fn is_settled(&self) -> Arc<AtomicBool> {
+        self.now.as_ref().map(|now| now.is_settled.clone()).unwrap_or_default()
+    }
+
+    /// Takes something back that could not be told, or gone on with; it is the next again.
+    pub fn put_back(&mut self, next: Next) {
+        self.back = Some(next);
     }
 
     /// The sender told a directory: of those in it that it does not have nobody wants to know anything, and as few words as
     /// there can be are said of them. See [`Survey::needless`].
     pub fn heed(&mut self, told: &Told) {
-        let Some(at) = self.levels.iter().position(|level| level.path == told.path && !told.is_named) else { return };
-        let dirs = told.list.entries.iter().filter(|entry| entry.is_dir());
-        let has: HashSet<u32> = dirs.map(|dir| digest::keyed_name(&self.key, told.list.name(dir))).collect();
+        if told.is_named {
+            return;
+        }
+        let has = || -> HashSet<u32> {
+            let dirs = told.list.entries.iter().filter(|entry| entry.is_dir());
+            dirs.map(|dir| digest::keyed_name(&self.key, told.list.name(dir))).collect()
+        };
+        if let Some(now) = self.now.as_mut().filter(|now| now.path.as_ref() == Some(&told.path)) {
+            now.has = Some(has());
+            now.is_settled.store(true, Ordering::Relaxed);
+        }
+        let Some(at) = self.levels.iter().position(|level| level.path == told.path) else { return };
+        let has = has();
         let (above, below) = self.levels.split_at_mut(at + 1);
         above[at].drop_tickets(&mut self.needless, |name| has.contains(&name));
-        let next = below.first().map(|level| level.name).or(self.now);
+        let next = below.first().map(|level| level.name).or(self.now.as_ref().map(|now| now.name));
         if next.is_some_and(|next| !has.contains(&next)) {
             below.iter_mut().for_each(|level| level.drop_tickets(&mut self.needless, |_| false));
-            self.now_is_needless = self.now.is_some();
+            if let Some(now) = &mut self.now {
+                now.is_needless = true;
+                now.is_settled.store(true, Ordering::Relaxed);
+            }
         }
     }
 
@@ -167,7 +242,11 @@ impl Survey {
     /// What ends it in few words, if nobody wants to know the rest: nothing is there.
     pub fn cut_short(self) -> Vec<Seen> {
         let left = usize::from(self.first.is_some()) + self.levels.iter().map(|level| level.left.len()).sum::<usize>();
-        self.back.into_iter().chain(std::iter::repeat_n(Seen::Absent, left)).collect()
+        let back = self.back.map(|next| match next {
+            Next::Tell(seen) => seen,
+            Next::Take(_) | Next::GoOn(_) => Seen::Absent,
+        });
+        back.into_iter().chain(std::iter::repeat_n(Seen::Absent, left)).collect()
     }
 }
 
@@ -291,6 +370,7 @@ impl Foretold {
 fn most_bytes(seen: &Seen) -> usize {
     match seen {
         Seen::Absent => 1,
+        Seen::Large(_) => 1 + COUNT_BYTES,
         Seen::Dir { children, .. } => 1 + DIGEST_LEN_BYTES + COUNT_BYTES + 4 * children.len(),
     }
 }
@@ -325,6 +405,7 @@ pub struct Rest<'m> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::{ChainOptions, Rules, Side};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -334,11 +415,16 @@ mod tests {
     struct Tree {
         dirs: Vec<String>,
         taken: Mutex<BTreeSet<u64>>,
+        /// One that is large.
+        large: &'static str,
+        /// What is to be seen there.
+        half: Mutex<Option<SeenDir>>,
     }
 
     impl Tree {
         fn of(dirs: &[&str]) -> Tree {
-            Tree { dirs: dirs.iter().map(|dir| dir.to_string()).collect(), taken: Mutex::default() }
+            let dirs = dirs.iter().map(|dir| dir.to_string()).collect();
+            Tree { dirs, taken: Mutex::default(), large: "none", half: Mutex::default() }
         }
 
         fn below<'t>(&'t self, path: &'t str) -> impl Iterator<Item = u64> + 't {
@@ -377,7 +463,31 @@ mod tests {
             list.push_name(b"file", false);
             let list = Some((RelPath::parse(path.as_bytes()).unwrap(), list));
             let tickets = self.below(path).map(Ticket::of).collect();
-            SeenDir { seen: Seen::Dir { digest: Some([1; DIGEST_LEN_BYTES]), children }, tickets, list }
+            let found = SeenDir {
+                seen: Seen::Dir { digest: Some([1; DIGEST_LEN_BYTES]), children },
+                tickets,
+                list,
+                half: None,
+            };
+            if *path != self.large {
+                return found;
+            }
+            let path = RelPath::parse(path.as_bytes()).unwrap();
+            let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Receiver, b"");
+            let names = Names::default();
+            let half = Half { path, chain, dir: None, names, is_listed: true, list: DirList::default() };
+            *self.half.lock().unwrap() = Some(found);
+            SeenDir { half: Some(Box::new(half)), ..SeenDir::bare(Seen::Large(9)) }
+        }
+
+        fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+            if enough() { Err(half) } else { Ok(self.half.lock().unwrap().take().unwrap()) }
+        }
+
+        fn cut(&self, _half: Box<Half>, _has_none: bool) -> SeenDir {
+            let found = self.half.lock().unwrap().take().unwrap();
+            let Seen::Dir { children, .. } = found.seen else { panic!("it is a directory") };
+            SeenDir { seen: Seen::Dir { digest: None, children }, list: None, ..found }
         }
 
         fn forget(&self, _tickets: Vec<Ticket>) {}
@@ -403,17 +513,34 @@ mod tests {
         (open == 0).then_some(said.len())
     }
 
+    /// What is said next; in the midst of the large directory the sender tells this.
+    fn next(survey: &mut Survey, tree: &Tree, told: Option<&Told>) -> Option<Seen> {
+        let mut next = survey.begin()?;
+        loop {
+            let found = match next {
+                Next::Tell(seen) => return Some(seen),
+                Next::Take(ticket) => tree.take(ticket),
+                Next::GoOn(half) => {
+                    let is_settled = survey.is_settled();
+                    told.iter().for_each(|told| survey.heed(told));
+                    let found = tree.go_on(half, &|| is_settled.load(Ordering::Relaxed));
+                    found.unwrap_or_else(|half| tree.cut(half, survey.has_none()))
+                }
+            };
+            next = survey.took(found, &mut |_, _| ());
+        }
+    }
+
     const DIRS: [&str; 12] = ["", "a", "a/b", "a/b/c", "a/d", "e", "e/f", "e/f/g", "e/f/h", "e/i", "j", "j/k"];
 
     /// Has the sender tell its root, in which it has the directories `has`, after so many steps; the rest of what is said.
     fn cut(steps: usize, has: &[&str]) -> (Vec<Seen>, Tree, Vec<Ticket>) {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
-        let keep = &mut |_, _| ();
-        let mut said: Vec<Seen> = (0..steps).map_while(|_| survey.next(&tree, keep)).collect();
+        let mut said: Vec<Seen> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
         survey.heed(&tree.told("", |at| has.contains(&DIRS[at as usize])));
         let needless = survey.needless();
-        said.extend(std::iter::from_fn(|| survey.next(&tree, keep)));
+        said.extend(std::iter::from_fn(|| next(&mut survey, &tree, None)));
         (said, tree, needless)
     }
 
@@ -434,20 +561,44 @@ mod tests {
     fn what_is_being_looked_at_may_be_needless() {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
-        survey.next(&tree, &mut |_, _| ()).unwrap();
+        next(&mut survey, &tree, None).unwrap();
         let Some(Next::Take(ticket)) = survey.begin() else { panic!("there is more") };
         survey.heed(&tree.told("", |_| false));
         let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("nobody needs it"));
-        assert_eq!((seen, survey.needless().len()), (Seen::Absent, 2 + 2));
-        let rest: Vec<Seen> = std::iter::from_fn(|| survey.next(&tree, &mut |_, _| ())).collect();
+        assert!(matches!(seen, Next::Tell(Seen::Absent)));
+        assert_eq!(survey.needless().len(), 2 + 2);
+        let rest: Vec<Seen> = std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
         assert_eq!(rest, [Seen::Absent, Seen::Absent]);
+    }
+
+    /// What is taken of a tree with this large directory, which stands behind so many others, and whether it is digested.
+    /// `has`: in the midst of it the sender tells it, and that it has this directory in it.
+    fn seen_with(large: &'static str, before: usize, has: Option<&str>) -> (Vec<String>, bool) {
+        let tree = Tree { large, ..Tree::of(&DIRS) };
+        let mut survey = Survey::of(Ticket::of(0), KEY);
+        (0..before).for_each(|_| _ = next(&mut survey, &tree, None));
+        let told = has.map(|has| tree.told(large, |at| tree.name(at) == has.as_bytes()));
+        let seen = next(&mut survey, &tree, told.as_ref());
+        while next(&mut survey, &tree, None).is_some() {}
+        let taken = tree.taken().into_iter().map(str::to_owned).collect();
+        (taken, matches!(seen, Some(Seen::Dir { digest: Some(_), .. })))
+    }
+
+    #[test]
+    fn a_large_directory_is_seen_unless_it_is_told_meanwhile() {
+        let names = |dirs: &[&str]| dirs.iter().map(|dir| dir.to_string()).collect::<Vec<_>>();
+        assert_eq!(seen_with("", 0, None), (names(&DIRS), true));
+        assert_eq!(seen_with("", 0, Some("j")), (names(&["", "j", "j/k"]), false));
+        assert_eq!(seen_with("e", 5, None), (names(&DIRS), true));
+        let without = |missing: &str| names(&DIRS).into_iter().filter(|dir| dir != missing).collect::<Vec<_>>();
+        assert_eq!(seen_with("e", 5, Some("f")), (without("e/i"), false));
     }
 
     #[test]
     fn what_arguments_name_leaves_the_rest_to_be_told() {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
-        survey.next(&tree, &mut |_, _| ()).unwrap();
+        next(&mut survey, &tree, None).unwrap();
         survey.heed(&Told { is_named: true, ..tree.told("", |_| false) });
         assert_eq!(survey.needless(), []);
     }

@@ -253,7 +253,11 @@ fn roots() -> impl Strategy<Value = Roots> {
 
 fn seen() -> impl Strategy<Value = Seen> {
     let dir = (option::of(any::<[u8; 12]>()), vec(any::<u32>(), 0..4));
-    prop_oneof![Just(Seen::Absent), dir.prop_map(|(digest, children)| Seen::Dir { digest, children })]
+    prop_oneof![
+        Just(Seen::Absent),
+        (0..=COUNT_MAX).prop_map(Seen::Large),
+        dir.prop_map(|(digest, children)| Seen::Dir { digest, children })
+    ]
 }
 
 /// A told directory with up to so many entries.

@@ -203,6 +203,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
     let seen = vec![
         Seen::Dir { digest: Some([0xdd; 12]), children: vec![1, 0xdeadbeef] },
         Seen::Absent,
+        Seen::Large(20_000),
         Seen::Dir { digest: None, children: Vec::new() },
     ];
     let digest = "d1d1d1d1 d1d1d1d1 d1d1d1d1 d1d1d1d1";
@@ -228,7 +229,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         (
             "Digests",
             Message::Digests(seen),
-            "03 1a | 03 | 02 dddddddd dddddddd dddddddd 02 01000000 efbeadde | 00 | 01 00".into(),
+            "03 1e | 04 | 02 dddddddd dddddddd dddddddd 02 01000000 efbeadde | 00 | 03 a09c01 | 01 00".into(),
         ),
         (
             "Dir",

@@ -212,7 +212,7 @@ fn numbers_that_stand_for_nothing() {
     refused("rule", &frame(1, "00 00 00 00 01 05"), "rule has the unknown number 5");
     refused("sides", &frame(1, "00 00 00 00 01 00 00 04"), "sides has the unknown number 4");
     refused("merge format", &frame(1, "00 00 00 00 01 02 00 04"), "merge format has the unknown number 4");
-    refused("directory", &frame(3, "01 03"), "directory has the unknown number 3");
+    refused("directory", &frame(3, "01 04"), "directory has the unknown number 4");
     refused("setup flags", &frame(1, "20"), "setup flags has unknown bits (0x20)");
     refused("directory flags", &frame(4, "20"), "directory flags has unknown bits (0x20)");
     refused("tally flags", &frame(21, "02"), "tally flags has unknown bits (0x02)");
@@ -227,6 +227,7 @@ fn numbers_of_a_file_or_a_place() {
     refused("a range beyond off_t", &frame(14, "01 ffffffffffffffff7f 01"), "range ends behind FILE_MAX_BYTES");
     refused("a range that wraps", &frame(14, "01 ffffffffffffffffff01 02"), "range ends behind FILE_MAX_BYTES");
     refused("a prefix beyond off_t", &frame(7, "00 00 01 02 80808080808080808001"), "prefix is 9223372036854775808");
+    refused("a large directory", &frame(3, "01 03 818080808080 40"), "entries of a directory is 281474976710657");
     refused("a tally of entries", &frame(21, "00 818080808080 40"), "count of a kind is 281474976710657");
     let sum = format!("00 {} 00 8180808080808080 04", "00".repeat(15));
     refused("a tally of bytes", &frame(21, &sum), "count of bytes is 288230376151711745");

@@ -386,7 +386,8 @@ mod tests {
         list.push_name(b"file", false);
         let seen = Seen::Dir { digest: None, children: vec![1, 2] };
         let tickets = vec![Ticket::of(1), Ticket::of(2)];
-        survey.took(SeenDir { seen, tickets, list: Some((RelPath::root(), list)) }, &mut |_, _| ());
+        let found = SeenDir { tickets, list: Some((RelPath::root(), list)), ..SeenDir::bare(seen) };
+        survey.took(found, &mut |_, _| ());
         let heard = Heard::default();
         heard.lock().dirs.push(Box::default(), 0);
         heard.begin(survey);

@@ -192,29 +192,25 @@ impl DestWalk<'_> {
     }
 
     /// Lists the destination's directory; looks closer only at what has a namesake at the source. Where only
-    /// few names of many matter, they alone are kept, and what a crashed run left.
+    /// few names of many matter, they alone are kept, and what a crashed run left among the first of the others.
     fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
         let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
         let few = !self.delete && plan.source.len() <= 4;
         let mut dest = DirList::default();
         let mut untyped = Vec::new();
         let mut left_over = Vec::new();
-        let mut count = 0;
         let listed = if few {
             Ok(false)
         } else {
-            let listed = read::names(dir, usize::MAX, |entry| {
-                count += 1;
+            read::names(dir, enough, |entry| {
                 if !self.delete && is_temp_name(entry.name) {
                     left_over.push(entry.name.to_vec());
                 }
                 match entry.is_dir {
-                    _ if count > enough => {}
                     Some(is_dir) => dest.push_name(entry.name, is_dir),
                     None => untyped.push(entry.name.to_vec()),
                 }
-            });
-            listed.map(|_| count <= enough)
+            })
         };
         let complete = match listed {
             Ok(complete) => complete,

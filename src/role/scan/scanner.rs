@@ -2,6 +2,7 @@
 
 use crate::fs::sys;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The name under which a task's plan is taken.
@@ -137,6 +138,13 @@ impl<L: Look> Scanner<L> {
         ticket
     }
 
+    /// Puts down the tasks of what was found elsewhere, and gives it their tickets.
+    pub fn add(&self, found: &mut L::Found, tasks: Vec<L::Task>) {
+        let mut state = self.lock();
+        self.wake(&state, tasks.len());
+        self.walk.number(found, &mut state.line_up(tasks).map(Ticket));
+    }
+
     /// Works until [`Scanner::close`].
     pub fn work(&self) {
         let mut state = self.lock();
@@ -248,22 +256,27 @@ impl<L: Look> Scanner<L> {
 
     /// Puts the tasks of what was found down, the first on top, and gives it their tickets.
     fn put_down(&self, state: &mut State<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
-        let first = state.next;
-        state.next += tasks.len() as u64;
-        let mut tickets = (first..state.next).map(Ticket);
+        let mut tickets = state.line_up(tasks).map(Ticket);
         self.walk.number(&mut found, &mut tickets);
         debug_assert_eq!(tickets.next(), None, "each task has its ticket");
         state.begun -= 1;
         let (_, (entries, bytes)) = self.walk.size(&found);
         state.listed.0 += entries;
         state.listed.1 += bytes;
-        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
-        state.waiting.extend(numbered);
         found
     }
 }
 
 impl<L: Look> State<L> {
+    /// Puts tasks down, the first on top; the numbers of their tickets.
+    fn line_up(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
+        let first = self.next;
+        self.next += tasks.len() as u64;
+        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
+        self.waiting.extend(numbered);
+        first..self.next
+    }
+
     /// The next task for a worker, if there is one and room for what comes of it.
     fn next_task(&mut self, unbounded: bool) -> Option<(Ticket, L::Task)> {
         let (dirs_max, entries_max) = match self.is_early {

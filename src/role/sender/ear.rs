@@ -63,18 +63,44 @@ impl Heard {
         self.lock().failed.is_some()
     }
 
-    /// What the receiver counted, once it has everything. `passed`: gets what is consumed of what it says meanwhile of its
-    /// destination, which nobody needs any more.
-    pub(super) fn finished(&self, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
+    /// What the receiver counted, once it has everything. It may go on with `owed` directories meanwhile of which nobody needs
+    /// to know; `passed` gets what is consumed of that.
+    pub(super) fn finished(&self, mut owed: Owed, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
         loop {
             let (cost, finished) = self.wait(|state| {
-                let cost: u64 = state.seen.drain(..).map(|(_, cost)| cost).sum();
-                (cost > 0 || state.finished.is_some()).then(|| (cost, state.finished.clone()))
+                let mut all_cost = 0;
+                while !owed.is_paid()
+                    && let Some((seen, cost)) = state.seen.pop_front()
+                {
+                    owed.pay(&seen);
+                    all_cost += cost;
+                }
+                (all_cost > 0 || state.finished.is_some()).then(|| (all_cost, state.finished.clone()))
             })?;
             match finished {
                 Some(tally) => return Ok(tally),
                 None => passed(cost),
             }
+        }
+    }
+}
+
+/// Of how many directories a receiver is to speak before the next that matters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owed(pub(super) usize);
+
+impl Owed {
+    pub(super) fn is_paid(self) -> bool {
+        self.0 == 0
+    }
+
+    /// It speaks of one.
+    pub(super) fn pay(&mut self, seen: &Seen) {
+        match seen {
+            Seen::Absent => self.0 -= 1,
+            // Of the same it speaks again.
+            Seen::Large(_) => {}
+            Seen::Dir { children, .. } => self.0 = self.0 - 1 + children.len(),
         }
     }
 }

@@ -324,16 +324,22 @@ fn endless(peer: &mut Peer, message: &Message) -> bool {
 
 #[test]
 fn digests_without_end() {
-    // Of what the sender does not have there may be any number; it is passed, and nothing of it is kept. So is what comes
-    // when there can be no more.
-    let below = Seen::Dir { digest: None, children: vec![1; 1000] };
-    for seen in [vec![below; 16], vec![Seen::Absent; 1000]] {
-        let (_, ended) = pull(&["-r"], |peer| {
-            endless(peer, &Message::Digests(seen));
-            peer.hang_up();
-        });
-        // Who says it faster than it is passed is refused.
-        assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+    // A tree that the sender does not have has no end either; it is passed, and nothing of it is kept.
+    let seen = vec![Seen::Dir { digest: None, children: vec![1; 1000] }; 16];
+    let (_, ended) = pull(&["-r"], |peer| {
+        endless(peer, &Message::Digests(seen));
+        peer.hang_up();
+    });
+    // Who says it faster than it is passed is refused.
+    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+}
+
+#[test]
+fn digests_without_children_and_end() {
+    // The sender passes those of directories that it does not have, and no more; of a large one more is said, but not for ever.
+    for seen in [Seen::Absent, Seen::Large(20_000)] {
+        let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![seen; 1000])));
+        ended.refuses(Exit::Protocol, "more of Digests than it may");
     }
 }
 

@@ -6,7 +6,8 @@
 use super::no_room::{Trees, all, converse, text};
 use super::*;
 use crate::proto::Basis;
-use crate::proto::message::{ACTS_AS_SUPER, KEYED_COMPARISON, QUICK_DIGESTS};
+use crate::proto::message::{ACTS_AS_SUPER, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
+use crate::role::sight::LARGE_NAMES;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -222,6 +223,10 @@ static WANTED: AtomicUsize = AtomicUsize::new(0);
 /// Whose conversations are noted here: one test's.
 static NOTED: Mutex<()> = Mutex::new(());
 
+/// How many large directories were spoken of before they were looked at, and how many directories were told.
+static LARGE: AtomicUsize = AtomicUsize::new(0);
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
 /// The version of today, which notes them.
 struct Noting(Native);
 
@@ -229,7 +234,12 @@ impl Dialect for Noting {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
         match message {
             Message::End { digest, .. } => ENDED.lock().unwrap().push(*digest),
+            Message::Digests(all) => {
+                let large = all.iter().filter(|seen| matches!(seen, Seen::Large(_))).count();
+                LARGE.fetch_add(large, Ordering::Relaxed);
+            }
             Message::Dir(told) => {
+                TOLD.fetch_add(1, Ordering::Relaxed);
                 let listed = |entry: &Entry| entry.extra.as_ref()?.digest;
                 COMPARED.lock().unwrap().extend(told.list.entries.iter().filter_map(listed));
             }
@@ -321,6 +331,52 @@ fn contents_are_compared_by_what_both_know() {
                 let wanted = if words.len() == 1 { 1 } else { 3 };
                 assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
             }
+        }
+    }
+}
+
+#[test]
+fn large_directories_are_spoken_of_by_what_both_know() {
+    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let owned = |tree: &[&str]| tree.iter().map(|&name| (name.to_owned(), "text".to_owned())).collect::<Vec<_>>();
+    let few = owned(&["a", "d/b", "d/e/c"]);
+    let many: Vec<(String, String)> = (0..=LARGE_NAMES)
+        .map(|at| (format!("many{at}"), String::new()))
+        .chain(owned(&["a", "d/b", "d/f/g", "h/i"]))
+        .collect();
+    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
+    let new = today().features;
+    assert_eq!(new & 1 << 11, LARGE_DIRS, "the bit of the protocol");
+    for (features, large) in [([new, new], 1), ([new, new & !LARGE_DIRS], 0), ([new & !LARGE_DIRS, new], 0)] {
+        for (source, told) in [(&few, 3), (&many, 0)] {
+            let top = tempfile::tempdir().unwrap();
+            Trees::of(source, &many).make(top.path());
+            if told == 0 {
+                alike(top.path(), &["", "d", "d/f", "h"], &many);
+            }
+            LARGE.store(0, Ordering::Relaxed);
+            TOLD.store(0, Ordering::Relaxed);
+            let [near, far] = converse(top.path(), options(&["-a"]), false, ROOM_BYTES, features.map(speech));
+            let case = format!("{features:x?}, {} files", source.len());
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+            assert_eq!((LARGE.load(Ordering::Relaxed), TOLD.load(Ordering::Relaxed)), (large, told), "{case}");
+            for (name, text) in source.iter().chain(&many) {
+                assert_eq!(
+                    std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(),
+                    *text,
+                    "{case}: {name}"
+                );
+            }
+        }
+    }
+}
+
+/// Gives everything in both trees the same time: directories, and files.
+fn alike(top: &Path, dirs: &[&str], files: &[(String, String)]) {
+    for tree in ["src", "dst"] {
+        for name in files.iter().map(|(name, _)| name.as_str()).chain(dirs.iter().copied()) {
+            let entry = std::fs::File::open(top.join(tree).join(name)).unwrap();
+            entry.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
         }
     }
 }

@@ -392,7 +392,9 @@ impl Field {
 
 /// So much later than by the kind before it is tried by the next, as Happy Eyeballs staggers families (RFC 8305).
 pub const KIND_STEP: Duration = Duration::from_millis(250);
-/// After so long without an answer by QUIC it is tried once more, beside what is under way: a handshake on a slow path by
+/// After so long without an answer by QUIC it is seen whether anybody is there: QUIC itself says again what may be lost.
+const REFUSAL_AFTER: Duration = Duration::from_secs(1);
+/// After so long it is tried once more, beside what is under way: a handshake on a slow path by
 /// radio takes less. TCP sees to its own.
 const QUIC_AGAIN: Duration = Duration::from_secs(2);
 /// So much later than the one before the next address is tried.
@@ -473,7 +475,7 @@ async fn shake_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Resu
 /// Why nothing can be there, once somebody says so: only a socket for one peer alone hears that, and QUIC has none. Who is
 /// answered soon never asks.
 async fn refusal(peer: SocketAddr) -> Trouble {
-    tokio::time::sleep(KIND_STEP).await;
+    tokio::time::sleep(REFUSAL_AFTER).await;
     let refused: std::io::Result<Infallible> = async {
         let socket = quic::client_socket(peer)?;
         socket.set_nonblocking(true)?;
