@@ -377,6 +377,12 @@ fn a_server_that_answers_nobody_is_ended_by_force() {
     scene.well("start --port 0");
     let pid = scene.status("pid");
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    // A thread that has not heard of it yet would answer.
+    until(|| {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let is_stopped = |status: String| status.lines().any(|line| line.starts_with("State:\tT"));
+        threads.flatten().all(|thread| std::fs::read_to_string(thread.path().join("status")).is_ok_and(is_stopped))
+    });
     assert!(scene.fails("stop", 14).contains("sparsync server stop --now"));
     assert!(scene.well("stop --now").contains("the server has ended"));
     assert!(scene.well("stop").contains("no server runs"));
