@@ -11,12 +11,13 @@
 # At the far end the same program is called by its path. ssh alone takes its turn as the floor: `ssh far true`, and for
 # first copies `cat` through it, of as many bytes as the files have.
 # Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed;
-# for delta three kinds of change to one file. Afterwards the trees are compared: names, types, modes, owners, lengths,
+# for delta three kinds of change to one file; for few three files that are new in a destination that has much else, a tree
+# (USR) or one directory (of as many files as `many` has), without --delete. Afterwards the trees are compared: names, types, modes, owners, lengths,
 # times to the nanosecond, targets of symlinks, and contents; a difference ends the benchmark.
 # Bytes are those of --stats, sent and received, before ssh encrypts them.
 #
 #   RUNS        runs of each tool and phase (5); the order changes from run to run
-#   DATASETS    mission many usr delta; and million
+#   DATASETS    mission many usr delta; and few, million
 #   ARGS        options of both (-a --delete)
 #   PULL=1      pulls after the pushes; PULL=only: no pushes
 #   MASTER      1: only through a ControlMaster; 0: only by fresh connections; both unless said
@@ -145,6 +146,35 @@ one_delta() { # kind, way, connection
     rm -rf "$work/dst"
 }
 
+# What three files are copied to, and these.
+build_few() { # kind
+    mkdir "$work/src"
+    case $1 in
+    tree) cp -a "$USR" "$work/dst" ;;
+    flat)
+        kib_files 1 $((MANY_DIRS * MANY_FILES))
+        mv "$work/src/dir_0" "$work/dst"
+        ;;
+    esac
+    touch -d '2001-02-03 04:05:06.789' "$work/src/"{one,two,three}.new
+    age_directories
+}
+
+# Three new files for a destination that has much else.
+few_into_much() { # kind, way, connection
+    local key=few.$1.$2.$3 run tool ARGS=(-a)
+    for ((run = 0; run < RUNS; run++)); do
+        for tool in $(in_turn "$run"); do
+            rm -f "$work/dst/"*.new
+            measure "$key" "$tool" "$2" "$3"
+            [ "$tool" = floor ] || diff <(cd "$work/src" && listing . | tail -n +2) \
+                <(cd "$work/dst" && find . -name '*.new' -printf '%p %y %m %U %G %s %T@ %l\n' | sort) ||
+                die "not what was to be copied: $tool"
+        done
+    done
+    row "few, into a $1" first "$2" "$3" "$key"
+}
+
 # Nothing changed, and the peak memory of the largest process at each end. At the near end that may be ssh itself,
 # which is a child; it has less than 10 MiB.
 idle_with_memory() { # way, connection
@@ -194,6 +224,15 @@ for set in $DATASETS; do
             done
         done
         rm -rf "$work/before"
+        ;;
+    few)
+        for kind in tree flat; do
+            build_few $kind
+            for way in "${ways[@]}"; do
+                for connection in "${connections[@]}"; do few_into_much $kind "$way" "$connection"; done
+            done
+            rm -rf "$work/dst" "$work/src"
+        done
         ;;
     million)
         need /usr/bin/time time
