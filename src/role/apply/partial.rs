@@ -35,29 +35,28 @@ pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
     }))
 }
 
-/// Keeps what there is of an interrupted file, if the options ask for it.
-pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) {
+/// Keeps what there is of an interrupted file, if the options ask for it. An error: it could not be given its name.
+pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
     let place = &context.options.place;
     if place.inplace && !place.partial {
         // Written where it belongs: what there is stays there.
-        let _ = pending.place(dir, job.name());
-        return;
+        return pending.place(dir, job.name());
     }
     if !place.partial {
-        return;
+        return Ok(());
     }
     // The epoch as its time makes the next quick check see a difference.
     let epoch = Some(Time::default());
     match &place.partial_dir {
         None => {
             let _ = sys::utimes(pending.fd(), b"", None, epoch);
-            let _ = pending.place(dir, job.name());
+            pending.place(dir, job.name())
         }
-        Some(name) => {
-            if let Ok(partial_dir) = open_or_make(context, dir, name) {
-                let _ = pending.place(&partial_dir, job.name());
-            }
-        }
+        Some(name) => match open_or_make(context, dir, name) {
+            Ok(partial_dir) => pending.place(&partial_dir, job.name()),
+            // As rsync, which does not say so.
+            Err(_) => Ok(()),
+        },
     }
 }
 

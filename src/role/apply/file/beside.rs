@@ -72,8 +72,9 @@ pub(super) fn replace(
         Err(failure) => {
             if context.outlives_loss && is_named && failure.is_loss() {
                 pending.leave();
-            } else {
-                partial::keep(context, job, dir, pending);
+            } else if let Err(error) = partial::keep(context, job, dir, pending) {
+                // Nothing of it is left, where some was to be.
+                rename_failed(context, job, &error).tell(out);
             }
             Err(failure)
         }
