@@ -550,12 +550,16 @@ impl ToldPlans<'_> {
         Ok(())
     }
 
-    /// Looks at a large directory, unless it is enough for the sender to know how many entries it has.
-    fn see_large(&self, sights: &dyn Sights, half: Box<Half>, said: &mut Saying<'_>) -> Result<SeenDir, Error> {
+    /// Looks at a large directory, unless it is enough for the sender to know that it has so many entries: as many as were
+    /// listed ahead, or all.
+    fn see_large(&self, sights: &dyn Sights, mut half: Box<Half>, said: &mut Saying<'_>) -> Result<SeenDir, Error> {
         let is_settled = self.heard().lock().survey.is_settled();
-        if self.there.receiver.tells_large {
-            said.say(Seen::Large(half.names.items.len() as u64))?;
+        let mut told = 0;
+        while self.there.receiver.tells_large && half.names.items.len() > told {
+            told = half.names.items.len();
+            said.say(Seen::Large(told as u64))?;
             said.send()?;
+            sights.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
         }
         let found = sights.go_on(half, &|| is_settled.load(Ordering::Relaxed));
         Ok(found.unwrap_or_else(|half| sights.cut(half, self.heard().lock().survey.has_none())))

@@ -620,9 +620,14 @@ impl Teller<'_, '_, '_> {
             return Err(error);
         }
         // Of a directory with more entries nobody need know more: what is said behind that is of its children.
-        let is_other = matches!(there, There::Said(Seen::Large(count)) if count > listed.source.len() as u64);
-        if !is_other && matches!(there, There::Said(Seen::Large(_))) {
-            there = There::Said(self.next_seen()?);
+        let mut has_more = false;
+        while let There::Said(Seen::Large(count)) = there
+            && !has_more
+        {
+            has_more = count > listed.source.len() as u64;
+            if !has_more {
+                there = There::Said(self.next_seen()?);
+            }
         }
         let is_same = match &there {
             There::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
@@ -640,10 +645,12 @@ impl Teller<'_, '_, '_> {
             debug_assert!(parent_told || itself.is_some());
             self.tell((listed, is_parked), itself, is_absent)?;
         }
-        if is_other && subs.is_empty() {
+        if has_more && subs.is_empty() {
             self.owed.0 += 1;
-        } else if is_other {
-            there = There::Said(self.next_seen()?);
+        } else {
+            while let There::Said(Seen::Large(_)) = there {
+                there = There::Said(self.next_seen()?);
+            }
         }
         let children = match &mut there {
             There::Said(Seen::Dir { children, .. }) => std::mem::take(children),

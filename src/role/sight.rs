@@ -212,6 +212,11 @@ impl Sights for Scanner<SeenLook<'_>> {
         Scanner::take(self, ticket)
     }
 
+    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) {
+        // Trouble is met again by whoever goes on.
+        let _ = self.walk().sight.list(half, enough);
+    }
+
     fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
         match self.walk().sight.go_on(&mut half, enough) {
             Ok(true) => {
@@ -372,6 +377,8 @@ impl Sights for Nowhere {
         };
         SeenDir::bare(seen)
     }
+
+    fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
 
     fn go_on(&self, half: Box<Half>, _enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
         Ok(self.cut(half, false))

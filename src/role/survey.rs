@@ -56,6 +56,8 @@ pub struct Half {
 pub trait Sights: Sync {
     /// Takes what was seen of a directory, looking at it here and now if nobody has begun.
     fn take(&self, ticket: Ticket) -> SeenDir;
+    /// Lists the names of one, unless `enough` comes before.
+    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool);
     /// Goes on with one; `Err`: `enough` came before its end.
     fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>>;
     /// What is to be said of one with which nobody goes on; `has_none`: the sender has no directories in it.
@@ -479,6 +481,8 @@ mod tests {
             *self.half.lock().unwrap() = Some(found);
             SeenDir { half: Some(Box::new(half)), ..SeenDir::bare(Seen::Large(9)) }
         }
+
+        fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
 
         fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
             if enough() { Err(half) } else { Ok(self.half.lock().unwrap().take().unwrap()) }

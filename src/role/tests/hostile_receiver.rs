@@ -101,6 +101,32 @@ fn what_the_receiver_has_besides_is_not_waited_for() {
 }
 
 #[test]
+fn a_directory_of_fewer_entries_is_told_before_the_other_one_is_looked_at() {
+    let d = crate::digest::keyed_name(&[7; 16], b"d");
+    let told = || [(String::new(), false), ("d".to_owned(), false)];
+    let root = || Seen::Dir { digest: None, children: vec![d] };
+    // It has two entries: two may be all, three are more.
+    for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![2, 9, 10], 1), (vec![1, 2], 0)] {
+        let (_, ended) = pull(&["-r"], |peer| {
+            peer.say(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
+            let mut first = Vec::new();
+            if heard_first > 0 {
+                first.extend(peer.hear_until(|message| match message {
+                    Message::Dir(dir) => {
+                        Some((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
+                    }
+                    _ => None,
+                }));
+            }
+            peer.say(&Message::Digests(vec![root(), seen(0)]));
+            let all: Vec<_> = first.into_iter().chain(hear_dirs(peer)).collect();
+            assert_eq!(all, told(), "{large:?}");
+        });
+        assert_eq!(ended.exit, Exit::Ok, "{large:?}: {}", ended.sentence);
+    }
+}
+
+#[test]
 fn what_is_said_of_another_directory_must_come_to_its_end() {
     let (_, ended) = guessed("x", &[Message::Digests(vec![seen(60); 100])], Peer::hang_up);
     assert_eq!(ended.exit, Exit::Stream);
