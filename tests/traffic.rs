@@ -14,6 +14,8 @@ use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
+/// So many pulls are tried before one has seen its destination when the far end is there; a busy machine may be late.
+const PULLS_MAX: usize = 20;
 
 /// A remote shell that runs the command here.
 const SHELL: &str = "#!/bin/sh\n[ \"$1\" != -l ] || shift 2\nshift\nexec sh -c \"$*\"\n";
@@ -151,12 +153,19 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
 fn an_idle_pull_is_one_exchange_after_the_greeting() {
     let trees = Trees::wide();
     trees.pull();
-    let cost = trees.pull();
-    // The setup is answered by the roots; digests by the end of the walk, and the last word by a goodbye, for which a client
-    // waits that asks for a profile.
-    cost.pinned(&[("turns", 2), ("heard-Roots", 1), ("said-Digests", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
-    cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
-    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+    for left in (0..PULLS_MAX).rev() {
+        let cost = trees.pull();
+        cost.pinned(&[("heard-Roots", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
+        cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
+        assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+        // The setup and the digests are answered by the roots and the end of the walk, and the last word by a goodbye, for
+        // which a client waits that asks for a profile.
+        if left == 0 || cost.of("said-Digests") == 1 {
+            return cost.pinned(&[("turns", 2), ("said-Digests", 1)]);
+        }
+        // Where the far end was there before the destination was seen, the roots come before the rest of the digests.
+        assert!(cost.of("said-Digests") == 2 && cost.of("turns") <= 3, "{cost:#?}");
+    }
 }
 
 #[test]
