@@ -138,14 +138,18 @@ pub struct IdName {
     pub name: Vec<u8>,
 }
 
+/// How often [`Seen::Large`] may be said of one directory: when some of its names are known, and when all are.
+pub const LARGE_TIMES_MAX: u32 = 2;
+
 /// What the receiver has where a directory of the transfer is or would be. In the preorder of its own tree, one for
 /// each of [`Roots::whole`] and for each of the `children` of those before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// No directory, or one of [`Roots::whole`] with nothing in it.
     Absent,
-    /// A directory with so many entries or more, of which more is said: the next is of the same directory, and not this. Who
-    /// has fewer need not wait for it, and whoever says it need not look at all of them then.
+    /// A directory with so many entries or more, of which more is said: the next is of the same directory, and this at most
+    /// [`LARGE_TIMES_MAX`] times, each time with more. Who has fewer need not wait for it, and whoever says it need not look at
+    /// all of them then.
     Large(u64),
     /// A directory.
     Dir {

@@ -1,6 +1,7 @@
 //! What a sender hears: checked against what may come now, and kept until somebody takes it.
 
 use crate::error::Error;
+use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
 use crate::report::Tally;
 use crate::role::line::{Ear, unexpected, wait_for};
@@ -19,6 +20,8 @@ pub struct Heard {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) seen: VecDeque<(Seen, u64)>,
+    /// What was said of a large directory, while nothing else was said of it.
+    large: Larger,
     /// For each lane that is asked for: [`Lane::Asked`] and [`Lane::Again`].
     pub(super) orders: [VecDeque<(Order, u64)>; 2],
     /// We told everything, so that the receiver may have everything.
@@ -105,6 +108,27 @@ impl Owed {
     }
 }
 
+/// How many entries one large directory was said to have, and how often.
+#[derive(Default)]
+struct Larger {
+    entries: u64,
+    times: u32,
+}
+
+impl Larger {
+    fn hear(&mut self, seen: &Seen) -> Result<(), Error> {
+        let Seen::Large(entries) = *seen else {
+            *self = Larger::default();
+            return Ok(());
+        };
+        if self.times == LARGE_TIMES_MAX || self.times > 0 && entries <= self.entries {
+            return Err(unexpected("a large directory that is no larger than it was said to be"));
+        }
+        *self = Larger { entries, times: self.times + 1 };
+        Ok(())
+    }
+}
+
 impl Ear for Heard {
     fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
         let mut state = self.lock();
@@ -113,6 +137,7 @@ impl Ear for Heard {
         }
         match message {
             Message::Digests(seen) => {
+                seen.iter().try_for_each(|seen| state.large.hear(seen))?;
                 // What the message counts for is consumed with the last of what it says.
                 let count = seen.len();
                 let costs = (1..=count).map(|at| if at == count { cost } else { 0 });

@@ -106,7 +106,7 @@ fn a_directory_of_fewer_entries_is_told_before_the_other_one_is_looked_at() {
     let told = || [(String::new(), false), ("d".to_owned(), false)];
     let root = || Seen::Dir { digest: None, children: vec![d] };
     // It has two entries: two may be all, three are more.
-    for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![2, 9, 10], 1), (vec![1, 2], 0)] {
+    for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
         let (_, ended) = pull(&["-r"], |peer| {
             peer.say(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
             let mut first = Vec::new();
@@ -362,10 +362,20 @@ fn digests_without_end() {
 
 #[test]
 fn digests_without_children_and_end() {
-    // The sender passes those of directories that it does not have, and no more; of a large one more is said, but not for ever.
-    for seen in [Seen::Absent, Seen::Large(20_000)] {
-        let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![seen; 1000])));
-        ended.refuses(Exit::Protocol, "more of Digests than it may");
+    // The sender passes those of directories that it does not have, and no more.
+    let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
+    ended.refuses(Exit::Protocol, "more of Digests than it may");
+}
+
+#[test]
+fn a_large_directory_that_is_spoken_of_again_and_again() {
+    for said in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
+        let (_, ended) = pull(&["-r"], |peer| {
+            for &entries in said {
+                peer.say(&Message::Digests(vec![Seen::Large(entries)]));
+            }
+        });
+        ended.refuses(Exit::Protocol, "a large directory that is no larger than it was said to be");
     }
 }
 
