@@ -605,6 +605,18 @@ impl Teller<'_, '_, '_> {
         self.next_seen()
     }
 
+    /// Hears on what there is while no more is known than that a directory is large; whether it has more entries than
+    /// `len`: then nobody need know more of them, and what is said behind that is of its children.
+    fn hear_of_large(&self, there: &mut There, len: u64) -> Result<bool, Error> {
+        while let There::Said(Seen::Large(count)) = *there {
+            if count > len {
+                return Ok(true);
+            }
+            *there = There::Said(self.next_seen()?);
+        }
+        Ok(false)
+    }
+
     /// Tells a directory, if it must be told. `itself`: its own entry, if its parent was not told.
     fn visit(
         &mut self,
@@ -619,16 +631,7 @@ impl Teller<'_, '_, '_> {
         if let Some(error) = listed.fatal.take() {
             return Err(error);
         }
-        // Of a directory with more entries nobody need know more: what is said behind that is of its children.
-        let mut has_more = false;
-        while let There::Said(Seen::Large(count)) = there
-            && !has_more
-        {
-            has_more = count > listed.source.len() as u64;
-            if !has_more {
-                there = There::Said(self.next_seen()?);
-            }
-        }
+        let has_more = self.hear_of_large(&mut there, listed.source.len() as u64)?;
         let is_same = match &there {
             There::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
@@ -648,9 +651,7 @@ impl Teller<'_, '_, '_> {
         if has_more && subs.is_empty() {
             self.owed.0 += 1;
         } else {
-            while let There::Said(Seen::Large(_)) = there {
-                there = There::Said(self.next_seen()?);
-            }
+            self.hear_of_large(&mut there, u64::MAX)?;
         }
         let children = match &mut there {
             There::Said(Seen::Dir { children, .. }) => std::mem::take(children),

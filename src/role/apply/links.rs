@@ -6,7 +6,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::AltKind;
 use crate::path::RelPath;
-use crate::plan::{self, Action, Changes};
+use crate::plan::{self, Action, Changes, Reason};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::work::gate::Gate;
 use std::io;
@@ -114,41 +114,59 @@ fn inode(dir: &Dir, name: &[u8]) -> Option<(u64, u64)> {
 /// Makes an entry a hard link to one that was placed before.
 pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     checked(context, out);
-    if follow_leader(context, hands, job, leader, out) {
+    // Names that an alternate tree has joined are as good as names that were joined here.
+    let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
+    let follower = Follower { context, job, leader, joined_elsewhere };
+    let has_it = match follower.changes() {
+        Err(reason) => {
+            refuse(context, job, reason, out);
+            false
+        }
+        Ok(changes) if context.is_dry() => {
+            let is_linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
+            follower.tell(changes, is_linked, out);
+            false
+        }
+        Ok(changes) => follower.act(changes, hands, out),
+    };
+    if has_it {
         leaving::let_source_go(context, job, out);
     }
 }
 
-/// Whether the destination has the entry now.
-fn follow_leader(
-    context: &Context<'_>,
-    hands: &mut file::Hands,
-    job: &Job<'_>,
-    leader: &Leader,
-    out: &mut Outcome<'_>,
-) -> bool {
-    // Names that an alternate tree has joined are as good as names that were joined here.
-    let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
-    let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
-    let changes = match job.step.decision.action {
-        Action::Refuse(reason) => {
-            refuse(context, job, reason, out);
-            return false;
-        }
-        _ if joined_elsewhere => Changes::NONE,
-        Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
-        // An alternate tree's namesake does not count otherwise for a name that follows.
-        _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
-            // Its own content is not looked at.
-            Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
-            Action::Adjust(changes) => changes,
-            Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
-            Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
-        },
-    };
-    let leader_path = &leader.path;
-    let told = |out: &mut Outcome<'_>, changes: Changes, is_linked: bool| {
-        if (is_linked || joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
+/// A name that becomes a hard link to its leader.
+struct Follower<'f> {
+    context: &'f Context<'f>,
+    job: &'f Job<'f>,
+    leader: &'f Leader,
+    /// An alternate tree has both names, and as one file.
+    joined_elsewhere: bool,
+}
+
+impl Follower<'_> {
+    /// What is told to change with it; `Err`: it is not to be had at all.
+    fn changes(&self) -> Result<Changes, Reason> {
+        let Follower { context, job, .. } = self;
+        let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+        Ok(match job.step.decision.action {
+            Action::Refuse(reason) => return Err(reason),
+            _ if self.joined_elsewhere => Changes::NONE,
+            Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
+            // An alternate tree's namesake does not count otherwise for a name that follows.
+            _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
+                // Its own content is not looked at.
+                Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
+                Action::Adjust(changes) => changes,
+                Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
+                Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
+            },
+        })
+    }
+
+    /// `is_linked`: it was before.
+    fn tell(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
+        let Follower { context, job, leader, joined_elsewhere } = self;
+        if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
         }
         if changes.has(Changes::NEW) {
@@ -156,66 +174,66 @@ fn follow_leader(
         }
         if context.wants.items {
             let mut item = job.item(context, Update::HardLink, changes);
-            item.linked_to = (!is_linked).then(|| leader_path.as_bytes().to_vec());
+            item.linked_to = (!is_linked).then(|| leader.path.as_bytes().to_vec());
             out.events.push(Event::Item(item));
         }
-    };
-    if context.is_dry() {
-        let linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
-        told(out, changes, linked);
-        return false;
     }
-    let Some(dir) = &job.spot.dir else { return false };
-    let failed = |error: &io::Error| {
+
+    /// The line of rsync's generator.
+    fn failed(&self, error: &io::Error) -> Event {
         let mut line = b"rsync: [generator] link \"".to_vec();
-        line.extend_from_slice(&context.full(job.path.as_bytes()));
+        line.extend_from_slice(&self.context.full(self.job.path.as_bytes()));
         line.extend_from_slice(b"\" => ");
-        line.extend_from_slice(leader_path.as_bytes());
+        line.extend_from_slice(self.leader.path.as_bytes());
         line.extend_from_slice(b" failed: ");
         line.extend_from_slice(&crate::report::event::errno_words(error));
         Event::Problem(Problem::said(line, Weight::Failed))
-    };
-    let leader_dir = match leader.dir(context, hands) {
-        Ok(Some(leader_dir)) => leader_dir,
-        Ok(None) => return false,
-        Err(error) => {
-            out.events.push(failed(&error));
+    }
+
+    /// Whether the destination has the entry now.
+    fn act(&self, changes: Changes, hands: &mut file::Hands, out: &mut Outcome<'_>) -> bool {
+        let Follower { context, job, leader, .. } = self;
+        let Some(dir) = &job.spot.dir else { return false };
+        let leader_dir = match leader.dir(context, hands) {
+            Ok(Some(leader_dir)) => leader_dir,
+            Ok(None) => return false,
+            Err(error) => {
+                out.events.push(self.failed(&error));
+                return false;
+            }
+        };
+        let of_leader = (&leader_dir, leader.path.name());
+        if leader.is_delayed.load(Ordering::Relaxed) {
+            job.spot.last.touch();
+            self.linked(delayed::stage_link(context, job, dir, of_leader), changes, out);
+            // Its source goes when it has its name.
             return false;
         }
-    };
-    if leader.is_delayed.load(Ordering::Relaxed) {
+        let leader_inode = || inode(&leader_dir, leader.path.name());
+        let Some(leader_inode) = (!leader.is_stale.load(Ordering::Relaxed)).then(leader_inode).flatten() else {
+            // The leader could not be had; perhaps this name of it can.
+            return carry_out(context, hands, job, out);
+        };
+        if job.replaces() && inode(dir, job.name()) == Some(leader_inode) {
+            self.tell(Changes::NONE, true, out);
+            return true;
+        }
         job.spot.last.touch();
-        match delayed::stage_link(context, job, dir, (&leader_dir, leader_path.name())) {
-            Ok(()) => told(out, changes, false),
-            Err(error) => out.events.push(failed(&error)),
+        if job.replaces()
+            && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+        {
+            out.events.push(Event::Problem(problem));
+            return false;
         }
-        // Its source goes when it has its name.
-        return false;
+        self.linked(link_over(&leader_dir, leader.path.name(), dir, job.name(), job.replaces()), changes, out)
     }
-    let of_leader = || inode(&leader_dir, leader_path.name());
-    let Some(of_leader) = (!leader.is_stale.load(Ordering::Relaxed)).then(of_leader).flatten() else {
-        // The leader could not be had; perhaps this name of it can.
-        return carry_out(context, hands, job, out);
-    };
-    if job.replaces() && inode(dir, job.name()) == Some(of_leader) {
-        told(out, Changes::NONE, true);
-        return true;
-    }
-    job.spot.last.touch();
-    if job.replaces()
-        && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
-    {
-        out.events.push(Event::Problem(problem));
-        return false;
-    }
-    match link_over(&leader_dir, leader_path.name(), dir, job.name(), job.replaces()) {
-        Ok(()) => {
-            told(out, changes, false);
-            true
+
+    /// Tells how a link came out; whether it is there.
+    fn linked(&self, result: io::Result<()>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+        match &result {
+            Ok(()) => self.tell(changes, false, out),
+            Err(error) => out.events.push(self.failed(error)),
         }
-        Err(error) => {
-            out.events.push(failed(&error));
-            false
-        }
+        result.is_ok()
     }
 }
