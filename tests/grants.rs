@@ -323,3 +323,59 @@ fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
     let output = sh(&format!("{} {grant}", oracle::under_test().display()));
     assert!(output.status.success(), "{output:?}");
 }
+
+/// The server of a host that was enrolled is one way to it; ssh, with an authority of its own, is another.
+#[test]
+fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {
+    let scene = crate::server::Scene::new();
+    scene.enroll("--root TOP/in");
+    let program = oracle::under_test().display().to_string();
+    let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
+    std::fs::write(scene.path("out/list"), "f\n").unwrap();
+    // With how many words to ssh, and what was told.
+    let copy = |line: &str| {
+        let mut copy = scene.command("client", &format!("--rsync-path={program} {line}"));
+        let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
+        let sshed = std::fs::read_to_string(scene.path("sshed")).unwrap_or_default();
+        let _ = std::fs::remove_file(scene.path("sshed"));
+        let told = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), sshed.matches("--server").count(), String::from_utf8(told).unwrap())
+    };
+    let goes = |line: &str, want: (i32, usize)| {
+        let (code, sshed, told) = copy(line);
+        assert_eq!((code, sshed), want, "{line}: {told}");
+        told
+    };
+    goes("-a host:TOP/in/ got", (0, 0));
+    for line in [
+        "-a host:TOP/out/ host:TOP/in/f got1",
+        "-aR host:TOP/in/f got2",
+        "-a --files-from=:TOP/out/list host:TOP/in got3",
+        "-a src/ host:TOP/out/new/",
+        "-a --exclude-from=out/list src/ host:TOP/new/",
+        "-a --link-dest=TOP/out/new src/ host:TOP/in/linked/",
+    ] {
+        goes(line, (0, 1));
+    }
+    use std::os::unix::fs::MetadataExt as _;
+    assert_eq!(std::fs::metadata(scene.path("in/linked/new")).unwrap().nlink(), 2);
+    // Each word is said once, and what has nothing to do with roots is as it was.
+    let told = goes("-avv src/ none host:TOP/out/again/", (23, 1));
+    assert!(told.contains("a remote shell: its server refuses: \"") && told.contains("by QUIC"), "{told}");
+    assert_eq!((told.matches("link_stat").count(), told.matches("sending incremental").count()), (1, 1), "{told}");
+    assert!(goes("-a host:TOP/in/none got4", (23, 0)).contains("No such file"));
+    goes("-a host:TOP/in/ got5", (0, 0));
+    for operand in ["--transport=quic host:", "--transport=tls host:", "sparsync://host"] {
+        let told = goes(&format!("-a src/ {operand}TOP/out/none/"), (3, 0));
+        assert!(told.contains("ssh may reach it, and `sparsync enroll --root"), "{told}");
+    }
+    let grants = std::fs::read_to_string(scene.path("server/grants.toml")).unwrap();
+    std::fs::write(scene.path("server/grants.toml"), grants.replace("read_only = false", "read_only = true")).unwrap();
+    goes("-a src/ host:TOP/in/", (0, 1));
+    goes("-a --remove-source-files host:TOP/in/new got6", (0, 1));
+    assert!(goes("-a --transport=quic src/ host:TOP/in/", (3, 0)).contains("ssh may do it"));
+    scene.script("ssh", "#!/bin/sh\necho --server >>sshed\nexit 255\n");
+    let told = goes("-a src/ host:TOP/in/none/", (255, 1));
+    assert!(told.contains("may only copy from here (ssh may") && told.contains("connection unexpectedly"), "{told}");
+    assert!(!scene.path("out/none").exists() && !scene.path("in/none").exists());
+}

@@ -241,6 +241,11 @@ pub struct Redial {
 }
 
 impl Redial {
+    /// The host.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     /// After how many bytes the conversation was moved from QUIC to TLS, if it was.
     pub fn moved_after(&self) -> Option<u64> {
         self.lanes.as_ref().and_then(|lanes| lanes.moved_after())

@@ -17,13 +17,14 @@ use crate::filter::{Parsed, Rules};
 use crate::fs::sys;
 use crate::options::{ArgStyle, CheckMode, FilesFrom, Options, Transport};
 use crate::path::RelPath;
+use crate::proto::message::ASKS_FIRST;
 use crate::proto::{Setup, Speech};
 use crate::report::Tally;
 use crate::report::event::Wants;
 use crate::role::ahead::{Aim, EARLY_IS_GOOD_FOR, Early};
 use crate::role::codec;
 use crate::role::seen::can_compare;
-use crate::role::session::{FirstWords, Near};
+use crate::role::session::{FirstWords, Near, Opened, Refusal};
 use crate::role::sight::{Guess, guessed_name};
 use crate::role::terms::Terms;
 use crate::transport::Link;
@@ -33,7 +34,7 @@ use crate::transport::pipe;
 use crate::transport::shell::{Ended, Shell};
 use crate::trust::files::List as _;
 use crate::trust::moment::Moment;
-use crate::trust::peers::Peers;
+use crate::trust::peers::{Peer, Peers};
 use crate::trust::place::Places;
 use crate::work::clock::{self, Since};
 use std::io::{self, Write};
@@ -161,6 +162,13 @@ pub enum Reached {
     Rsync,
 }
 
+/// A session that begins.
+struct Begun {
+    carrier: Carrier,
+    prepared: Prepared,
+    opened: Result<Opened, Refusal>,
+}
+
 impl Side {
     /// Our part, as rsync's client names itself before it has split.
     pub fn role(&self) -> &'static str {
@@ -212,17 +220,63 @@ impl Side {
     /// Copies. `early`: this end's tree, if it is looked at already.
     fn copy(&self, env: &mut Env, early: Option<Early<'_>>, since: Since) -> Exit {
         let mut prepared = None;
-        match self.reach(env, &mut prepared, early.as_ref()) {
-            Ok(Reached::Native(carrier, link, said)) => {
-                self.converse(env, (carrier, link, said.map(|said| *said)), (prepared, early), since)
-            }
-            Ok(Reached::Rsync) => {
+        let reached = self.reach(env, &mut prepared, early.as_ref());
+        match reached.and_then(|reached| self.begin(env, reached, prepared, early.as_ref())) {
+            Ok(Some(begun)) => self.converse(env, begun, early, since),
+            Ok(None) => {
                 // The installed rsync can talk to that one. Nothing was touched yet, and nothing taken that it may want.
                 let _ = handover::run(env);
                 fail(env, &self.no_rsync())
             }
             Err(error) => fail(env, &error),
         }
+    }
+
+    /// Opens the session with who was reached; `None`: that is a stock rsync. Where a server grants less than is asked for, and
+    /// ssh would do, the session is opened by that.
+    fn begin(
+        &self,
+        env: &mut Env,
+        reached: Reached,
+        prepared: Option<Prepared>,
+        early: Option<&Early<'_>>,
+    ) -> Result<Option<Begun>, Error> {
+        let Reached::Native(carrier, link, said) = reached else { return Ok(None) };
+        let may_have_taken = prepared.is_none();
+        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
+        let (why, peer) = match (self.open(env, (&carrier, link, said), &prepared, early), &carrier) {
+            (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
+            (opened, _) => return Ok(Some(Begun { carrier, prepared, opened })),
+        };
+        match self.reach_instead(env, &why, peer)? {
+            Reached::Native(carrier, link, said) => {
+                let opened = self.open(env, (&carrier, link, said), &prepared, early);
+                Ok(Some(Begun { carrier, prepared, opened }))
+            }
+            // What the installed rsync would read from standard input is gone.
+            Reached::Rsync if may_have_taken => {
+                let words = b"\nsparsync: a stock rsync answers ssh there, and what options name was read already: say --transport=ssh";
+                Err(Error { message: [&why.message[..], words].concat(), ..why }.by(self.role()))
+            }
+            Reached::Rsync => Ok(None),
+        }
+    }
+
+    fn open(
+        &self,
+        env: &Env,
+        (carrier, link, said): (&Carrier, Link, Option<Box<FirstWords>>),
+        prepared: &Prepared,
+        early: Option<&Early<'_>>,
+    ) -> Result<Opened, Refusal> {
+        let link = match sys::narrow_link_bytes() {
+            Some(room_bytes) => pipe::narrowed(link, room_bytes),
+            None => link,
+        };
+        let Prepared { rules, listed, log } = prepared;
+        let has_log = log.as_ref().is_ok_and(Option::is_some);
+        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
+        self.near(env, (rules, listed), wants, self.paths_by(carrier)).open(link, said.map(|said| *said), early)
     }
 
     /// Finds the way to the far end, and who is there. What is read for that is left in `prepared`.
@@ -258,23 +312,38 @@ impl Side {
                 if let Some(why) = why {
                     self.tell_way(env, &format!("a remote shell: {why}"));
                 }
-                let mut said = Said::default();
-                let found = ByShell::new(self, env, peers.find(&host)).connect(false, &mut said);
-                said.tell(env);
-                Ok(match found? {
-                    Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
-                    Found::Rsync => Reached::Rsync,
-                })
+                self.reach_by_shell(env, peers.find(&host))
             }
             Plan::Server { peer, kinds, or_shell } => {
-                let first = self.first_words(env, (prepared, early), Paths::Told);
+                let asks_first = if or_shell { ASKS_FIRST } else { 0 };
+                let first = self.first_words(env, (prepared, early), (Paths::Told, asks_first));
                 by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell }, first)
             }
             Plan::OneOff => {
-                let first = self.first_words(env, (prepared, early), self.paths_by_shell());
+                let first = self.first_words(env, (prepared, early), (self.paths_by_shell(), 0));
                 by_one_off::reach(self, env, first)
             }
         }
+    }
+
+    fn reach_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<Reached, Error> {
+        let mut said = Said::default();
+        let found = ByShell::new(self, env, known).connect(false, &mut said);
+        said.tell(env);
+        Ok(match found? {
+            Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
+            Found::Rsync => Reached::Rsync,
+        })
+    }
+
+    /// Goes on by a remote shell, which has an authority of its own, where the server of a host grants less than is asked for.
+    fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached, Error> {
+        let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
+        self.tell_way(env, &format!("a remote shell: its server refuses: {}", String::from_utf8_lossy(words)));
+        self.reach_by_shell(env, Some(peer)).map_err(|error| match error.exit {
+            Exit::Signal => error,
+            _ => Error { message: [&why.message, &b"\n"[..], &error.message].concat(), ..error },
+        })
     }
 
     /// What a server is told before it says anything.
@@ -282,7 +351,7 @@ impl Side {
         &self,
         env: &Env,
         (prepared, early): (&mut Option<Prepared>, Option<&Early<'_>>),
-        paths: Paths,
+        (paths, features): (Paths, u64),
     ) -> FirstWords {
         let select = &self.options.select;
         // A remote shell may be faster, and lead to a stock rsync: then the run is the installed rsync's from the beginning,
@@ -290,18 +359,23 @@ impl Side {
         let may_read = matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !rules::name_files(&self.options);
         // What is wrong with it is told when it is read for the session.
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
+        let speech = Speech { features: speech().features | features, ..speech() };
         let Some(Prepared { rules, listed, log }) = prepared else {
             // Where nothing is read, nothing is looked at.
-            return FirstWords::greeting(&speech(), &self.options, early);
+            return FirstWords::greeting(&speech, &self.options, early);
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        self.near(env, (rules, listed), wants, paths).first_words(early)
+        Near { speech, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
     }
 
     /// Where the paths of the far end are told that a remote shell starts.
     fn paths_by_shell(&self) -> Paths {
         if self.options.connect.args == ArgStyle::Secluded { Paths::Told } else { Paths::OnCommandLine }
+    }
+
+    fn paths_by(&self, carrier: &Carrier) -> Paths {
+        if matches!(carrier, Carrier::Net(_)) { Paths::Told } else { self.paths_by_shell() }
     }
 
     fn lists_only(&self) -> bool {
@@ -357,29 +431,18 @@ impl Side {
     }
 
     /// Runs the session, and sees the far end off.
-    fn converse(
-        &self,
-        env: &mut Env,
-        (mut carrier, link, said): (Carrier, Link, Option<FirstWords>),
-        (prepared, early): (Option<Prepared>, Option<Early<'_>>),
-        since: Since,
-    ) -> Exit {
-        let link = match sys::narrow_link_bytes() {
-            Some(room_bytes) => pipe::narrowed(link, room_bytes),
-            None => link,
-        };
-        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok);
-        let Prepared { rules, listed, log } = match prepared {
-            Ok(prepared) => prepared,
-            Err(error) => return fail(env, &error),
-        };
+    fn converse(&self, env: &mut Env, begun: Begun, early: Option<Early<'_>>, since: Since) -> Exit {
+        let Begun { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), !self.far.server_sends);
         let is_net = matches!(carrier, Carrier::Net(_));
-        let paths = if is_net { Paths::Told } else { self.paths_by_shell() };
+        let paths = self.paths_by(&carrier);
         let near = Near { outlives_loss: is_net, ..self.near(env, (&rules, &listed), reporter.wants(), paths) };
         let mut tally = Tally::default();
         let mut made = Since::now();
-        let mut ended = near.run(link, (said, early), &mut reporter, &mut tally);
+        let mut ended = match opened {
+            Ok(opened) => near.play(opened, early, &mut reporter, &mut tally),
+            Err(refusal) => Err(refusal.told(&mut reporter)),
+        };
         // How much was deleted until a loss nobody knows, so a limit could not be held.
         let may_redial = self.options.delete.max.is_none();
         if let Carrier::Net(redial) = &mut carrier {

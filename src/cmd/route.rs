@@ -18,7 +18,7 @@ pub enum Plan {
         peer: Box<Peer>,
         /// What is tried, the first first.
         kinds: Vec<Route>,
-        /// A remote shell will do, too, if none of them answers soon.
+        /// A remote shell will do, too, if none of them answers soon, or if what is asked for is more than the server grants.
         or_shell: bool,
     },
     /// A server that the far end opens for this run alone, asked through a remote shell.

@@ -9,12 +9,13 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{glob, ids, reach, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource};
-use crate::proto::message::MEETS;
+use crate::path;
+use crate::proto::message::{ASKS_FIRST, MEETS};
 use crate::proto::{Setup, Speech};
 use crate::role::codec;
 use crate::role::opening::{self, Opening};
-use crate::role::session::{self, Settled};
-use crate::role::source::listed_names;
+use crate::role::session::{self, Refusal, Settled};
+use crate::role::source::{listed_names, split_kept};
 use crate::transport::ceiling::Ceiling;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
@@ -34,6 +35,17 @@ enum Asked<'a> {
     Grant(&'a Session),
     /// Nothing can be served, and why.
     Nothing(Error),
+}
+
+impl Asked<'_> {
+    /// Whether a client that may ask for everything here by another way may not by this one.
+    fn is_limited(&self) -> bool {
+        match self {
+            Asked::CommandLine(_) => false,
+            Asked::Grant(granted) => granted.read_only || !reach::are_everything(&granted.roots),
+            Asked::Nothing(_) => true,
+        }
+    }
 }
 
 /// Serves one client to its end, which a remote shell brought here.
@@ -84,7 +96,8 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     sys::lift_open_files(OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     let settle = |setup: &Setup| settle(setup, asked, env);
-    let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()));
+    let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
+    let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
     let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
     if matches!(asked, Asked::Grant(_)) {
         return serve(link);
@@ -108,7 +121,7 @@ fn cannot_serve(error: &io::Error) -> Error {
 }
 
 /// Makes of a client's words what they mean here, if it asks for no more than was settled.
-fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error> {
+fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusal> {
     if let Asked::CommandLine(asked) = asked {
         same_as_approved(setup, asked)?;
     }
@@ -117,10 +130,10 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
     let options = match asked {
         Asked::CommandLine(asked) => cli::settle_as_asked(asked, said, setup.umask, now_unix_secs)?,
         Asked::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
-        Asked::Nothing(why) => return Err(why.clone()),
+        Asked::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     if let Asked::Grant(granted) = asked {
-        within(setup, &options, granted)?;
+        within(setup, &options, granted).map_err(Refusal::NotGranted)?;
     }
     let read =
         rules::Read { parsed: setup.rules.clone(), cvs_home: setup.cvs_home.clone(), cvs_env: setup.cvs_env.clone() };
@@ -130,15 +143,18 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
         [] => match asked {
             Asked::CommandLine(asked) => asked.operands.clone(),
-            Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path")),
+            Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path").into()),
         },
         // No shell has seen these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
     };
+    let beyond = asked.is_limited().then(|| beyond(setup, &options, &operands)).flatten();
     let listed = match (&setup.listed, &options.select.files_from) {
         (Some(listed), _) => Some(listed.clone()),
         (None, Some(from @ FilesFrom::File(_))) => {
-            Some(listed_names(&rules::files_from(env, from, options.preserve.link_owners)?, options.select.from0, true))
+            let refusal = if beyond.is_some() { Refusal::NotGranted } else { Refusal::Failed };
+            let list = rules::files_from(env, from, options.preserve.link_owners).map_err(refusal)?;
+            Some(listed_names(&list, options.select.from0, true))
         }
         (None, _) => None,
     };
@@ -147,7 +163,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Error>
         Asked::Grant(granted) => granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default(),
         Asked::CommandLine(_) | Asked::Nothing(_) => Ceiling::default(),
     };
-    Ok(Settled { options, rules, operands, listed, outlives_loss, ceiling })
+    Ok(Settled { options, rules, operands, listed, outlives_loss, ceiling, beyond })
 }
 
 fn asks_for(words: &str) -> Error {
@@ -173,13 +189,43 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         return Err(Error::new(Exit::Unsupported, words));
     }
     let writes = if !setup.server_sends {
-        "this machine's key may only copy from here"
+        "this machine's key may only copy from here (ssh may do it, and `sparsync enroll HOST` grants more)"
     } else if options.select.remove_source != RemoveSource::No {
-        "this machine's key may only read here, so nothing can be removed (--remove-source-files)"
+        "this machine's key may only read here, so nothing can be removed by --remove-source-files (ssh may do it, and \
+         `sparsync enroll HOST` grants more)"
     } else {
         return Ok(());
     };
     if granted.read_only { Err(Error::new(Exit::FileSelect, format!("sparsync: {writes}"))) } else { Ok(()) }
+}
+
+/// Why something that a client names is outside of what its key was granted; `None`: nothing is.
+///
+/// Paths that entries lead to, as symlinks do, are none that a client names.
+fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Error> {
+    let select = &options.select;
+    let follow = !setup.server_sends || select.copy_links || select.copy_dirlinks || select.copy_unsafe_links;
+    let list = match &select.files_from {
+        Some(FilesFrom::File(list)) if setup.listed.is_none() => Some(list),
+        _ => None,
+    };
+    let mut paths: Vec<Vec<u8>> = operands.iter().chain(list).cloned().collect();
+    if setup.server_sends && select.relative && select.files_from.is_none() {
+        paths.extend(operands.iter().map(|path| split_kept(path).0.to_vec()));
+    }
+    if let (false, Some(dest)) = (setup.server_sends, operands.first()) {
+        let place = &options.place;
+        let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+        let alternates = options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs);
+        let named =
+            [backup, place.temp_dir.as_ref(), place.partial_dir.as_ref()].into_iter().flatten().chain(alternates);
+        paths.extend(named.map(|dir| if dir.starts_with(b"/") { dir.clone() } else { path::join(dest, dir) }));
+    }
+    paths.into_iter().find_map(|path| {
+        let error = sys::stat_path(if path.is_empty() { b"." } else { &path }, follow).err()?;
+        let words = || [b"sparsync: \"", &path[..], b"\": ", &errno_words(&error)].concat();
+        reach::is_outside(&error).then(|| Error::new(Exit::FileSelect, words()))
+    })
 }
 
 /// A path as the shell of a login would have it: `~` and `~name` at its beginning are homes.

@@ -167,7 +167,7 @@ impl Reach {
         path: &[u8],
         how: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
     ) -> io::Result<OwnedFd> {
-        let mut trouble = denied("it is outside of the directories that were granted");
+        let mut trouble = io::Error::new(io::ErrorKind::PermissionDenied, Outside);
         for root in self.roots.iter().flatten() {
             let Some(rest) = root.paths.iter().find_map(|root| below(root, path)) else {
                 continue;
@@ -245,6 +245,26 @@ fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
 
 fn denied(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// A path leads out of what is in reach.
+#[derive(Debug)]
+struct Outside;
+
+impl std::fmt::Display for Outside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "it is outside of the directories that were granted: ssh may reach it, and `sparsync enroll --root DIR HOST` \
+             grants others",
+        )
+    }
+}
+
+impl std::error::Error for Outside {}
+
+/// Whether an error is that a path leads out of what this process may reach; all else may be the same for who may reach more.
+pub fn is_outside(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Outside>())
 }
 
 #[cfg(test)]

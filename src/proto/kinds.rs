@@ -27,6 +27,7 @@ pub(super) const FAIL: u8 = 20;
 pub(super) const BYE: u8 = 21;
 pub(super) const MEET: u8 = 22;
 pub(super) const BLOCKED: u8 = 23;
+pub(super) const VERDICT: u8 = 24;
 
 /// What is known of a kind before its body is read.
 pub(super) struct Row {
@@ -48,7 +49,7 @@ const fn row(number: u8, name: &'static str, max_bytes: usize) -> Row {
 const AROUND_DATA_BYTES: usize = 64;
 
 /// All of them, by number.
-pub(super) const ROWS: [Row; 23] = [
+pub(super) const ROWS: [Row; 24] = [
     row(SETUP, "Setup", OPENING_MAX_BYTES),
     row(ROOTS, "Roots", OPENING_MAX_BYTES),
     row(DIGESTS, "Digests", FRAME_MAX_BYTES),
@@ -72,6 +73,7 @@ pub(super) const ROWS: [Row; 23] = [
     row(BYE, "Bye", SHORT_MAX_BYTES),
     row(MEET, "Meet", SHORT_MAX_BYTES),
     row(BLOCKED, "Blocked", SHORT_MAX_BYTES),
+    row(VERDICT, "Verdict", TELLING_MAX_BYTES),
 ];
 
 /// The row of a number; `None` for a kind that no version up to ours has.
@@ -105,6 +107,7 @@ pub(super) fn number_of(message: &Message) -> u8 {
         Message::Bye(_) => BYE,
         Message::Meet(_) => MEET,
         Message::Blocked(_) => BLOCKED,
+        Message::Verdict { .. } => VERDICT,
     }
 }
 
@@ -128,6 +131,7 @@ pub fn class_of(message: &Message) -> Option<Class> {
         | Message::Unsent { lane, .. } => Some(Class::of(*lane)),
         // Said once and few, or what must get through when nothing else may.
         Message::Setup(_) | Message::Roots(_) | Message::WantsEnd(_) | Message::Bye(_) => None,
+        Message::Verdict { .. } => None,
         Message::Grant { .. } | Message::Ping | Message::Fail { .. } | Message::Meet(_) | Message::Blocked(_) => None,
     }
 }

@@ -63,6 +63,10 @@ pub const KEYED_COMPARISON: u64 = 1 << 10;
 /// The bit of a side that knows [`Seen::Large`]; if both do, it may be said.
 pub const LARGE_DIRS: u64 = 1 << 11;
 
+/// The bit of a client that has another way to this machine, and of a server that grants its client less than everything: if
+/// both do, the server says [`Message::Verdict`] before anything is done.
+pub const ASKS_FIRST: u64 = 1 << 12;
+
 /// Where the session shall take place, in place of here: between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
@@ -400,4 +404,9 @@ pub enum Message {
     Meet(Meeting),
     /// Either, where both set [`TELLS_BLOCKED`]: it has more to say of this class than it may, and nothing else under way here.
     Blocked(Class),
+    /// V to C behind [`Message::Setup`], where both set [`ASKS_FIRST`]: whether what that asks for was granted.
+    Verdict {
+        /// It was not, and why: a line for stderr. Then nothing follows, and nothing was done.
+        refused: Option<Vec<u8>>,
+    },
 }

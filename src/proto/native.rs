@@ -223,6 +223,10 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         }
         Message::Meet(meeting) => parts::put_meeting(w, meeting)?,
         Message::Blocked(class) => w.number(*class),
+        Message::Verdict { refused } => {
+            w.flags(&[refused.is_some()]);
+            refused.iter().for_each(|why| w.line(why));
+        }
     }
     Ok(())
 }
@@ -287,6 +291,10 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         kinds::BYE => Message::Bye(Box::new(parts::get_tally(r)?)),
         kinds::MEET => Message::Meet(parts::get_meeting(r)?),
         kinds::BLOCKED => Message::Blocked(r.number("class")?),
+        kinds::VERDICT => {
+            let [is_refused] = r.flags::<1>("verdict")?;
+            Message::Verdict { refused: r.when(is_refused, |r| r.line("reason"))? }
+        }
         number => return Err(r.unknown("kind", number)),
     })
 }

@@ -103,6 +103,24 @@ pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Opt
     }
 }
 
+/// Says whether what a client asks for was granted, and if not, why.
+pub fn say_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<(), Error> {
+    let mut flight = Vec::new();
+    dialect.encode(&Message::Verdict { refused }, &mut flight)?;
+    say(&mut *link.writer, &flight)
+}
+
+/// Hears whether what was asked for was granted; if not, why.
+pub fn hear_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
+    match hear_message(link, dialect)? {
+        (Message::Verdict { refused }, link) => Ok((refused, link)),
+        (Message::Fail { exit, message, role }, _) => Err(Error::new(exit, message).by(role)),
+        _ => {
+            Err(Error::new(Exit::Protocol, "sparsync: the server does not say whether it grants what it is asked for"))
+        }
+    }
+}
+
 fn say(writer: &mut dyn Write, flight: &[u8]) -> Result<(), Error> {
     writer.write_all(flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))
 }

@@ -3,7 +3,7 @@
 use super::ahead::Early;
 use super::codec;
 use super::line::{Ear, Line};
-use super::opening::{self, Begun, Opening, hear_greeting, lost};
+use super::opening::{self, Begun, Opening, hear_greeting, hear_verdict, lost, say_verdict};
 use super::receiver::{self, Receiver, ReceiverEar};
 use super::receiving::Listener;
 use super::request::Request;
@@ -19,7 +19,9 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::{ACTS_AS_SUPER, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED};
+use crate::proto::message::{
+    ACTS_AS_SUPER, ASKS_FIRST, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED,
+};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -68,8 +70,7 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run. `said`: what was said
-    /// already; `early`: this end's tree is being looked at already.
+    /// Copies, with a server that grants what it is asked for: [`Near::open`] and [`Near::play`].
     pub fn run(
         &self,
         link: Link,
@@ -77,7 +78,13 @@ impl Near<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let terms = self.terms();
+        let opened = self.open(link, said, early.as_ref()).map_err(|refusal| refusal.told(reporter))?;
+        self.play(opened, early, reporter, tally)
+    }
+
+    /// Greets, says what is wanted, and hears whether it is granted where the server says so. Nothing is told to anybody yet.
+    /// `said`: what was said already; `early`: this end's tree, if it is looked at already.
+    pub fn open(&self, link: Link, said: Option<FirstWords>, early: Option<&Early<'_>>) -> Result<Opened, Refusal> {
         let (link, traffic) = counted(link);
         // The server greets without being asked, and was heard already by whoever found out who answers there.
         let (theirs, mut link) = hear_greeting(link)?;
@@ -87,7 +94,7 @@ impl Near<'_> {
                 (first, Vec::new())
             }
             None => {
-                let mut first = FirstWords::greeting(&self.speech, self.options, early.as_ref());
+                let mut first = FirstWords::greeting(&self.speech, self.options, early);
                 let flight = std::mem::take(&mut first.flight.bytes);
                 (first, flight)
             }
@@ -98,30 +105,19 @@ impl Near<'_> {
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
         })?;
         if has_setup && version != ours.newest {
-            return Err(Error::new(
-                Exit::Protocol,
-                "sparsync: the server greets with another version than it agreed to",
-            ));
+            let words = "sparsync: the server greets with another version than it agreed to";
+            return Err(Error::new(Exit::Protocol, words).into());
         }
-        let compress = &self.options.delta.compress;
-        let codec = codec::agree(compress, theirs.features).map_err(|error| {
-            let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
-            let last = lines.pop().unwrap_or_default();
-            lines.into_iter().for_each(|line| reporter.error(line));
-            Error::new(error.exit, last).by(if self.setup.server_sends { "Receiver" } else { "sender" })
-        })?;
-        if self.options.output.debug.nstr > 0 {
-            let line = codec::line(compress.choice, codec, compress.level);
-            line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
-        }
+        let role = if self.setup.server_sends { "Receiver" } else { "sender" };
+        let codec = codec::agree(&self.options.delta.compress, theirs.features).map_err(|error| error.by(role))?;
         if !has_setup {
             self.encode_setup(version, codec, &mut flight)?;
         }
-        let line = line_of(&self.speech, version, ours.features & theirs.features);
-        let line = Arc::new(line.over(link.moved.clone()));
-        let knows_guess = ours.guess.is_some() && ours.features & theirs.features & GUESSES != 0;
+        let features = ours.features & theirs.features;
+        let line = Arc::new(line_of(&self.speech, version, features).over(link.moved.clone()));
+        let knows_guess = ours.guess.is_some() && features & GUESSES != 0;
         // A server that does not know what digests are of is told none before it asks, unless it was before it was known.
-        let foretelling = early.as_ref().and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
+        let foretelling = early.and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
         let said = foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.said());
         if let Some(digests) = &said {
             let mut spelled = Vec::new();
@@ -130,7 +126,32 @@ impl Near<'_> {
             flight.extend(spelled.into_iter().filter(|_| foretelling.is_some()));
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
+        if features & ASKS_FIRST != 0 {
+            let (refused, heard) = hear_verdict(link, (self.speech.dialect)(version))?;
+            if let Some(why) = refused {
+                return Err(Refusal::NotGranted(Error::new(Exit::FileSelect, why)));
+            }
+            link = heard;
+        }
         let known = Known { guess: knows_guess, beginning: said.is_some() };
+        Ok(Opened { link, traffic, line, ours, theirs, version, codec, outset, known })
+    }
+
+    /// Copies in a session that was opened. Trouble with single entries is told and counted in the tally; an error ends the
+    /// run. `early`: this end's tree is being looked at already.
+    pub fn play(
+        &self,
+        opened: Opened,
+        early: Option<Early<'_>>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let Opened { link, traffic, line, ours, theirs, version, codec, outset, known } = opened;
+        let compress = &self.options.delta.compress;
+        if self.options.output.debug.nstr > 0 {
+            let line = codec::line(compress.choice, codec, compress.level);
+            line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
+        }
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = codec::squeeze(codec, compress.level, theirs.features);
@@ -138,7 +159,7 @@ impl Near<'_> {
         let dialect = (self.speech.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
-        let ended = self.take_role((talk, early, outset), known, terms, (&ours, &theirs), reporter, tally);
+        let ended = self.take_role((talk, early, outset), known, self.terms(), (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -307,6 +328,53 @@ impl Near<'_> {
     }
 }
 
+/// A session that was opened at the near end: both know each other, and the server what is wanted.
+pub struct Opened {
+    link: Link,
+    /// What went over it.
+    traffic: Arc<[AtomicU64; 2]>,
+    line: Arc<Line>,
+    ours: Greeting,
+    theirs: Greeting,
+    version: u16,
+    codec: Option<Compression>,
+    /// What is sent was said.
+    outset: Option<Outset>,
+    known: Known,
+}
+
+/// Why there is no session.
+pub enum Refusal {
+    /// The server was asked for more than it grants this client. Nothing was done; another way to its machine may do.
+    NotGranted(Error),
+    /// Whatever else.
+    Failed(Error),
+}
+
+impl Refusal {
+    /// The reason alone.
+    pub fn into_error(self) -> Error {
+        match self {
+            Refusal::NotGranted(error) | Refusal::Failed(error) => error,
+        }
+    }
+
+    /// The same, where it ends a run: of several lines all but the last are told at once.
+    pub fn told(self, reporter: &mut TextReporter) -> Error {
+        let error = self.into_error();
+        let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
+        let last = lines.pop().unwrap_or_default();
+        lines.into_iter().for_each(|line| reporter.error(line));
+        Error { message: last.to_vec(), ..error }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Failed(error)
+    }
+}
+
 /// What a client says to a server that has said nothing yet. Over a network the handshake has told who answers, and which
 /// version is spoken, so this need not wait for the server's greeting.
 pub struct FirstWords {
@@ -382,10 +450,13 @@ pub struct Settled {
     pub outlives_loss: bool,
     /// How far windows grow.
     pub ceiling: Ceiling,
+    /// Something of what was asked for lies outside of what was granted. A client that has no other way is served as far as
+    /// that goes.
+    pub beyond: Option<Error>,
 }
 
 /// Makes of a client's words what they mean here, or refuses them.
-pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Error> + 's;
+pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Refusal> + 's;
 
 /// The far end. `settle` makes of the client's words what they mean here, or refuses them. `speech`: what it
 /// speaks, with [`codec::features`].
@@ -409,10 +480,23 @@ pub fn serve(
 
 /// The far end of a session that has begun; see [`serve`].
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
-    let Begun { setup, theirs, version, speech, link } = begun;
+    let Begun { setup, theirs, version, speech, mut link } = begun;
     let plain_by = plain_by(speech.features & theirs.features);
     let compared_by = compared_by(speech.features & theirs.features, &theirs.key);
     let settled = settle(&setup);
+    if speech.features & theirs.features & ASKS_FIRST != 0 {
+        let refused = match &settled {
+            Ok(settled) => settled.beyond.as_ref(),
+            Err(Refusal::NotGranted(error)) => Some(error),
+            Err(Refusal::Failed(_)) => None,
+        };
+        let why = refused.map(|error| error.message.clone());
+        let said = say_verdict(&mut link, &mut *(speech.dialect)(version), why);
+        if let Some(error) = said.as_ref().err().or(refused) {
+            return error.exit;
+        }
+    }
+    let settled = settled.map_err(Refusal::into_error);
     let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
     let line = Arc::new(line_of(&speech, version, speech.features & theirs.features).below(ceiling));
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
@@ -423,7 +507,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
     let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
-    let Settled { options, rules, operands, listed, outlives_loss, ceiling: _ } = match settled {
+    let Settled { options, rules, operands, listed, outlives_loss, .. } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;

@@ -502,12 +502,7 @@ impl<'a> Gatherer<'a> {
 
     /// An argument under `-R`: kept from its beginning, or from the last `/./`.
     fn relative(&mut self, arg: &[u8]) -> Result<(), Error> {
-        let (base_arg, rest): (&[u8], &[u8]) = match find_marker(arg) {
-            Some(0) => (b"/", &arg[3..]),
-            Some(at) => (&arg[..at], &arg[at + 3..]),
-            None if arg.starts_with(b"/") => (b"/", &arg[1..]),
-            None => (b"", arg),
-        };
+        let (base_arg, rest) = split_kept(arg);
         if rest.split(|&b| b == b'/').any(|part| part == b"..") {
             let line = [b"found \"..\" dir in relative path: ", rest].concat();
             return Err(Error::usage(line).by("sender"));
@@ -706,6 +701,16 @@ fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
 /// Whether the rules leave out what an argument names; those of per-directory files are not asked.
 fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
     base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
+}
+
+/// An argument under `-R`: from where its elements are kept, empty for the working directory, and these.
+pub fn split_kept(arg: &[u8]) -> (&[u8], &[u8]) {
+    match find_marker(arg) {
+        Some(0) => (b"/", &arg[3..]),
+        Some(at) => (&arg[..at], &arg[at + 3..]),
+        None if arg.starts_with(b"/") => (b"/", &arg[1..]),
+        None => (b"", arg),
+    }
 }
 
 /// Where the first `/./` marks the beginning of what `-R` keeps.

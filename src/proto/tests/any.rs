@@ -395,6 +395,7 @@ pub fn message() -> BoxedStrategy<Message> {
             .boxed(),
         Just(Message::Ping).boxed(),
         select(Class::ALL.to_vec()).prop_map(Message::Blocked).boxed(),
+        option::of(bytes()).prop_map(|refused| Message::Verdict { refused }).boxed(),
         (exit(), bytes(), select(ROLES.to_vec()))
             .prop_map(|(exit, message, role)| Message::Fail { exit, message, role })
             .boxed(),

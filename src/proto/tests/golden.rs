@@ -301,6 +301,8 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("Grant", Message::Grant { class: Class::Again, bytes: 1 << 20 }, "12 04 | 06 808040".into()),
         ("Ping", Message::Ping, "13 00".into()),
         ("Blocked", Message::Blocked(Class::Asked), "17 01 | 05".into()),
+        ("Verdict", Message::Verdict { refused: None }, "18 01 | 00".into()),
+        ("Verdict: no", Message::Verdict { refused: Some(b"oh".to_vec()) }, "18 04 | 01 02|6f68".into()),
         (
             "Fail",
             Message::Fail { exit: Exit::Timeout, message: b"oh".to_vec(), role: "receiver" },
@@ -355,7 +357,7 @@ fn messages_are_these_bytes_and_these_bytes_are_messages() {
 #[test]
 fn every_kind_has_golden_bytes() {
     let kinds: std::collections::BTreeSet<u8> = table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
-    assert_eq!(kinds, (1..=23).collect());
+    assert_eq!(kinds, (1..=24).collect());
 }
 
 #[test]

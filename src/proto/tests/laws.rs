@@ -88,7 +88,8 @@ proptest! {
     #[test]
     fn a_window_is_charged_for_all_but_a_few_kinds(message in any::message()) {
         let is_charged = class_of(&message).is_some();
-        const FREE: [&str; 9] = ["Setup", "Roots", "WantsEnd", "Grant", "Ping", "Fail", "Bye", "Meet", "Blocked"];
+        const FREE: [&str; 10] =
+            ["Setup", "Roots", "WantsEnd", "Grant", "Ping", "Fail", "Bye", "Meet", "Blocked", "Verdict"];
         let is_free = FREE.contains(&name_of(&message));
         prop_assert_ne!(is_charged, is_free);
     }

@@ -235,6 +235,7 @@ fn numbers_of_a_file_or_a_place() {
     refused("a umask", &frame(1, "00 00 00 00 00 00 8004"), "umask is 512, and 511 is the most");
     refused("a port", &frame(22, &format!("{} 808004 00", "00".repeat(32))), "port is 65536, and 65535 is the most");
     refused("who is blocked", &frame(23, "07"), "bad message Blocked: class has the unknown number 7");
+    refused("a verdict", &frame(24, "02"), "bad message Verdict: verdict");
     refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, and 1099511627776 is the most");
 }
 
@@ -242,8 +243,8 @@ fn numbers_of_a_file_or_a_place() {
 fn frames() {
     refused(
         "unknown kind",
-        &frame(24, ""),
-        "unknown message of kind 24: only a version of the protocol after 1 can have it",
+        &frame(25, ""),
+        "unknown message of kind 25: only a version of the protocol after 1 can have it",
     );
     refused("kind 0", &frame(0, ""), "unknown message of kind 0");
     refused("unknown kind, not complete", &[0xee], "unknown message of kind 238");

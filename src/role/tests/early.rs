@@ -4,8 +4,9 @@ use super::no_room::{Trees, all};
 use super::*;
 use crate::options::Compression;
 use crate::path::RelPath;
-use crate::proto::message::GUESSES;
+use crate::proto::message::{ASKS_FIRST, GUESSES};
 use crate::role::ahead::{Aim, Early};
+use crate::role::session::Refusal;
 use crate::role::sight::Guess;
 use crate::role::terms::Terms;
 use crate::transport::ceiling::Ceiling;
@@ -53,6 +54,7 @@ fn settled(options: &Options, operand: &[u8]) -> Settled {
         listed: None,
         outlives_loss: false,
         ceiling: Ceiling::default(),
+        beyond: None,
     }
 }
 
@@ -345,6 +347,50 @@ fn what_is_said_first_suits_a_server_that_is_not_known() {
             // What depends on the server waits for it.
             let ended = if takes.contains(&Lz4) { Exit::Ok } else { Exit::Unsupported };
             assert_eq!(met(&lz4, takes, is_pull), (ended, false));
+        }
+    }
+}
+
+/// A copy of which the server grants only a part, with these bits of the features: whether it was refused as a whole, and how
+/// it went else.
+fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool, bool) {
+    let top = tempfile::tempdir().unwrap();
+    Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+    let near = client(&options, cwd, &stop, is_pull);
+    let near = Near { speech: Speech { features: near.speech.features | ours, ..near.speech.clone() }, ..near };
+    let settle = |_: &Setup| {
+        let beyond = Some(Error::new(Exit::FileSelect, "a part"));
+        Ok(Settled { beyond, ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })) })
+    };
+    let (mut link, far) = pipe::pair(ROOM_BYTES);
+    let said = speaks_first.then(|| near.first_words(None));
+    said.iter().for_each(|first| link.writer.write_all(&first.words()).unwrap());
+    let speech = Speech::ours(codec::features(None) | theirs);
+    let is_refused = std::thread::scope(|scope| {
+        scope.spawn(move || session::serve(far, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        match near.open(link, said, None) {
+            Err(Refusal::NotGranted(why)) => {
+                assert_eq!((why.exit, &why.message[..]), (Exit::FileSelect, &b"a part"[..]));
+                true
+            }
+            Err(Refusal::Failed(error)) => panic!("{error}"),
+            Ok(opened) => {
+                near.play(opened, None, &mut reporter(&options), &mut Tally::default()).unwrap();
+                false
+            }
+        }
+    });
+    (is_refused, top.path().join("dst/d/file").exists())
+}
+
+#[test]
+fn a_client_that_has_another_way_hears_what_is_not_granted_before_anything_is_done() {
+    for (is_pull, speaks_first) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert_eq!(weighed([ASKS_FIRST; 2], is_pull, speaks_first), (true, false));
+        for one_knows in [[ASKS_FIRST, 0], [0, ASKS_FIRST]] {
+            assert_eq!(weighed(one_knows, is_pull, speaks_first), (false, true), "it is as it always was");
         }
     }
 }

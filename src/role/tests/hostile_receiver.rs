@@ -588,6 +588,7 @@ fn silence_ends_with_the_timeout() {
             listed: None,
             outlives_loss: false,
             ceiling: Ceiling::default(),
+            beyond: None,
         })
     };
     let exit =

@@ -333,7 +333,7 @@ pub fn serve_by(
         let operand = [home.as_os_str().as_bytes(), b"/"].concat();
         let settle = |setup: &Setup| {
             if setup.server_sends != sends {
-                return Err(Error::new(Exit::Protocol, "sparsync: the other direction"));
+                return Err(Error::new(Exit::Protocol, "sparsync: the other direction").into());
             }
             let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
             Ok(Settled {
@@ -343,6 +343,7 @@ pub fn serve_by(
                 listed: None,
                 outlives_loss: false,
                 ceiling: ceiling.clone(),
+                beyond: None,
             })
         };
         let exit = session::serve(

@@ -159,6 +159,7 @@ pub fn converse(
             listed: None,
             outlives_loss: false,
             ceiling: Ceiling::default(),
+            beyond: None,
         })
     };
     let (ours, theirs) = pipe::pair(room_bytes);

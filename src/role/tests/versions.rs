@@ -20,7 +20,7 @@ fn the_handshake_of_the_network_names_the_version() {
 }
 
 /// The kind of a message that version 2 brought.
-const FINISHED: u8 = 24;
+const FINISHED: u8 = 25;
 /// What version 1 says in its place.
 const END: u8 = 15;
 
@@ -179,7 +179,7 @@ fn versions_that_do_not_meet_end_the_run_at_both_ends() {
 #[test]
 fn a_message_of_a_later_version_is_refused_by_name() {
     let words =
-        "unknown message of kind 24: only a version of the protocol after 1 can have it, and version 1 was agreed";
+        "unknown message of kind 25: only a version of the protocol after 1 can have it, and version 1 was agreed";
     let stage = Stage::new();
     let ended = serve(&stage, &["-r"], false, |peer| {
         peer.greet(Some(setup(false)));
