@@ -84,7 +84,7 @@ proptest! {
         let options: &[&str] = if delete { &["-a", "--delete"] } else { &["-a"] };
         let scene = Scene { options, build, backups: &[] };
         let all = Stage::new(&scene).calls();
-        die_at(&scene, 1 + (all as f64 * share) as u64);
+        die_at(&scene, &twin(&scene), 1 + (all as f64 * share) as u64);
     }
 
     #[test]
@@ -110,7 +110,8 @@ proptest! {
 #[track_caller]
 fn every_call(scene: &Scene) {
     let mut n = 1;
-    while die_at(scene, n) {
+    let twin = twin(scene);
+    while die_at(scene, &twin, n) {
         n += 1;
     }
     if n == 1 {
@@ -118,8 +119,16 @@ fn every_call(scene: &Scene) {
     }
 }
 
+/// What rsync makes of the scene.
+fn twin(scene: &Scene) -> Stage {
+    let twin = Stage::new(scene);
+    let by_rsync = twin.run_program(oracle::rsync(), scene.options, &[]);
+    assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
+    twin
+}
+
 /// Runs the scene and dies at the n-th call; `false`: the run ended before that.
-fn die_at(scene: &Scene, n: u64) -> bool {
+fn die_at(scene: &Scene, twin: &Stage, n: u64) -> bool {
     let stage = Stage::new(scene);
     let before = files(&stage.top.join("dst"));
     let broken = stage.run(scene.options, Some(n));
@@ -138,9 +147,6 @@ fn die_at(scene: &Scene, n: u64) -> bool {
     }
     let after = stage.run(scene.options, None);
     assert_eq!(after.exit, 0, "killed at call {n}, then: {}", after.stderr.escape_ascii());
-    let twin = Stage::new(scene);
-    let by_rsync = twin.run_program(oracle::rsync(), scene.options, &[]);
-    assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
     // Directories that the source does not have get the time of the day.
     for tree in ["dst", "old"].into_iter().filter(|tree| twin.top.join(tree).is_dir()) {
         let differs = stage.differs(&["-O", "--delete"], &twin.top.join(tree), tree);
