@@ -10,6 +10,7 @@
 //! Behaviour is that of rsync 3.5.0 as its manual tells it in FILTER RULES, and where that is
 //! silent, as the program does it; the tests of this folder hold the cases.
 
+mod build;
 mod parse;
 mod pattern;
 mod rule;
@@ -17,9 +18,11 @@ mod set;
 
 // The whole interface; a name without a user yet is no mistake.
 #[allow(unused_imports)]
+pub use build::{ChainOptions, FilterError, ReadMerge};
+#[allow(unused_imports)]
 pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
 pub use pattern::{has_wildcard, name_matches};
 #[allow(unused_imports)]
 pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Verdict};
 #[allow(unused_imports)]
-pub use set::{Chain, ChainOptions, FilterError, Match, ReadMerge, Rules};
+pub use set::{Chain, Match, Rules};

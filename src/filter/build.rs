@@ -1,0 +1,395 @@
+//! What a [`Chain`](super::Chain) is made of: rules that are ready to be matched, and groups of them that per-directory
+//! files fill.
+
+use crate::exit::Exit;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
+use super::pattern::{Anchor, Pattern, Subject};
+use super::rule::{Merge, Parsed, Rule, Side, Sides};
+
+/// How deep merge files may name merge files before the run is ended.
+const NESTING_MAX: usize = 64;
+
+/// What a chain has to know beside its rules.
+#[derive(Clone, Debug, Default)]
+pub struct ChainOptions {
+    /// `--delete-excluded`: rules that name no side are for the sender alone.
+    pub delete_excluded: bool,
+    /// `--from0`: merge files are separated by NUL.
+    pub from0: bool,
+    /// The absolute path of the root of the transfer on this side, without slash at the end: for
+    /// rules with the modifier `/`, for the scan of parent directories, and for messages. A chain
+    /// serves one tree; sender and receiver of one run have one each.
+    pub root_abs: Vec<u8>,
+    /// The side whose tree this is; `None` when both will be asked for. A `:` rule in a per-directory
+    /// file that is for the other side alone is passed over, and its files are not read.
+    pub side: Option<Side>,
+    /// What a leading `/` of a per-directory name stands for: the module's path in a daemon, else
+    /// empty.
+    pub module_abs: Vec<u8>,
+    /// The text of `~/.cvsignore`, for `-C` rules.
+    pub cvs_home: Option<Vec<u8>>,
+    /// The value of `CVSIGNORE`, for `-C` rules.
+    pub cvs_env: Option<Vec<u8>>,
+}
+
+/// Why a directory's rules could not be read; the run ends.
+#[derive(Debug)]
+pub enum FilterError {
+    /// A rule in a file is wrong: exit code 1.
+    BadRule(BadRule),
+    /// A file that another one names cannot be read: exit code 11. The message in rsync's words, without line
+    /// end; the system's answer rsync does not tell.
+    Unreadable(Vec<u8>),
+}
+
+impl FilterError {
+    /// The message in rsync's words, without line end.
+    pub fn message(&self) -> Vec<u8> {
+        match self {
+            FilterError::BadRule(bad) => bad.message(),
+            FilterError::Unreadable(message) => message.clone(),
+        }
+    }
+
+    /// How the run ends.
+    pub fn exit(&self) -> Exit {
+        match self {
+            FilterError::BadRule(_) => Exit::Usage,
+            FilterError::Unreadable(_) => Exit::FileIo,
+        }
+    }
+}
+
+impl From<BadRule> for FilterError {
+    fn from(bad: BadRule) -> FilterError {
+        FilterError::BadRule(bad)
+    }
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.message()))
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+/// Reads a merge file; `None` when there is none of that name. See [`Chain::enter`].
+pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
+
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Rule(Arc<Compiled>),
+    Group(Arc<Group>),
+}
+
+/// What the per-directory files of one `:` rule say where we are: the deepest directory's first.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) merge: Merge,
+    pub(super) items: Vec<Item>,
+}
+
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) rule: Rule,
+    pub(super) sender: bool,
+    pub(super) receiver: bool,
+    pub(super) pattern: Pattern,
+    /// What rsync's debug output puts behind the pattern.
+    pub(super) source: Vec<u8>,
+}
+
+impl Compiled {
+    pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
+        self.pattern.matches(subject) != self.rule.negate
+    }
+}
+
+/// Lists the rules of `items`, groups opened, in order.
+pub(super) fn flatten<'a>(items: &'a [Item], out: &mut Vec<&'a Arc<Compiled>>) {
+    for item in items {
+        match item {
+            Item::Rule(rule) => out.push(rule),
+            Item::Group(group) => flatten(&group.items, out),
+        }
+    }
+}
+
+/// Lists the file names of all groups in `items`.
+pub(super) fn names_of(items: &[Item], out: &mut Vec<Vec<u8>>) {
+    for item in items {
+        if let Item::Group(group) = item {
+            out.push(group.merge.file_name().to_vec());
+            names_of(&group.items, out);
+        }
+    }
+}
+
+/// `root` and a path below it, which may be empty.
+pub(super) fn join(root: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut out = root.to_vec();
+    if !path.is_empty() {
+        out.push(b'/');
+        out.extend_from_slice(path);
+    }
+    out
+}
+
+/// Takes `.`, `..` and empty components out of an absolute path; no slash at the end.
+pub(super) fn clean(path: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => out.truncate(out.iter().rposition(|&b| b == b'/').unwrap_or(0)),
+            _ => {
+                out.push(b'/');
+                out.extend_from_slice(part);
+            }
+        }
+    }
+    out
+}
+
+/// Makes items of what was parsed.
+pub(super) struct Builder<'a> {
+    pub(super) options: &'a ChainOptions,
+    pub(super) cvs: Option<Arc<[Rule]>>,
+    /// The file names of the groups there are: each has one group, the first.
+    pub(super) active: Vec<Vec<u8>>,
+}
+
+impl Builder<'_> {
+    /// `base_abs` is the directory of the merge file, `None` for a rule of the whole transfer.
+    pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>, source: &[u8]) -> Item {
+        let root_abs = &self.options.root_abs[..];
+        let pattern = match base_abs {
+            Some(base_abs) if !rule.xattr => {
+                let anchor = Anchor { root_abs, base_abs, absolute: rule.absolute };
+                Pattern::compile(&rule.pattern, anchor)
+            }
+            Some(_) | None => Pattern::compile_global(&rule.pattern, root_abs, rule.absolute),
+        };
+        Item::Rule(Arc::new(Compiled {
+            sender: rule.sides.cover(Side::Sender, self.options.delete_excluded),
+            receiver: rule.sides.cover(Side::Receiver, self.options.delete_excluded),
+            pattern,
+            source: source.to_vec(),
+            rule,
+        }))
+    }
+
+    pub(super) fn add_cvs(&mut self, cvs: &super::Cvs, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
+        let options = self.options;
+        let list = self.cvs.get_or_insert_with(|| {
+            let home = options.cvs_home.as_deref();
+            cvs_globals(cvs, home, options.cvs_env.as_deref()).into()
+        });
+        let list = Arc::clone(list);
+        items.extend(list.iter().map(|rule| self.compile(rule.clone(), base_abs, b" [global CVS]")));
+    }
+
+    /// Adds the group of a `:` rule that stands in a file for the sides `around`; none when the file
+    /// has one.
+    pub(super) fn add_group(&mut self, merge: Merge, around: Sides, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
+        if let Some(rule) = merge.own_exclude(around) {
+            items.push(self.compile(rule, base_abs, b""));
+        }
+        if self.active.iter().all(|name| name != merge.file_name()) {
+            self.active.push(merge.file_name().to_vec());
+            items.push(Item::Group(Arc::new(Group { merge, items: Vec::new() })));
+        }
+    }
+
+    fn forget(&mut self, items: &[Item]) {
+        let mut gone = Vec::new();
+        names_of(items, &mut gone);
+        self.active.retain(|name| !gone.contains(name));
+    }
+
+    /// Reads the files above the first directory, from where the name says down to its parent.
+    pub(super) fn scan_parents(
+        &mut self,
+        group: Arc<Group>,
+        dir_abs: &[u8],
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Arc<Group>, FilterError> {
+        let start = match group.merge.parent_part() {
+            b"" => return Ok(group),
+            part @ [b'/', ..] => clean(&join(&self.options.module_abs, part)),
+            part => clean(&join(dir_abs, part)),
+        };
+        let dir_abs = clean(dir_abs);
+        let below = match dir_abs.strip_prefix(&start[..]) {
+            Some([b'/', below @ ..]) => below,
+            Some(_) | None => return Ok(group),
+        };
+        let mut group = group;
+        let mut at = start;
+        for part in below.split(|&b| b == b'/') {
+            let file = join(&at, group.merge.file_name());
+            group = self.enter_group(&group, &at, Some(&file), read)?;
+            at.push(b'/');
+            at.extend_from_slice(part);
+        }
+        Ok(group)
+    }
+
+    /// Gives what the group says in a directory; the same group when that is what it said before.
+    ///
+    /// `file` is the path to read when it is not the bare name.
+    pub(super) fn enter_group(
+        &mut self,
+        group: &Arc<Group>,
+        dir_abs: &[u8],
+        file: Option<&[u8]>,
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Arc<Group>, FilterError> {
+        let merge = &group.merge;
+        let mut inherited: &[Item] = &group.items;
+        if merge.no_inherit {
+            self.forget(inherited);
+            inherited = &[];
+        }
+        let name = file.unwrap_or(merge.file_name());
+        let text = if merge.file_name().is_empty() { None } else { self.read(merge, name, read)? };
+        let mut items = Vec::new();
+        let mut changed = merge.no_inherit && !group.items.is_empty();
+        if let Some(text) = text {
+            let label = match &merge.named_at {
+                None => Label::Lines(join(dir_abs, merge.file_name())),
+                Some(_) => Label::Whole(b"a file read earlier".to_vec()),
+            };
+            let list = parse_labelled(&text, merge, self.options.from0, &label);
+            let mut own = Own { items: Vec::new(), inherited, depth: 0 };
+            self.splice(list, merge, dir_abs, &mut own, read)?;
+            changed |= !own.items.is_empty() || own.inherited.len() != inherited.len();
+            inherited = own.inherited;
+            items = own.items;
+            // Groups that the file has just opened are read in its own directory too.
+            for item in &mut items {
+                if let Item::Group(nested) = item {
+                    let scanned = self.scan_parents(Arc::clone(nested), dir_abs, read)?;
+                    *nested = self.enter_nested(&scanned, dir_abs, file, read)?;
+                }
+            }
+        }
+        for item in inherited {
+            items.push(match item {
+                Item::Rule(rule) => Item::Rule(Arc::clone(rule)),
+                Item::Group(nested) => {
+                    let entered = self.enter_nested(nested, dir_abs, file, read)?;
+                    changed |= !Arc::ptr_eq(&entered, nested);
+                    Item::Group(entered)
+                }
+            });
+        }
+        if !changed {
+            return Ok(Arc::clone(group));
+        }
+        Ok(Arc::new(Group { merge: merge.clone(), items }))
+    }
+
+    /// Enters a group inside a group; `file` tells by being there that the directory is a parent.
+    fn enter_nested(
+        &mut self,
+        nested: &Arc<Group>,
+        dir_abs: &[u8],
+        file: Option<&[u8]>,
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Arc<Group>, FilterError> {
+        let file = file.map(|_| join(dir_abs, nested.merge.file_name()));
+        self.enter_group(nested, dir_abs, file.as_deref(), read)
+    }
+
+    /// Puts the rules of one file into `own`, with the files it names by `.` in their places.
+    fn splice(
+        &mut self,
+        list: Vec<Result<Parsed, BadRule>>,
+        group: &Merge,
+        dir_abs: &[u8],
+        own: &mut Own<'_>,
+        read: &mut ReadMerge<'_>,
+    ) -> Result<(), FilterError> {
+        let source = source_of(group);
+        // In rsync, what a file says that is named by `.` in a per-directory file is anchored at the
+        // root of the transfer, and holds for both sides whatever it says of them.
+        let named = own.depth > 0;
+        let base_abs = (!named).then_some(dir_abs);
+        for parsed in list {
+            match parsed? {
+                Parsed::Rule(rule) => {
+                    let sides = if named { Sides::Both } else { rule.sides };
+                    own.items.push(self.compile(Rule { sides, ..rule }, base_abs, &source));
+                }
+                Parsed::Cvs(cvs) => self.add_cvs(&cvs, base_abs, &mut own.items),
+                Parsed::Clear => {
+                    self.forget(&own.items);
+                    self.forget(own.inherited);
+                    own.items.clear();
+                    own.inherited = &[];
+                }
+                Parsed::Merge(merge) if merge.per_dir => {
+                    let side = self.options.side.filter(|_| !named);
+                    if side.is_none_or(|side| merge.sides.cover(side, false)) {
+                        self.add_group(merge, group.sides, base_abs, &mut own.items);
+                    } else if let Some(rule) = merge.own_exclude(group.sides) {
+                        own.items.push(self.compile(rule, base_abs, b""));
+                    }
+                }
+                Parsed::Merge(merge) => {
+                    let unreadable = || FilterError::Unreadable(merge.open_failure().0);
+                    if own.depth == NESTING_MAX {
+                        return Err(unreadable());
+                    }
+                    // rsync works in the root of the transfer, and opens the file from there.
+                    let name = match &merge.name[..] {
+                        name @ [b'/', ..] => name.to_vec(),
+                        name => join(&self.options.root_abs, name),
+                    };
+                    let text = self.read(&merge, &name, read)?.ok_or_else(unreadable)?;
+                    if let Some(rule) = merge.own_exclude(group.sides) {
+                        own.items.push(self.compile(rule, None, &source));
+                    }
+                    let label = Label::of(&merge);
+                    let list = parse_labelled(&text, &merge, self.options.from0, &label);
+                    own.depth += 1;
+                    self.splice(list, group, dir_abs, own, read)?;
+                    own.depth -= 1;
+                }
+                Parsed::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, merge: &Merge, name: &[u8], read: &mut ReadMerge<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+        read(name).map_err(|_| {
+            FilterError::Unreadable(match merge.open_failure() {
+                (message, false) => message,
+                (_, true) => [b"failed to open exclude file ", name].concat(),
+            })
+        })
+    }
+}
+
+/// What one directory's file has come to so far.
+struct Own<'a> {
+    items: Vec<Item>,
+    inherited: &'a [Item],
+    /// How many files named by `.` we are in.
+    depth: usize,
+}
+
+/// ` [per-dir .rules]`
+fn source_of(merge: &Merge) -> Vec<u8> {
+    match &merge.named_at {
+        None => [b" [per-dir ", merge.file_name(), b"]"].concat(),
+        Some(place) => [b" [per-dir <rule from ", &place[..], b">]"].concat(),
+    }
+}
