@@ -78,7 +78,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// Reads a merge file; `None` when there is none of that name. See [`Chain::enter`].
+/// Reads a merge file; `None` when there is none of that name. See [`Chain::enter`](super::Chain::enter).
 pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
 
 #[derive(Clone, Debug)]
