@@ -1044,6 +1044,51 @@ pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle
     let _ = options::set_tcp_user_timeout(socket, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
 }
 
+/// What the system knows of the way to the peer of a TCP connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TcpStanding {
+    /// How long nothing has come that the peer said, not even that it heard something.
+    pub silent: std::time::Duration,
+    /// How often in a row something was said again, or the peer was asked whether it is there, and nothing came of it.
+    pub repeats: u8,
+    /// Something was said that the peer may not have heard.
+    pub is_owed: bool,
+    /// What is said again next is said so long after it was said last.
+    pub repeats_after: std::time::Duration,
+    /// The way there and back.
+    pub rtt: std::time::Duration,
+}
+
+/// How a TCP connection stands.
+#[allow(unsafe_code)]
+pub fn tcp_standing(socket: BorrowedFd<'_>) -> io::Result<TcpStanding> {
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+    // SAFETY: the structure is numbers only, of which zero is one.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = std::mem::size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the socket is open, and the kernel writes no more than `len` bytes, which is how long the structure is.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut info).cast(),
+            &raw mut len,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(TcpStanding {
+        silent: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+        repeats: info.tcpi_retransmits.max(info.tcpi_probes),
+        is_owed: info.tcpi_unacked > 0,
+        repeats_after: Duration::from_micros(info.tcpi_rto.into()),
+        rtt: Duration::from_micros(info.tcpi_rtt.into()),
+    })
+}
+
 /// Lifts the limit on open files to what the system allows, and to `most` at most. Programs that this one starts inherit it,
 /// and some go through all that they could have open.
 pub fn lift_open_files(most: u64) {

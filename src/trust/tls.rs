@@ -18,6 +18,8 @@ use std::sync::{Arc, OnceLock};
 pub const ALPN: &[u8] = b"sparsync/1";
 /// The same over QUIC, and it may be moved to another connection; over TLS, what is moved there.
 pub const ALPN_LANES: &[u8] = b"sparsync/1+lanes";
+/// Over TLS: a conversation to which its client gives a name, or a question after one.
+pub const ALPN_NAMED: &[u8] = b"sparsync/1+named";
 /// Says whether a key may speak with this server now. It is asked of keys that were proven.
 pub type Admit = Arc<dyn Fn(&Pin) -> bool + Send + Sync>;
 
@@ -75,7 +77,7 @@ pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(vec![identity.cert_der.clone().into()], key(identity))
         .expect("an identity holds an Ed25519 key, which the provider signs with");
-    config.alpn_protocols = vec![ALPN_LANES.to_vec(), ALPN.to_vec()];
+    config.alpn_protocols = [ALPN_LANES, ALPN_NAMED, ALPN].map(<[u8]>::to_vec).to_vec();
     // A resumed session would not ask `admit`.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -1,11 +1,13 @@
 //! The near end of a network link: dials a server whose key is known.
 
 use super::bridge::{Engine, wait};
+use super::stall::{Name, Signs, Watch};
 use super::{BEGINS, HangUp, Kind, Trouble, lanes, quic, roam, tls};
+use crate::fs::sys;
 use crate::transport::Link;
 use crate::transport::ceiling::Ceiling;
 use crate::transport::link::{Moved, Patience};
-use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
+use crate::trust::tls::{ALPN, ALPN_LANES, ALPN_NAMED, client_config_for};
 use crate::work::clock::Since;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -37,6 +39,8 @@ pub struct Dial {
     pub floor: Floor,
     /// So much later than by the kind before it each kind is tried.
     pub kind_step: Duration,
+    /// How it is seen that a connection of TCP leads nowhere.
+    pub signs: Signs,
 }
 
 /// At most [`super::limits::FIRST_WORDS_MAX_BYTES`], made when they are to be said, and the same whoever says them.
@@ -85,6 +89,7 @@ impl Dial {
             first_words: Words::default(),
             floor: Floor::default(),
             kind_step: KIND_STEP,
+            signs: Signs::default(),
         }
     }
 
@@ -95,14 +100,28 @@ impl Dial {
                 engine.handle().spawn(watch);
                 Ok(self.quic_link(engine, endpoint, conversation, peer))
             }
-            Reached::Tls(tunnel) => {
-                let halves = tls::halves(tunnel, self.patience.clone(), Box::new(()));
+            Reached::Tls(tunnel, name) => {
+                let handle = engine.handle().clone();
+                // As long as somebody reads or writes, it drives what watches over the connection.
+                let halves = tls::halves(tunnel, self.patience.clone(), Arc::new(engine));
                 let (reader, writer, hang_up) = halves.map_err(broken)?;
+                if let Some(name) = name {
+                    let (watch, connection) = (self.watch(peer, name, false), hang_up.watched());
+                    handle.spawn(async move {
+                        if watch.breaks(&connection).await {
+                            connection.hang_up();
+                        }
+                    });
+                }
                 let hang_up = HangUp::Tls(hang_up);
-                let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, engine.handle());
+                let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle);
                 Ok(Linked { link, lanes: None, hang_up })
             }
         }
+    }
+
+    fn watch(&self, peer: SocketAddr, name: Name, is_told: bool) -> Watch {
+        Watch { peer, tls: client_config_for(&self.tls, &[ALPN_NAMED]), name, signs: self.signs, is_told }
     }
 
     fn quic_link(
@@ -130,7 +149,8 @@ impl Dial {
         };
         let inside = handle.enter();
         let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes, self.first_words.bytes().len());
-        tokio::spawn(mover.ask(peer, client_config_for(&self.tls, &[ALPN_LANES]), token, self.lanes.clone()));
+        let watch = self.watch(peer, token, true);
+        tokio::spawn(mover.ask(client_config_for(&self.tls, &[ALPN_LANES]), watch, self.lanes.clone()));
         drop(inside);
         let (lanes, hang_up) = (Some(writer.progress().clone()), HangUp::Lanes(writer.hang_up()));
         Linked { link: self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle), lanes, hang_up }
@@ -211,11 +231,15 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
     };
     // Whoever wants QUIC alone gets nothing else.
     let may_move = Kind::BOTH.iter().all(|kind| kinds.contains(kind));
-    let movable = may_move.then(|| client_config_for(&dial.tls, &[ALPN_LANES, ALPN]));
+    let by_quic = if may_move { client_config_for(&dial.tls, &[ALPN_LANES, ALPN]) } else { dial.tls.clone() };
+    let by_tls = client_config_for(&dial.tls, &[ALPN_NAMED, ALPN]);
     for (rank, &peer) in peers.iter().enumerate() {
         for (step, &kind) in kinds.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + dial.kind_step * step as u32;
-            let tls = movable.as_ref().filter(|_| kind == Kind::Quic).unwrap_or(&dial.tls).clone();
+            let tls = match kind {
+                Kind::Quic => by_quic.clone(),
+                Kind::Tls => by_tls.clone(),
+            };
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
                 reach(kind, peer, tls).await.map(Step::Shaken)
@@ -376,9 +400,11 @@ impl Field {
             self.runs -= 1;
         }
         self.turns += 1;
-        let words = [&BEGINS, self.words.bytes()].concat();
+        let words = self.words.clone();
+        // Made here, as that takes a while, and the engine has others to drive.
+        words.bytes();
         let (turn, report) = (self.turns, self.report.clone());
-        let task = self.run(way, Some(turn), async move { shaken.begin(&words).await.map(Step::Answered) });
+        let task = self.run(way, Some(turn), async move { shaken.begin(words.bytes()).await.map(Step::Answered) });
         let patience = ANSWERS_WITHIN.max(self.began.elapsed() * ANSWERS_WITHIN_HANDSHAKES);
         let watch = self.engine.spawn(async move {
             tokio::time::sleep(patience).await;
@@ -430,7 +456,8 @@ enum Shaken {
 /// A server that has answered.
 enum Reached {
     Quic(quinn::Endpoint, quic::Conversation, roam::Nudge),
-    Tls(tls::Tunnel),
+    /// And what it knows the conversation by, if it knows how.
+    Tls(tls::Tunnel, Option<Name>),
 }
 
 async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
@@ -499,12 +526,14 @@ impl Shaken {
     async fn begin(self, words: &[u8]) -> Result<Reached, Trouble> {
         match self {
             Shaken::Quic(endpoint, connection, nudge) => {
-                let conversation = quic::begin(connection, words).await?;
+                let conversation = quic::begin(connection, &[&BEGINS, words].concat()).await?;
                 Ok(Reached::Quic(endpoint, conversation, nudge))
             }
             Shaken::Tls(mut tunnel) => {
-                tunnel.begin(words).await?;
-                Ok(Reached::Tls(tunnel))
+                let name = (tunnel.carries() == Some(ALPN_NAMED)).then(sys::random);
+                let told: &[u8] = name.as_ref().map_or(&[], Name::as_slice);
+                tunnel.begin(&[&BEGINS, told, words].concat()).await?;
+                Ok(Reached::Tls(tunnel, name))
             }
         }
     }

@@ -12,15 +12,15 @@
 //! TLS cannot: then the client hangs up by it, so that both ends know, and dials again.
 
 use super::bridge::wait;
-use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX, QUIET};
-use super::{quic, roam, tls};
+use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
+use super::stall::{Name, Watch};
+use super::{quic, tls};
 use crate::transport::link::{Leave, Moved, Patience};
 use crate::trust::Pin;
 use crate::trust::tls::ALPN_LANES;
 use crate::work::clock::Since;
 use std::collections::HashMap;
 use std::io::{self, BufRead, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,19 +37,11 @@ pub struct Terms {
     pub lost_one_in: u64,
     /// If it takes longer to come to terms over TLS, QUIC stays.
     pub limit: Duration,
-    /// Whether TLS cannot follow a client any more: by its own address and the peer's.
-    pub has_moved: fn(SocketAddr, SocketAddr) -> bool,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms {
-            after_bytes: LANE_AFTER_BYTES,
-            rtt_max: LANE_RTT_MAX,
-            lost_one_in: LANE_LOST_ONE_IN,
-            limit: LANE_LIMIT,
-            has_moved: roam::has_moved,
-        }
+        Terms { after_bytes: LANE_AFTER_BYTES, rtt_max: LANE_RTT_MAX, lost_one_in: LANE_LOST_ONE_IN, limit: LANE_LIMIT }
     }
 }
 
@@ -60,7 +52,7 @@ fn is_clean(connection: &quinn::Connection, lost_one_in: u64) -> bool {
 }
 
 /// What both ends of a QUIC connection know and nobody else: by it a client names the conversation that it wants to move.
-type Token = [u8; 32];
+type Token = Name;
 /// What the token is made for (RFC 8446, 7.5).
 const TOKEN_LABEL: &[u8] = b"EXPORTER-sparsync-lane";
 /// The server has the conversation, and the client takes the connection.
@@ -171,8 +163,9 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// A client's part: dials the same server by TLS once it is worth it. Whatever goes wrong, QUIC goes on.
-    pub async fn ask(self, peer: SocketAddr, tls: Arc<rustls::ClientConfig>, token: Token, terms: Terms) {
+    /// A client's part: dials the same server by TLS once it is worth it. Whatever goes wrong, QUIC goes on. What is watched
+    /// over then has the token for a name.
+    pub async fn ask(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: Terms) {
         let connection = self.shared.connection.clone();
         self.shared.enough.notified().await;
         // They were handed to QUIC; that they went is another thing.
@@ -185,8 +178,8 @@ impl Mover {
             return;
         }
         let dial = async {
-            let mut tunnel = tls::connect(peer, tls).await.map_err(io::Error::from)?;
-            tunnel.say(&token).await?;
+            let mut tunnel = tls::connect(watch.peer, tls).await.map_err(io::Error::from)?;
+            tunnel.say(&watch.name).await?;
             match tunnel.hear().await? {
                 YES => Ok(tunnel),
                 _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
@@ -196,16 +189,17 @@ impl Mover {
         if let Ok(Ok(mut tunnel)) = tokio::time::timeout(terms.limit, dial).await
             && tunnel.say(&YES).await.is_ok()
             && let Some(lane) = self.attach(tunnel)
-            && roam::moves(&lane, terms.has_moved, QUIET).await
+            && watch.breaks(&lane).await
         {
             // QUIC has followed, so the server hears this, and what it has is there for the next conversation.
-            quic::close(&connection, quic::HangUp::Told, b"the client has another address");
+            quic::close(&connection, quic::HangUp::Told, b"the client cannot be reached by TLS any more");
             lane.hang_up();
         }
     }
 
-    /// A server's part. It sees what is lost on the way to the client, which the client does not.
-    pub async fn answer(self, mut tunnel: tls::Tunnel, lost_one_in: u64) {
+    /// A server's part. It sees what is lost on the way to the client, which the client does not. `take` is handed the
+    /// connection by which it goes on.
+    pub async fn answer(self, mut tunnel: tls::Tunnel, lost_one_in: u64, take: impl FnOnce(tls::Watched)) {
         let connection = &self.shared.connection;
         // One that was hung up has a name until that has gone round.
         if connection.close_reason().is_none()
@@ -215,11 +209,16 @@ impl Mover {
         {
             let connection = connection.clone();
             let Some(lane) = self.attach(tunnel) else { return };
-            let told = |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::HangUp::Told as u64;
-            // A client hangs up where TCP cannot follow it, so by TCP nobody would know for long.
-            if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if told(&close)) {
-                lane.hang_up();
-            }
+            take(lane.clone());
+            // Who lets clients in has so much time for each; this takes as long as the conversation.
+            tokio::spawn(async move {
+                let told = |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::HangUp::Told as u64;
+                // A client hangs up where TCP cannot follow it, so by TCP nobody would know for long.
+                if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if told(&close))
+                {
+                    lane.hang_up();
+                }
+            });
         }
     }
 
@@ -227,7 +226,7 @@ impl Mover {
         let Mover { shared, patience, to_reader, to_writer } = self;
         let mut lane = shared.lane();
         if let Lane::None = *lane
-            && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Box::new(()))
+            && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Arc::new(()))
         {
             let watched = hang_up.watched();
             *lane = Lane::Tls(hang_up);
@@ -485,10 +484,10 @@ impl Movable {
     }
 
     /// The one that a client with this key names by its first words.
-    pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<Mover> {
+    pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<(Token, Mover)> {
         let token: Token = tunnel.hear().await.ok()?;
         let mut movable = self.lock();
         let is_its_own = movable.get(&token).is_some_and(|(whose, _)| *whose == pin);
-        is_its_own.then(|| movable.remove(&token)).flatten().map(|(_, mover)| mover)
+        is_its_own.then(|| movable.remove(&token)).flatten().map(|(_, mover)| (token, mover))
     }
 }

@@ -1,5 +1,6 @@
 //! Every bound of the network, by name.
 
+use super::stall::Signs;
 use crate::transport::ceiling::Ceiling;
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub struct Limits {
     pub lane_lost_one_in: u64,
     /// How far the windows of conversations grow, each, and whether there is room for more of them.
     pub ceiling: Ceiling,
+    /// How it is seen that a connection of TCP leads nowhere.
+    pub signs: Signs,
 }
 
 impl Limits {
@@ -109,6 +112,7 @@ impl Default for Limits {
             last_words_max: LAST_WORDS_MAX,
             lane_lost_one_in: LANE_LOST_ONE_IN,
             ceiling: Ceiling::default(),
+            signs: Signs::default(),
         }
     }
 }

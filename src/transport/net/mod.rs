@@ -17,6 +17,7 @@ mod relay;
 mod roam;
 mod room;
 pub mod server;
+pub mod stall;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -1,15 +1,14 @@
 //! A client that loses its network and finds another: its connection goes on from there.
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::{by_rate, quic, tls};
+use super::{by_rate, quic};
 use crate::work::clock::Since;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::any::Any;
-use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Moves a connection to another socket when nothing is heard any more, or this machine has another address, until it ends.
 ///
@@ -37,28 +36,10 @@ pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nud
     }
 }
 
-/// Waits until a connection of TCP, which knows of no other address, `has_moved` for so long; `false`: it ended before. The
-/// system itself would wait for [`super::limits::IDLE`] for a peer that can answer nobody.
-pub async fn moves(
-    connection: &tls::Watched,
-    has_moved: impl Fn(SocketAddr, SocketAddr) -> bool,
-    long: Duration,
-) -> bool {
-    let mut since = None;
-    while let Some((own, peer)) = connection.ends() {
-        since = has_moved(own, peer).then(|| since.unwrap_or_else(Since::now));
-        if since.is_some_and(|since| since.elapsed() >= long) {
-            return true;
-        }
-        tokio::time::sleep(ROAM_LOOK).await;
-    }
-    false
-}
-
-/// Whether this machine has an address no more, and another way to a peer. One that is gone without another may come again.
-pub fn has_moved(own: SocketAddr, peer: SocketAddr) -> bool {
-    let bound = UdpSocket::bind(SocketAddr::new(own.ip(), 0));
-    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable) && own_address(peer).is_some()
+/// Whether this machine would speak to a peer from another address than its own in a connection. One that is gone without
+/// another may come again.
+pub fn is_elsewhere(own: SocketAddr, peer: SocketAddr) -> bool {
+    own_address(peer).is_some_and(|now| now != own.ip())
 }
 
 /// The address from which this machine would speak to a peer; `None`: there is no way to it.
@@ -154,11 +135,11 @@ impl Controller for Nudged {
 
 #[cfg(test)]
 mod tests {
-    use super::has_moved;
+    use super::is_elsewhere;
 
     #[test]
-    fn a_connection_has_moved_where_its_address_is_gone_and_the_peer_is_not() {
-        let moved = |own: &str, peer: &str| has_moved(own.parse().unwrap(), peer.parse().unwrap());
+    fn the_way_begins_elsewhere_where_there_is_one_from_another_address() {
+        let moved = |own: &str, peer: &str| is_elsewhere(own.parse().unwrap(), peer.parse().unwrap());
         // Of these networks (RFC 5737, RFC 3849) nobody has an address.
         assert!(moved("192.0.2.7:9", "127.0.0.1:9"));
         assert!(!moved("127.0.0.1:9", "127.0.0.1:9"), "it has it");

@@ -4,6 +4,7 @@ use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
 use super::room::{Answer, Place, Room};
+use super::stall::{ASKS, Named};
 use super::{BEGINS, HangUp, Kind, lanes, quic, tls as over_tls};
 use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
@@ -67,6 +68,7 @@ pub fn listen(
         tls,
         room: room.clone(),
         movable: Arc::default(),
+        named: Arc::default(),
         limits: limits.clone(),
         patience: patience.clone(),
         sender,
@@ -201,6 +203,7 @@ struct Door {
     tls: Arc<rustls::ServerConfig>,
     room: Arc<Room>,
     movable: Arc<lanes::Movable>,
+    named: Arc<Named>,
     limits: Limits,
     patience: Patience,
     sender: SyncSender<Guest>,
@@ -224,7 +227,8 @@ impl Door {
             match listener.accept().await {
                 // Who has come so far over TCP has shown its address.
                 Ok((socket, address)) => {
-                    if let Answer::Begin(place) = self.room.knock(address.ip(), true, !self.movable.is_empty()) {
+                    let may_belong = !self.movable.is_empty() || !self.named.is_empty();
+                    if let Answer::Begin(place) = self.room.knock(address.ip(), true, may_belong) {
                         begin(place, |place| self.clone().welcome_tls(socket, address, place));
                     }
                 }
@@ -280,24 +284,39 @@ impl Door {
             return;
         };
         if tunnel.carries() == Some(tls::ALPN_LANES) {
-            if let Some(mover) = self.movable.find(&mut tunnel, pin).await {
+            if let Some((token, mover)) = self.movable.find(&mut tunnel, pin).await {
                 // Its conversation has a place.
                 drop(place);
-                mover.answer(tunnel, self.limits.lane_lost_one_in).await;
+                let take = |lane| self.named.put(pin, token, lane);
+                mover.answer(tunnel, self.limits.lane_lost_one_in, take).await;
             }
             return;
         }
-        if !matches!(tunnel.hear().await, Ok(BEGINS)) {
-            return;
-        }
+        let has_name = tunnel.carries() == Some(tls::ALPN_NAMED);
+        let name = match tunnel.hear().await {
+            Ok(BEGINS) if has_name => match tunnel.hear().await {
+                Ok(name) => Some(name),
+                Err(_) => return,
+            },
+            Ok(BEGINS) => None,
+            Ok(ASKS) if has_name => {
+                // Whatever goes wrong, the client asks again.
+                let _ = self.named.answer(tunnel, pin, &self.limits.signs).await;
+                return;
+            }
+            Ok(_) | Err(_) => return,
+        };
         let Ok(place) = place.come_in(pin) else {
             return;
         };
         let patience = self.patience();
         let parting = patience.parting.clone();
-        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Box::new(place)) else {
+        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Arc::new(place)) else {
             return;
         };
+        if let Some(name) = name {
+            self.named.put(pin, name, hang_up.watched());
+        }
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
         self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Tls, hang_up });
     }

@@ -1,6 +1,7 @@
 //! Links on loopback: what comes through, how they end, and who is not let in.
 
 mod moved;
+mod stalled;
 
 use super::client::{Dial, KIND_STEP, Lost, Won, Words, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
@@ -59,7 +60,10 @@ impl World {
     }
 
     fn meet_at(&self, address: SocketAddr, kind: Kind, patience: Patience) -> (Link, Guest) {
-        let dial = self.dial(patience);
+        self.meet_by(address, kind, self.dial(patience))
+    }
+
+    fn meet_by(&self, address: SocketAddr, kind: Kind, dial: Dial) -> (Link, Guest) {
         std::thread::scope(|scope| {
             let near = scope.spawn(move || dial_by(kind, address, &dial));
             let mut guest = self.listener.accept(LONG).unwrap().expect("a guest comes");

@@ -6,7 +6,7 @@
 
 use super::limits::{self, PIECE_MAX_BYTES};
 use super::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
-use crate::fs::sys;
+use crate::fs::sys::{self, TcpStanding};
 use crate::transport::link::{FAREWELL, LOOK_MS, Leave, Parting, Patience};
 use crate::work::clock::Since;
 use rustls::client::UnbufferedClientConnection;
@@ -16,7 +16,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{AlertDescription, CommonState};
 use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -373,9 +373,11 @@ struct Shared {
     state: Mutex<State>,
     socket: TcpStream,
     hung_up: AtomicBool,
-    #[expect(dead_code, reason = "what ends with the connection")]
-    until_end: Box<dyn Send + Sync>,
 }
+
+/// Something that lasts as long as the halves of a connection. It is not the connection's, which may be looked at by what it
+/// drives.
+type UntilEnd = Arc<dyn Send + Sync>;
 
 struct State {
     side: Side,
@@ -435,6 +437,7 @@ impl HangUp {
 }
 
 /// A connection that may have ended.
+#[derive(Clone)]
 pub struct Watched(Weak<Shared>);
 
 impl Watched {
@@ -442,6 +445,18 @@ impl Watched {
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let shared = self.0.upgrade()?;
         Some((shared.socket.local_addr().ok()?, shared.socket.peer_addr().ok()?))
+    }
+
+    /// How it stands; `None`: it has ended, or was hung up.
+    pub fn standing(&self, of: fn(BorrowedFd<'_>) -> io::Result<TcpStanding>) -> Option<TcpStanding> {
+        let shared = self.0.upgrade().filter(|shared| !shared.hung_up.load(Ordering::Relaxed))?;
+        // Of a system that does not say it nothing is thought.
+        Some(of(shared.socket.as_fd()).unwrap_or_default())
+    }
+
+    /// Whether it has not ended.
+    pub fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 
     /// Hangs up, if it has not ended.
@@ -453,11 +468,7 @@ impl Watched {
 }
 
 /// The two halves of a connection. `until_end` is dropped with the last of them.
-pub fn halves(
-    tunnel: Tunnel,
-    patience: Patience,
-    until_end: Box<dyn Send + Sync>,
-) -> io::Result<(Reader, Writer, HangUp)> {
+pub fn halves(tunnel: Tunnel, patience: Patience, until_end: UntilEnd) -> io::Result<(Reader, Writer, HangUp)> {
     let Tunnel { side, buffers, socket } = tunnel;
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
@@ -467,7 +478,7 @@ pub fn halves(
     socket.set_write_timeout(look)?;
     let parting = patience.parting.clone();
     let state = Mutex::new(State { side, incoming: buffers.incoming, due: buffers.outgoing, is_broken: false });
-    let shared = Arc::new(Shared { state, socket, hung_up: AtomicBool::new(false), until_end });
+    let shared = Arc::new(Shared { state, socket, hung_up: AtomicBool::new(false) });
     let reader = Reader {
         shared: shared.clone(),
         raw: vec![0; READ_BYTES],
@@ -475,8 +486,9 @@ pub fn halves(
         at: 0,
         is_over: false,
         patience,
+        until_end: until_end.clone(),
     };
-    let writer = Writer { shared: shared.clone(), outgoing: Vec::new(), parting };
+    let writer = Writer { shared: shared.clone(), outgoing: Vec::new(), parting, until_end };
     Ok((reader, writer, HangUp(shared)))
 }
 
@@ -490,6 +502,8 @@ pub struct Reader {
     /// The peer said that nothing more comes.
     is_over: bool,
     patience: Patience,
+    #[expect(dead_code, reason = "it ends with the last of the halves")]
+    until_end: UntilEnd,
 }
 
 impl Reader {
@@ -573,6 +587,8 @@ pub struct Writer {
     shared: Arc<Shared>,
     outgoing: Vec<u8>,
     parting: Parting,
+    #[expect(dead_code, reason = "it ends with the last of the halves")]
+    until_end: UntilEnd,
 }
 
 impl Writer {

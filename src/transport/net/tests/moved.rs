@@ -1,20 +1,23 @@
 //! Conversations that begin over QUIC and go on over TLS, and those that must not.
 
 use super::*;
+use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::lanes::{self, Progress, Terms};
 use crate::transport::net::limits::LANE_LOST_ONE_IN;
+use crate::transport::net::stall::Signs;
 use crate::transport::net::{BEGINS, quic, roam, tls as over_tls};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
 
 /// Moves wherever it can after so many bytes.
 fn after(after_bytes: u64) -> Terms {
-    Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG, ..Terms::default() }
+    Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG }
 }
 
 /// Likewise, for whoever has a key.
-fn open_world() -> World {
+pub(super) fn open_world() -> World {
     World::that(Identity::passing().unwrap(), Arc::new(|_| true), &Limits { lane_lost_one_in: 0, ..Limits::default() })
 }
 
@@ -27,7 +30,11 @@ struct Met {
 
 impl Met {
     fn at(world: &World, address: SocketAddr, patience: Patience, terms: Terms) -> Met {
-        let dial = Dial { lanes: terms, kind_step: LONG, ..world.dial(patience) };
+        Met::by(world, address, Dial { lanes: terms, ..world.dial(patience) })
+    }
+
+    fn by(world: &World, address: SocketAddr, dial: Dial) -> Met {
+        let dial = Dial { kind_step: LONG, ..dial };
         std::thread::scope(|scope| {
             let racing = scope.spawn(|| race(&[address], &Kind::BOTH, &dial));
             let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
@@ -225,14 +232,19 @@ fn a_server_hangs_up_by_both_lanes_and_says_why() {
 /// By TCP the server would not know before the system gives up.
 #[test]
 fn a_client_that_has_another_address_hangs_up_by_quic_and_both_know() {
+    static HAS_MOVED: AtomicBool = AtomicBool::new(false);
+    let standing = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, silent: LONG, ..TcpStanding::default() });
+    let signs =
+        Signs { standing, is_elsewhere: |_, _| HAS_MOVED.load(Ordering::SeqCst), look: Duration::from_millis(5) };
     let world = open_world();
-    let terms = Terms { has_moved: |_, _| true, ..after(1) };
     let relay = relay_of_both(&world, Ends::Lost);
-    let Met { mut link, near, mut guest } = Met::at(&world, relay.address, patient(), terms);
+    let dial = Dial { lanes: after(1), signs, ..world.dial(patient()) };
+    let Met { mut link, near, mut guest } = Met::by(&world, relay.address, dial);
     link.reader.read_exact(&mut [0]).unwrap();
     await_move(&near, &guest.hang_up);
     link.writer.write_all(b"hello").unwrap();
     guest.reader.read_exact(&mut [0; 5]).unwrap();
+    HAS_MOVED.store(true, Ordering::SeqCst);
     for end in [link.reader.read(&mut [0; 8]), guest.reader.read(&mut [0; 8])] {
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
@@ -265,13 +277,13 @@ fn a_conversation_with_two_connections_has_one_place() {
 
 /// Whether a relay of TCP hands on that somebody says nothing more.
 #[derive(Clone, Copy, PartialEq)]
-enum Ends {
+pub(super) enum Ends {
     Told,
     Lost,
 }
 
 /// A port at which both UDP and TCP lead to the server.
-fn relay_of_both(world: &World, ends: Ends) -> Relay {
+pub(super) fn relay_of_both(world: &World, ends: Ends) -> Relay {
     loop {
         let relay = Relay::to(world.address());
         let Ok(tcp) = TcpListener::bind(relay.address) else { continue };

@@ -1,0 +1,177 @@
+//! Conversations over TLS whose connection leads nowhere: a fresh one finds out, and both ends know.
+
+use super::moved::{Ends, open_world, relay_of_both};
+use super::*;
+use crate::fs::sys::TcpStanding;
+use crate::transport::net::bridge::{Engine, wait};
+use crate::transport::net::stall::{ASKS, Signs};
+use crate::transport::net::{BEGINS, tls as over_tls};
+use crate::trust::tls::{ALPN, ALPN_NAMED, client_config_for};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicU32;
+
+/// TCP waits for long, and is not answered.
+fn hopeless(_: BorrowedFd<'_>) -> io::Result<TcpStanding> {
+    Ok(TcpStanding { repeats_after: LONG, ..doubtful() })
+}
+
+/// It tries again in no time.
+fn doubtful() -> TcpStanding {
+    TcpStanding { repeats: 9, silent: LONG, is_owed: true, ..TcpStanding::default() }
+}
+
+const SIGNS: Signs =
+    Signs { standing: |_| Ok(TcpStanding::default()), is_elsewhere: |_, _| false, look: Duration::from_millis(5) };
+
+/// A conversation over TLS; what either end sees of it. The relay does not say that an end has gone.
+fn meet(near: Signs, far: Signs) -> (World, Link, Guest, Relay) {
+    let limits = Limits { signs: far, ..Limits::default() };
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+    let relay = relay_of_both(&world, Ends::Lost);
+    let dial = Dial { signs: near, ..world.dial(Patience { idle: Some(LONG), ..patient() }) };
+    let (link, guest) = world.meet_by(relay.address, Kind::Tls, dial);
+    (world, link, guest, relay)
+}
+
+/// Until both ends hear that it is over; nobody comes instead.
+fn await_end(world: &World, mut link: Link, mut guest: Guest) {
+    link.reader.read_exact(&mut [0]).unwrap();
+    assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert!(guest.hang_up.is_over(), "the server knew before");
+    assert_eq!(guest.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert!(world.listener.accept(Duration::ZERO).unwrap().is_none(), "who asks begins nothing");
+}
+
+#[test]
+fn a_client_that_is_not_heard_any_more_ends_it_at_both_ends() {
+    static IS_LATE: AtomicBool = AtomicBool::new(false);
+    let late = |fd: BorrowedFd<'_>| if IS_LATE.load(Ordering::SeqCst) { hopeless(fd) } else { (SIGNS.standing)(fd) };
+    let (world, link, guest, _relay) = meet(Signs { standing: late, ..SIGNS }, SIGNS);
+    IS_LATE.store(true, Ordering::SeqCst);
+    await_end(&world, link, guest);
+}
+
+#[test]
+fn one_whose_way_begins_elsewhere_does_not_wait_for_tcp() {
+    let once = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, ..doubtful() });
+    let (world, link, guest, _relay) = meet(Signs { standing: once, is_elsewhere: |_, _| true, ..SIGNS }, SIGNS);
+    await_end(&world, link, guest);
+}
+
+#[test]
+fn a_server_that_is_not_heard_any_more_says_so_when_it_is_asked() {
+    let doubts = |_: BorrowedFd<'_>| Ok(doubtful());
+    let (world, link, guest, _relay) = meet(Signs { standing: doubts, ..SIGNS }, Signs { standing: hopeless, ..SIGNS });
+    await_end(&world, link, guest);
+}
+
+#[test]
+fn one_that_tcp_is_about_to_mend_goes_on() {
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let (near, far) = (
+        |_: BorrowedFd<'_>| {
+            LOOKS.fetch_add(1, Ordering::SeqCst);
+            Ok(if ASKED.load(Ordering::SeqCst) < 3 { doubtful() } else { TcpStanding::default() })
+        },
+        |_: BorrowedFd<'_>| {
+            ASKED.fetch_add(1, Ordering::SeqCst);
+            Ok(doubtful())
+        },
+    );
+    let (_world, mut link, mut guest, _relay) =
+        meet(Signs { standing: near, ..SIGNS }, Signs { standing: far, ..SIGNS });
+    assert!(until(LONG, || ASKED.load(Ordering::SeqCst) >= 3), "it is asked about");
+    let looks = LOOKS.load(Ordering::SeqCst);
+    assert!(until(LONG, || LOOKS.load(Ordering::SeqCst) > looks + 3));
+    assert_eq!(ASKED.load(Ordering::SeqCst), 3, "nothing is in doubt any more");
+    link.writer.write_all(b"hello").unwrap();
+    guest.reader.read_exact(&mut [0; 5]).unwrap();
+    guest.writer.write_all(b"hello").unwrap();
+    link.reader.read_exact(&mut [0; 6]).unwrap();
+}
+
+/// A conversation over TLS that is begun by hand.
+struct ByHand {
+    engine: Engine,
+    guest: Guest,
+    _tunnel: over_tls::Tunnel,
+}
+
+impl ByHand {
+    fn that_says(world: &World, alpn: &[u8], words: &[u8]) -> ByHand {
+        let engine = Engine::start("test").unwrap();
+        let (config, address) = (config(&world.near, world, alpn), world.address());
+        let words = words.to_vec();
+        let dialling = engine.handle().spawn(async move {
+            let mut tunnel = over_tls::connect(address, config).await.unwrap();
+            tunnel.say(&words).await.unwrap();
+            tunnel
+        });
+        let guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        ByHand { engine, guest, _tunnel: wait(dialling, || Ok(())).unwrap().unwrap() }
+    }
+
+    /// What a server answers whoever asks, to each of the bytes that follow the name.
+    fn ask(&self, world: &World, who: &Identity, name: [u8; 32], then: &[u8]) -> Vec<u8> {
+        let (config, address) = (config(who, world, ALPN_NAMED), world.address());
+        let then = then.to_vec();
+        let asking = self.engine.handle().spawn(async move {
+            let mut tunnel = over_tls::connect(address, config).await.unwrap();
+            tunnel.say(&[&ASKS[..], &name].concat()).await.unwrap();
+            let mut answers = Vec::new();
+            for byte in then.into_iter().map(Some).chain([None]) {
+                let Ok([answer]) = tunnel.hear().await else { break };
+                answers.push(answer);
+                if let Some(byte) = byte {
+                    tunnel.say(&[byte]).await.unwrap();
+                }
+            }
+            answers
+        });
+        wait(asking, || Ok(())).unwrap().unwrap()
+    }
+}
+
+fn config(who: &Identity, world: &World, alpn: &[u8]) -> Arc<rustls::ClientConfig> {
+    client_config_for(&tls::client_config(who, world.far.pin), &[alpn])
+}
+
+#[test]
+fn a_conversation_is_ended_by_whoever_has_it_and_by_nobody_else() {
+    let world = open_world();
+    let (name, other) = ([7; 32], [8; 32]);
+    let mut met = ByHand::that_says(&world, ALPN_NAMED, &[&BEGINS[..], &name, b"hello"].concat());
+    let thief = Identity::passing().unwrap();
+    assert_eq!(met.ask(&world, &thief, name, &[1]), [1], "there is none of his");
+    assert_eq!(met.ask(&world, &world.near, other, &[1]), [1], "there is none of that name");
+    assert_eq!(met.ask(&world, &world.near, name, &[0, 0, 2]), [0, 0, 0], "it goes on, and 2 means nothing");
+    met.guest.reader.read_exact(&mut [0; 5]).unwrap();
+    assert!(!met.guest.hang_up.is_over());
+    assert_eq!(met.ask(&world, &world.near, name, &[1]), [0, 1]);
+    assert_eq!(met.guest.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(met.ask(&world, &world.near, name, &[]), [1], "it has ended");
+}
+
+#[test]
+fn one_without_a_name_is_as_good() {
+    // A client that gives none.
+    let world = open_world();
+    let mut met = ByHand::that_says(&world, ALPN, &[&BEGINS[..], b"hello"].concat());
+    let mut heard = [0; 5];
+    met.guest.reader.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    // A server that takes none: whatever is seen of the connection, it stays.
+    let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    let far = Identity::passing().unwrap();
+    let listener =
+        listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default(), &Patience::default()).unwrap();
+    let old = World { listener, near: world.near, far: world.far };
+    let dial = Dial { signs: Signs { standing: hopeless, ..SIGNS }, ..old.dial(patient()) };
+    let (mut link, mut guest) = old.meet_by(old.address(), Kind::Tls, dial);
+    link.writer.write_all(b"hello").unwrap();
+    guest.reader.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    drop(link);
+}
