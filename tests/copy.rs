@@ -202,6 +202,24 @@ synctest!(relative_with_an_absolute_source, |w: World| {
     w.agree_paths(&["-aiR"], &["{W}/src/./d/y/z", "dst"]).says("d/y/z");
 });
 
+synctest!(relative_names_what_begins_at_the_root_with_its_slash, |w: World| {
+    w.source("d/y/z d/x l->d").tree("other", "y").file("list", "src/d/y/z\n").dest("").once().no_dry_run();
+    // Dry, and without the directories that lead there: the twins have different names.
+    let dry = |options: &[&str], sources: &[&str]| {
+        let options = [&["-anR", "--no-implied-dirs"], options].concat();
+        w.agree_paths(&options, &[sources, &["dst"]].concat()).exits(0)
+    };
+    // Who receives does not see how it began.
+    let whole = if w.is_pulled() { "{w}" } else { "{W}" };
+    for options in [&["-i"][..], &["-v"], &["--out-format=%o %f %n%L"], &["-i", "--log-file=run.log"]] {
+        dry(options, &["{W}/src"]).says(&format!("{whole}/src/d/y/z\n"));
+    }
+    dry(&["-i"], &["{W}//src/d/y", "{W}/./other"]).says(&format!(" {whole}/src/d/y/z\n")).says(" other/y\n");
+    dry(&["-i"], &["/.{W}/src"]).says(" {w}/src/d/y/z\n");
+    dry(&["-i", "--files-from=list"], &["{W}"]).says(" src/d/y/z\n");
+    w.agree_paths(&["-inR", "--no-implied-dirs", "--list-only"], &["{W}/src"]).says(" {w}/src\n");
+});
+
 synctest!(relative_gives_implied_directories_their_attributes, |w: World| {
     w.build("src", |t| {
         t.dir("d").mode(0o750).mtime(-50);

@@ -11,7 +11,7 @@ use crate::options::{FilesFrom, Options, Recurse};
 use crate::report::event::{Event, Problem, Reporter, Wants, Weight};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::role::local::Local;
-use crate::role::source::listed_names;
+use crate::role::source::{listed_names, rooted};
 use crate::role::terms::Terms;
 use crate::work::clock::{self, Since};
 use std::fs::File;
@@ -76,12 +76,14 @@ fn open_log(env: &Env, options: &Options) -> Log {
     }
 }
 
-/// Makes the one who tells, of the process's streams. `sends`: this process is the sender, or both.
-pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sends: bool) -> TextReporter {
+/// Makes the one who tells, of the process's streams. `sent`: the sources, where this process is the sender, or both.
+pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sent: Option<&[Vec<u8>]>) -> TextReporter {
     let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
     let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));
-    let facts = facts(env, options, list_only, sends);
+    let begin_anywhere = options.select.relative && options.select.files_from.is_none();
+    let rooted = sent.filter(|_| begin_anywhere).map_or_else(Vec::new, rooted);
+    let facts = RunFacts { rooted, ..facts(env, options, list_only, sent.is_some()) };
     let mut reporter = TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix));
     trouble.iter().for_each(|event| reporter.tell(event));
     reporter
@@ -108,6 +110,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         keeps_owner: options.preserve.owner,
         keeps_group: options.preserve.group,
         sum: options.check.shown_sum(),
+        rooted: Vec::new(),
     }
 }
 
@@ -170,7 +173,7 @@ fn carry_out(
 ) -> Exit {
     let Prepared { rules, listed, log } = prepared;
     let list_only = dest.is_none() || options.select.list_only;
-    let mut reporter = reporter(env, options, log, list_only, true);
+    let mut reporter = reporter(env, options, log, list_only, Some(&sources));
     let rules = rules.rules(options);
     let terms = Terms {
         options,

@@ -433,7 +433,8 @@ impl Side {
     /// Runs the session, and sees the far end off.
     fn converse(&self, env: &mut Env, begun: Begun, early: Option<Early<'_>>, since: Since) -> Exit {
         let Begun { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
-        let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), !self.far.server_sends);
+        let sent = (!self.far.server_sends).then_some(&self.sources[..]);
+        let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         let is_net = matches!(carrier, Carrier::Net(_));
         let paths = self.paths_by(&carrier);
         let near = Near { outlives_loss: is_net, ..self.near(env, (&rules, &listed), reporter.wants(), paths) };

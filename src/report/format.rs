@@ -77,7 +77,7 @@ impl Field {
 }
 
 /// What is the same for all entries of a run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Constants {
     /// `%p`
     pub pid: u32,
@@ -91,6 +91,18 @@ pub struct Constants {
     pub dry_run: bool,
     /// What `%C` shows.
     pub sum: Checksum,
+    /// Paths, without their first slash, of which all entries on the way there and below are named with it.
+    pub rooted: Vec<Vec<u8>>,
+}
+
+impl Constants {
+    /// What stands before the name of an entry of the source: the slash with which the operand began that brought it.
+    pub fn slash_before(&self, name: &[u8]) -> &'static [u8] {
+        let leads = |dir: &[u8], to: &[u8]| {
+            dir.is_empty() || to.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        if self.rooted.iter().any(|path| leads(path, name) || leads(name, path)) { b"/" } else { b"" }
+    }
 }
 
 /// One entry as a format sees it.
@@ -319,7 +331,10 @@ fn put_field(
         Field::Module => {}
         Field::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
         Field::Name => match shown.what {
-            What::Item(item) => put_name(out, &item.name, item.kind),
+            What::Item(item) => {
+                out.extend_from_slice(constants.slash_before(&item.name));
+                put_name(out, &item.name, item.kind);
+            }
             What::Deleted { name, kind } => put_name(out, name, kind),
         },
         Field::Operation => out.extend_from_slice(match (item, constants.sends) {
@@ -410,6 +425,7 @@ pub(super) mod tests {
         keeps_group: true,
         dry_run: false,
         sum: Checksum::Xxh128,
+        rooted: Vec::new(),
     };
 
     fn line(format: &str, shown: &Shown<'_>) -> String {
@@ -436,7 +452,8 @@ pub(super) mod tests {
 
     #[test]
     fn all_escapes_of_a_deletion() {
-        let shown = Shown::deleted(b"xd", Kind::Dir, &CONSTANTS, 0);
+        let constants = CONSTANTS;
+        let shown = Shown::deleted(b"xd", Kind::Dir, &constants, 0);
         assert_eq!(
             line("%i|%n|%L|%o|%l|%M|%B|%U|%G|%b|%C|%f|%c|%p", &shown),
             "*deleting  |xd/||del.|0|1970/01/01-00:00:00|---------|0|0|0|                                |xd|0|3240"
@@ -497,6 +514,23 @@ pub(super) mod tests {
         assert_eq!(line("%C %c", &Shown::item(&shown, &dry, 0)), format!("{} 0", "0".repeat(32)));
         let file = Item { digest: Some(vec![0x62; 16]), ..item("f") };
         assert_eq!(of("%40C|%-40C|", &file), format!("        {0}|{0}        |", "62".repeat(16)));
+    }
+
+    #[test]
+    fn what_began_at_the_root_is_named_with_its_slash() {
+        let rooted = |paths: &[&str]| {
+            let rooted = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+            let constants = Constants { rooted, ..CONSTANTS };
+            ["w", "w/x", "w/x/f", "w/xy", "v", "."]
+                .map(|name| line("%n %f", &Shown::item(&Item { sender_path: Vec::new(), ..item(name) }, &constants, 0)))
+                .map(|line| line.trim_end().to_owned())
+        };
+        assert_eq!(rooted(&[]), ["w", "w/x", "w/x/f", "w/xy", "v", "."]);
+        assert_eq!(rooted(&["w/x"]), ["/w", "/w/x", "/w/x/f", "w/xy", "v", "."]);
+        assert_eq!(rooted(&["v", "w/xy"]), ["/w", "w/x", "w/x/f", "/w/xy", "/v", "."]);
+        assert_eq!(rooted(&[""]), ["/w", "/w/x", "/w/x/f", "/w/xy", "/v", "/."]);
+        let constants = Constants { rooted: vec![b"xd".to_vec()], ..CONSTANTS };
+        assert_eq!(line("%n", &Shown::deleted(b"xd", Kind::Dir, &constants, 0)), "xd/");
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub struct RunFacts {
     pub keeps_group: bool,
     /// What [`Item::digest`] holds; `%C` is that wide where there is none.
     pub sum: Checksum,
+    /// What `-R` keeps of operands from the root of the file system on, without the first slash, where this process is the
+    /// sender: in lines of what these bring that slash is shown.
+    pub rooted: Vec<Vec<u8>>,
 }
 
 /// Writes rsync's lines.
@@ -116,6 +119,7 @@ impl TextReporter {
             keeps_group: facts.keeps_group,
             dry_run: facts.dry_run,
             sum: facts.sum,
+            rooted: facts.rooted.clone(),
         };
         let charset = Charset::of(facts.utf8_locale, output.eight_bit);
         let scope = match output.info.progress {
@@ -338,6 +342,7 @@ impl TextReporter {
                 format.put(line, &Shown::item(item, &self.constants, now_secs), &mut self.times);
             }
             (Line::Full, None) if self.choice.name >= 1 => {
+                line.extend_from_slice(self.constants.slash_before(&item.name));
                 put_name(line, &item.name, item.kind);
                 put_link(line, item);
             }
@@ -400,7 +405,7 @@ impl TextReporter {
 
     fn begin(&mut self, name: &[u8]) {
         if self.wants().begin && self.choice.name >= 1 && !self.facts.dry_run {
-            self.screen.print(name);
+            self.screen.print(&[self.constants.slash_before(name), name].concat());
         }
     }
 

@@ -703,14 +703,20 @@ fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
     base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
 }
 
-/// An argument under `-R`: from where its elements are kept, empty for the working directory, and these.
+/// An argument under `-R`: from where its elements are kept, empty for the working directory, and these; an absolute one as a whole.
 pub fn split_kept(arg: &[u8]) -> (&[u8], &[u8]) {
     match find_marker(arg) {
         Some(0) => (b"/", &arg[3..]),
         Some(at) => (&arg[..at], &arg[at + 3..]),
-        None if arg.starts_with(b"/") => (b"/", &arg[1..]),
+        None if arg.starts_with(b"/") => (b"/", arg),
         None => (b"", arg),
     }
+}
+
+/// What `-R` keeps of arguments from the root of the file system on, without the first slash.
+pub fn rooted(arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let kept_whole = |arg: &&Vec<u8>| arg.starts_with(b"/") && find_marker(arg).is_none();
+    arguments.iter().filter(kept_whole).map(|arg| clean(arg).0.join(&b'/')).collect()
 }
 
 /// Where the first `/./` marks the beginning of what `-R` keeps.

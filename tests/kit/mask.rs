@@ -12,7 +12,7 @@ pub type OwnMask = fn(&str) -> Option<String>;
 
 /// What the masks need to know about a run.
 pub struct Mask<'a> {
-    /// The twin in which the program ran, shown as `{W}`.
+    /// The twin in which the program ran, shown as `{W}`, and without its first slash as `{w}`.
     pub world: &'a Path,
     /// The home directory, shown as `{H}`.
     pub home: &'a Path,
@@ -37,10 +37,10 @@ impl Mask<'_> {
     /// Masks what a program wrote; bytes that are not printable ASCII come out as `\xNN`.
     pub fn text(&self, bytes: &[u8]) -> String {
         let mut text = printable(bytes);
-        for (dir, name) in [(self.world, "{W}"), (self.home, "{H}")] {
+        for (dir, name, bare) in [(self.world, "{W}", "{w}"), (self.home, "{H}", "{h}")] {
             let dir = dir.to_str().expect("scratch directories have plain names");
-            // `%f` and the log drop the leading slash.
-            text = text.replace(dir, name).replace(&dir[1..], name);
+            // Some lines drop the leading slash, as those with `%f` do; which do, is compared.
+            text = text.replace(dir, name).replace(&dir[1..], bare);
         }
         let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
         let lasting: Vec<&str> =
@@ -248,7 +248,7 @@ mod tests {
             ("total size is 7  speedup is 0.05 (DRY RUN)", "total size is 7  speedup is <n> (DRY RUN)"),
             ("(code 23) at main.c(1394) [sender=3.5.0]", "(code 23) at <file>(<line>) [sender=<version>]"),
             ("mkstemp \"/tmp/w/oracle/.f.o.a1B2c3\" failed", "mkstemp \"{W}/.f.o.<rand>\" failed"),
-            ("tmp/w/oracle/a 2020/09/13-12:26:40", "{W}/a 2020/09/13-12:26:40"),
+            ("tmp/w/oracle/a 2020/09/13-12:26:40", "{w}/a 2020/09/13-12:26:40"),
             ("2026/11/21 00:41:57 [123] building", "<now> [<pid>] building"),
             (
                 "\r  1  9%  1.00kB/s    0:00:00  \r  6 100%  3.00kB/s    0:00:00 (xfr#1, to-chk=0/2)",

@@ -46,6 +46,7 @@ const FACTS: RunFacts = RunFacts {
     keeps_owner: true,
     keeps_group: true,
     sum: Checksum::Xxh128,
+    rooted: Vec::new(),
 };
 
 struct Run {

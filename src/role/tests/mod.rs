@@ -448,6 +448,7 @@ pub fn reporter(options: &Options) -> TextReporter {
         keeps_owner: false,
         keeps_group: false,
         sum: crate::options::Checksum::Xxh128,
+        rooted: Vec::new(),
     };
     let nowhere = || Box::new(std::io::sink());
     TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
