@@ -84,11 +84,30 @@ impl Pending {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     put_over(dir, name, |temp| sys::link_tmpfile(self.fd(), dir.fd(), temp))?;
                 }
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.place_given_away(dir, name, error)?,
                 other => other?,
             },
         }
         self.finished = true;
         Ok(())
+    }
+
+    /// The same for a file that was given to another user. The kernel links only one's own (fs.protected_hardlinks) for who
+    /// lacks further privileges than it takes to give a file away; `refused` is what it said.
+    fn place_given_away(&self, dir: &Dir, name: &[u8], refused: io::Error) -> io::Result<()> {
+        let ((own, _), owner) = (sys::ids(), sys::fstat(self.fd())?.uid);
+        if owner == own {
+            return Err(refused);
+        }
+        put_over(dir, name, |temp| {
+            sys::chown(self.fd(), b"", Some(own), None)?;
+            let linked = sys::link_tmpfile(self.fd(), dir.fd(), temp);
+            let returned = sys::chown(self.fd(), b"", Some(owner), None);
+            if linked.is_ok() && returned.is_err() {
+                let _ = sys::unlink(dir.fd(), temp);
+            }
+            linked.and(returned)
+        })
     }
 }
 
@@ -230,6 +249,31 @@ mod tests {
 
     fn open(path: &std::path::Path) -> Dir {
         Dir::new(sys::open_dir_path(path.as_os_str().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_file_that_was_given_away_gets_its_name_without_the_right_to_link_it() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        use std::os::unix::fs::MetadataExt;
+        // Of this thread only.
+        let mut held = capabilities(None).unwrap();
+        if sys::ids().0 != 0 || !held.effective.contains(CapabilitySet::CHOWN) {
+            return;
+        }
+        held.effective = CapabilitySet::CHOWN;
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = open(scratch.path());
+        let pending = Pending::begin(&dir, b"f", 0o600, false, None).unwrap();
+        if pending.has_name() {
+            return;
+        }
+        set_capabilities(None, held).unwrap();
+        sys::chown(pending.fd(), b"", Some(7), Some(8)).unwrap();
+        pending.place(&dir, b"f").unwrap();
+        let names: Vec<_> =
+            std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let there = std::fs::metadata(scratch.path().join("f")).unwrap();
+        assert_eq!((names, there.uid(), there.gid()), (vec!["f".into()], 7, 8));
     }
 
     #[test]
