@@ -75,6 +75,11 @@ synctest!(in_place_what_was_written_stays, |w: World| {
     goes_on(&w, &["-a", "--inplace"]);
 });
 
+synctest!(in_place_a_new_file_grows_under_its_name, |w: World| {
+    w.source("a big*12000000").dest("");
+    leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, overwritten);
+});
+
 synctest!(nothing_is_deleted_after_a_run_that_stopped, |w: World| {
     large(&w);
     for when in ["--delete-after", "--delete-delay"] {

@@ -29,6 +29,8 @@ pub struct Pending {
     dir: Dir,
     /// `None` while it has no name at all.
     temp_name: Option<Vec<u8>>,
+    /// That name is its final one (`--inplace`).
+    in_place: bool,
     finished: bool,
 }
 
@@ -38,7 +40,9 @@ impl Pending {
     pub fn begin(dir: &Dir, name: &[u8], mode: u32, is_named: bool, staging: Option<&Dir>) -> io::Result<Pending> {
         if !is_named && staging.is_none() && !NO_TMPFILE.load(Ordering::Relaxed) {
             match sys::tmpfile(dir.fd(), mode) {
-                Ok(fd) => return Ok(Pending { fd, dir: dir.clone(), temp_name: None, finished: false }),
+                Ok(fd) => {
+                    return Ok(Pending { fd, dir: dir.clone(), temp_name: None, in_place: false, finished: false });
+                }
                 Err(error) if lacks_tmpfile(&error) => NO_TMPFILE.store(true, Ordering::Relaxed),
                 Err(error) => return Err(error),
             }
@@ -50,9 +54,16 @@ impl Pending {
             let _ = sys::try_lock(fd.as_fd());
             // Between its creation and the lock, another run may have taken it for a left-over.
             if sys::fstat(fd.as_fd())?.nlink > 0 {
-                return Ok(Pending { fd, dir: dir.clone(), temp_name: Some(temp_name), finished: false });
+                let temp_name = Some(temp_name);
+                return Ok(Pending { fd, dir: dir.clone(), temp_name, in_place: false, finished: false });
             }
         }
+    }
+
+    /// Begins a file under the name that it will have, which must be free: whoever looks sees it grow.
+    pub fn begin_in_place(dir: &Dir, name: &[u8], mode: u32) -> io::Result<Pending> {
+        let fd = sys::create(dir.fd(), name, mode & 0o700)?;
+        Ok(Pending { fd, dir: dir.clone(), temp_name: Some(name.to_vec()), in_place: true, finished: false })
     }
 
     /// The open file.
@@ -60,7 +71,7 @@ impl Pending {
         self.fd.as_fd()
     }
 
-    /// Whether it has a temp name.
+    /// Whether it has a name, a temp name or its own.
     pub fn has_name(&self) -> bool {
         self.temp_name.is_some()
     }
@@ -75,9 +86,10 @@ impl Pending {
         self.finished = true;
     }
 
-    /// Puts it under its final name, in one step for whoever looks.
+    /// Puts it under its final name, in one step for whoever looks, unless it was begun there.
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         match &self.temp_name {
+            Some(_) if self.in_place => {}
             Some(temp_name) => sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?,
             None => match sys::link_tmpfile(self.fd(), dir.fd(), name) {
                 // The name was taken meanwhile.

@@ -1,4 +1,5 @@
-//! Content goes into a file of another name, or of none, which takes its place when it is whole.
+//! Content goes into a file of another name, or of none, which takes its place when it is whole; or, under `--inplace`,
+//! into a new one of that name.
 
 use super::failure::{Failure, io_failed, no_backup, rename_failed};
 use super::fill::fill;
@@ -40,7 +41,13 @@ pub(super) fn replace(
         Content::File(_) => None,
     };
     let is_named = job.replaces() || context.resumes(job.source().len_bytes);
-    let pending = Pending::begin(dir, job.name(), mode & 0o777, is_named, staged).map_err(|error| {
+    let in_place = (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
+    let pending = match in_place {
+        Some(Ok(pending)) => Ok(pending),
+        Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
+    };
+    let pending = pending.map_err(|error| {
         Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &temp_full(context, job), &error))
     })?;
     tell_begun(job, out);
