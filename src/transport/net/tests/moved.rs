@@ -252,6 +252,36 @@ fn a_client_that_has_another_address_hangs_up_by_quic_and_both_know() {
 }
 
 #[test]
+fn one_that_was_moved_can_be_asked_for_and_goes_on() {
+    static HAS_MOVED: AtomicBool = AtomicBool::new(false);
+    static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+    let look = Duration::from_millis(5);
+    let doubts = |_: BorrowedFd<'_>| {
+        let in_doubt = HAS_MOVED.load(Ordering::SeqCst) && !IS_KNOWN.load(Ordering::SeqCst);
+        let silent = if in_doubt { LONG } else { Duration::ZERO };
+        Ok(TcpStanding { repeats: 9, silent, is_owed: true, ..TcpStanding::default() })
+    };
+    // Only of one that it knows the server looks how it stands.
+    let knows = |_: BorrowedFd<'_>| {
+        IS_KNOWN.store(true, Ordering::SeqCst);
+        Ok(TcpStanding::default())
+    };
+    let signs = |standing| Signs { standing, is_elsewhere: |_, _| false, look };
+    let limits = Limits { lane_lost_one_in: 0, signs: signs(knows), ..Limits::default() };
+    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+    let dial = Dial { lanes: after(1), signs: signs(doubts), ..world.dial(patient()) };
+    let Met { mut link, near, mut guest } = Met::by(&world, world.address(), dial);
+    link.reader.read_exact(&mut [0]).unwrap();
+    await_move(&near, &guest.hang_up);
+    HAS_MOVED.store(true, Ordering::SeqCst);
+    assert!(until(LONG, || IS_KNOWN.load(Ordering::SeqCst)), "the server does not know it");
+    link.writer.write_all(b"hello").unwrap();
+    guest.reader.read_exact(&mut [0; 5]).unwrap();
+    guest.writer.write_all(b"hello").unwrap();
+    link.reader.read_exact(&mut [0; 5]).unwrap();
+}
+
+#[test]
 fn a_conversation_with_two_connections_has_one_place() {
     let near = Identity::passing().unwrap();
     let world =
