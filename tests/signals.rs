@@ -76,6 +76,7 @@ synctest!(in_place_what_was_written_stays, |w: World| {
 });
 
 synctest!(in_place_a_new_file_grows_under_its_name, |w: World| {
+    w.only_local("over a network it waits elsewhere, in case that the connection is lost");
     w.source("a big*12000000").dest("");
     leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, overwritten);
 });

@@ -41,7 +41,9 @@ pub(super) fn replace(
         Content::File(_) => None,
     };
     let is_named = job.replaces() || context.resumes(job.source().len_bytes);
-    let in_place = (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
+    // Where the run goes on after a loss of its connection, a part under that name would be taken for a file that was there.
+    let in_place = (place.inplace && !job.replaces() && !context.outlives_loss)
+        .then(|| Pending::begin_in_place(dir, job.name(), mode));
     let pending = match in_place {
         Some(Ok(pending)) => Ok(pending),
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
