@@ -94,6 +94,12 @@ fn a_server_that_answers_again_is_asked_again() {
     scene.well("stop");
     let words = ["its server was started now", "`sparsync server install localhost`"];
     told(&enroll(&scene, &format!("localhost --port {port}")), 0, &words);
+    // Nor does anybody have to say its port again.
+    for again in [&again[0], &(&(|| server("start")) as &dyn Fn() -> Output)] {
+        scene.well("stop");
+        told(&again(), 0, &[]);
+        assert_eq!(scene.status("port"), port);
+    }
 }
 
 /// The far end has the program as an alias of rsync alone.

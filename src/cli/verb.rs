@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The least memory that a server can be told to do with, in bytes: a few sessions at work.
 pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
-/// The port of a server that was told no other, of UDP and TCP.
+/// The port of a server that was never told another, of UDP and TCP.
 pub const DEFAULT_PORT: u16 = 28792;
 
 /// What a verb asks for.
@@ -103,7 +103,7 @@ pub struct Start {
     pub detached: bool,
     /// Addresses to listen at; none: all of this machine.
     pub listen: Vec<String>,
-    /// The port of UDP and TCP; 0: one that is free.
+    /// The port of UDP and TCP; 0: one that is free; `None`: the one that was said last, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
     /// The most memory that the server and its sessions may hold, in bytes; `None`: half of the machine's.
     pub memory: Option<u64>,
@@ -177,7 +177,7 @@ pub struct EnrollHost {
     pub expires: Option<String>,
     /// What this machine is called there; `None`: its own name.
     pub name: Option<String>,
-    /// The port of the server there; `None`: the one that it has, or [`DEFAULT_PORT`].
+    /// The port of the server there; `None`: the one that it has, or was told last, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
     /// Starts the server there, if it does not run.
     pub start: bool,
@@ -657,7 +657,8 @@ With a HOST the same is done there, over ssh.
   revoke NAME|PIN         take grants back; sessions of that key end within a second; exit 6 if nobody had one
 
 start, restart, install:
-  --port=PORT             the port of UDP and TCP, 28792 by default; 0: one that is free
+  --port=PORT             the port of UDP and TCP; without it the one that was said last, at first 28792; 0: one that
+                          is free
   --listen=ADDRESS        listen at this address only; may be repeated
   --memory=SIZE           the most memory that the server and its sessions may hold together, such as 4G; half of the
                           machine's by default. The more sessions there are, the less each may have under way; where
@@ -701,7 +702,7 @@ command lines take the faster route, and ssh if that is not to be had. Enrolling
   --read-only             only from there
   --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h)
   --name=NAME             what this machine is called there
-  --port=PORT             the port of the server there, 28792 by default
+  --port=PORT             the port of the server there, if it does not run; without it the one that it had, or 28792
   --no-start              do not start the server there
   --install               copy this program to ~/.local/bin there, if there is none
   --dry-run, -n           tell what would be done

@@ -39,6 +39,8 @@ use tracing::{error, info, warn};
 
 /// The lock of the one server of a state directory, and its process.
 const PID_FILE: &str = "server.pid";
+/// The port that a server of this state directory was told last.
+const PORT_FILE: &str = "server.port";
 /// How often grants are looked at while sessions run, and whether the server shall end.
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server that is told to end by a signal waits for sessions.
@@ -91,7 +93,9 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
     let limits = Limits { ceiling: budget.ceiling().clone(), ..Limits::default() };
-    let listener = open(&config, Lasting(identity.secret_for("sparsync stateless resets")), start, &limits)?;
+    let lasting = Lasting(identity.secret_for("sparsync stateless resets"));
+    let listener = open(&config, lasting, (start, port_of(places, start)), &limits)?;
+    remember_port(places, start);
     let control = control::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
@@ -171,8 +175,8 @@ pub fn pid(places: &Places) -> Option<u32> {
 }
 
 /// Listens where it was said, or at all addresses of this machine.
-fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start, limits: &Limits) -> Result<Listener> {
-    let (said, port) = places_of(start);
+fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16), limits: &Limits) -> Result<Listener> {
+    let said = places_of(start, port);
     // Sessions wait until they are told not to: see [`HangUp`].
     let patience = Patience::default();
     let listened = match said.as_slice() {
@@ -182,10 +186,29 @@ fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start, limits: &Limit
     listened.map_err(|error| cannot_listen(port, &error))
 }
 
-fn places_of(start: &Start) -> (Vec<SocketAddr>, u16) {
-    let port = start.port.unwrap_or(DEFAULT_PORT);
+fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
     let said = start.listen.iter().filter_map(|address| address.parse().ok());
-    (said.map(|address: IpAddr| SocketAddr::new(address, port)).collect(), port)
+    said.map(|address: IpAddr| SocketAddr::new(address, port)).collect()
+}
+
+/// The port of a server that would be started so: the one that is said; else the one that was said last, by which clients know
+/// it; else [`DEFAULT_PORT`]. 0: one that is free.
+pub fn port_of(places: &Places, start: &Start) -> u16 {
+    let remembered = || {
+        let text = sys::read_path(places.state.join(PORT_FILE).as_os_str().as_bytes(), 16).ok()?;
+        String::from_utf8(text).ok()?.trim().parse().ok().filter(|&port| port > 0)
+    };
+    start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
+}
+
+fn remember_port(places: &Places, start: &Start) {
+    let Some(port) = start.port.filter(|&port| port > 0) else { return };
+    let dir = places.state.as_os_str().as_bytes();
+    let put = sys::open_dir_path(dir)
+        .and_then(|dir| files::put(dir.as_fd(), PORT_FILE, format!("{port}\n").as_bytes(), 0o600));
+    if let Err(error) = put {
+        warn!("the port cannot be remembered for the next start: {error}");
+    }
 }
 
 fn cannot_listen(port: u16, error: &io::Error) -> Error {
@@ -210,8 +233,8 @@ pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
     if !moves {
         return Ok(());
     }
-    let (said, port) = places_of(start);
-    are_free(&said, port).map_err(|error| cannot_listen(port, &error))
+    let port = port_of(places, start);
+    are_free(&places_of(start, port), port).map_err(|error| cannot_listen(port, &error))
 }
 
 /// Who is let in.

@@ -4,7 +4,7 @@ use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::supervisor::Supervisor;
 use super::{enroll, errno_words, fail, log, say, serve, unit};
-use crate::cli::verb::{Action, DEFAULT_PORT, NewGrant, Reach, Server, Start};
+use crate::cli::verb::{Action, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -450,8 +450,8 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
         Err(_) if wanted.port.is_some() => {}
         Err(_) => {
             let line = format!(
-                "sparsync: the server does not tell where it listens; the new one has port {DEFAULT_PORT} unless --port \
-                 says otherwise\n"
+                "sparsync: the server does not tell where it listens; the new one has port {} unless --port says otherwise\n",
+                daemon::port_of(places, &wanted)
             );
             let _ = env.stderr.write_all(line.as_bytes());
         }
@@ -629,8 +629,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
             (false, _) => State::Down,
         };
         // Of a server that is down, the port that it would have.
-        let port =
-            if status.running { status.port } else { start.and_then(|start| start.port).unwrap_or(DEFAULT_PORT) };
+        let port = if status.running { status.port } else { daemon::port_of(places, &start.unwrap_or_default()) };
         let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
