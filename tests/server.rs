@@ -255,6 +255,33 @@ fn what_a_crash_left_is_no_hindrance() {
     std::fs::write(scene.path("server/state/server.pid"), format!("{}\n", std::process::id())).unwrap();
     assert!(scene.well("stop --now").contains("no server runs"));
     scene.well("start --port 0");
+    // One whose state directory was emptied cannot be asked.
+    let port = scene.status("port");
+    scene.well(&format!("restart --port {port}"));
+    let pid = scene.status("pid");
+    for file in ["server.pid", "control"] {
+        std::fs::remove_file(scene.path("server/state").join(file)).unwrap();
+    }
+    let told = String::from_utf8(scene.at("server", "status").stdout).unwrap();
+    assert!(told.contains(&format!("(process {pid}) has port {port}")), "{told}");
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+}
+
+#[test]
+fn where_there_is_no_proc_a_server_says_so() {
+    let scene = Scene::new();
+    let program = oracle::under_test().display();
+    for words in ["", "--foreground"] {
+        let script = format!("umount -l /proc && exec {program} server start --port 0 {words}");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        if ["unshare: ", "umount: "].iter().any(|tool| told.contains(tool)) {
+            return crate::kit::tell_skip("where_there_is_no_proc", "/proc cannot be taken away here");
+        }
+        assert!(output.status.code() == Some(4) && told.contains("there is no /proc here"), "{output:?}");
+    }
 }
 
 #[test]

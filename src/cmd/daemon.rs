@@ -67,6 +67,16 @@ impl From<Error> for Unable {
     }
 }
 
+/// Errs where no process of this program can be started.
+pub fn can_start_processes() -> Result<()> {
+    if sys::has_proc() {
+        return Ok(());
+    }
+    let words = "sparsync: there is no /proc here, by which a server starts the processes of its sessions: \
+                 `mount -t proc proc /proc`";
+    Err(Error::new(Exit::Unsupported, words))
+}
+
 /// Serves until it is told to end.
 pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result<Exit, Unable> {
     if start.detached {
@@ -83,6 +93,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         false => log::Readers::Terminal,
     };
     log::begin(readers, errors.clone());
+    can_start_processes()?;
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
     env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot listen to signals: {error}")))?;

@@ -3,7 +3,7 @@
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::supervisor::Supervisor;
-use super::{enroll, errno_words, fail, log, say, serve, unit};
+use super::{enroll, errno_words, fail, holder, log, say, serve, unit};
 use crate::cli::verb::{Action, NewGrant, Reach, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -255,6 +255,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     let failed = |what: &str, error: std::io::Error| {
         Error::new(Exit::Ipc, format!("sparsync: cannot {what} the server: {error}"))
     };
+    daemon::can_start_processes()?;
     let log = log::open(places)?;
     let words = Action::Start(Start { detached: true, ..start.clone() }).words();
     let words: Vec<_> = words.into_iter().map(OsString::from_vec).collect();
@@ -337,7 +338,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
 fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
     // Whoever takes its place meanwhile is not meant.
     let Some(pid) = daemon::pid(places) else {
-        tell(env, "sparsync: no server runs")?;
+        tell(env, &format!("sparsync: no server runs{}", at_its_port(places)))?;
         return Ok(Exit::Ok);
     };
     let told = if now { Ok(None) } else { control::status(places) };
@@ -373,6 +374,13 @@ fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
     };
     tell(env, &format!("sparsync: the server has ended{again}"))?;
     Ok(Exit::Ok)
+}
+
+/// Who has the port of a server that does not run, in words behind that: one whose state directory is gone cannot be asked.
+fn at_its_port(places: &Places) -> String {
+    let port = daemon::port_of(places, &Start::default());
+    let told = |holder| format!(" that is known in {}; {holder} has port {port}", places.state.display());
+    holder::of_port(port).map_or_else(String::new, told)
 }
 
 /// The command that speaks to the systemd of this user.
@@ -470,7 +478,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         return Ok(exit);
     }
     if !status.running {
-        tell(env, "sparsync: no server runs; `sparsync server start` starts one")?;
+        tell(env, &format!("sparsync: no server runs{}; `sparsync server start` starts one", at_its_port(places)))?;
         return Ok(exit);
     }
     let mut lines = vec![
