@@ -1173,6 +1173,10 @@ fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
     until(|| scene.status("sessions") == "[");
     let told = scene.well("status");
     assert!(told.contains("it holds most"), "{told}");
+    // Nobody else was there, so it would be too much again: whoever dials again hears it, once.
+    let told = scene.copy("-a host:TOP/in/f got");
+    let words = "needs more memory than the server may hold for all of them (176 MiB)";
+    assert!(told.status.code() == Some(22) && String::from_utf8_lossy(&told.stderr).contains(words), "{told:?}");
     scene.copies("-a host:TOP/in/f got");
     // What was said of memory outlives the server, and is not another's by the way.
     scene.fails("start --memory=1G", 14);

@@ -148,6 +148,8 @@ pub struct Session {
     pub read_only: bool,
     /// The file that says how far windows may grow, which it was started with; `None`: there is none.
     pub ceiling: Option<u32>,
+    /// The session that its client lost held more than this, the budget of the server in bytes; it is to be told.
+    pub too_large: Option<u64>,
 }
 
 /// What `enroll` shall do.
@@ -247,9 +249,10 @@ impl Action {
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             Action::Revoke { who } => said.action("revoke").operand(who),
-            Action::Session(Session { roots, read_only, ceiling }) => {
+            Action::Session(Session { roots, read_only, ceiling, too_large }) => {
                 said.action("session").values("root", roots).flag("read-only", *read_only);
-                said.values("ceiling", &ceiling.map(|number| number.to_string()))
+                said.values("ceiling", &ceiling.map(|number| number.to_string()));
+                said.values("too-large", &too_large.map(|bytes| bytes.to_string()))
             }
             Action::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
         };
@@ -347,6 +350,11 @@ impl Words {
         bytes.ok_or_else(|| self.wrong(&format!("--memory: `{text}` is no size of 64M or more, such as 4G")))
     }
 
+    fn too_large(&mut self) -> Result<u64> {
+        let text = self.text("--too-large")?;
+        text.parse().map_err(|_| self.wrong(&format!("--too-large: `{text}` is no number of bytes")))
+    }
+
     /// The number of an open file.
     fn ceiling(&mut self) -> Result<u32> {
         let text = self.text("--ceiling")?;
@@ -419,6 +427,7 @@ struct ServerWords {
     roots: Vec<Vec<u8>>,
     read_only: bool,
     ceiling: Option<u32>,
+    too_large: Option<u64>,
     expires: Option<String>,
     starts: bool,
     shell: Vec<Vec<u8>>,
@@ -460,6 +469,7 @@ fn server(words: &mut Words) -> Result<Verb> {
             "port" => got.start.port = Some(words.port(0)?),
             "memory" => got.start.memory = Some(words.memory()?),
             "ceiling" => got.ceiling = Some(words.ceiling()?),
+            "too-large" => got.too_large = Some(words.too_large()?),
             "now" => got.now = true,
             "json" => got.json = true,
             "system" => got.system = Some(true),
@@ -482,13 +492,14 @@ fn server(words: &mut Words) -> Result<Verb> {
 }
 
 /// The options behind `server`, and the actions that take them.
-const SERVER_OPTIONS: [(&str, &[&str]); 18] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 19] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
     ("port", &["start", "restart", "install", "grant"]),
     ("memory", &["start", "restart", "install", "grant"]),
     ("ceiling", &["session"]),
+    ("too-large", &["session"]),
     ("now", &["stop", "restart"]),
     ("json", &["status", "grants", "grant"]),
     ("system", &["install"]),
@@ -534,7 +545,10 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             pin: for_whom(&mut operands, "the fingerprint of the server's key: SHA256:...")?,
         },
         "session" if got.roots.is_empty() => return Err(words.wrong("session needs --root")),
-        "session" => Action::Session(Session { roots: got.roots, read_only: got.read_only, ceiling: got.ceiling }),
+        "session" => {
+            let ServerWords { roots, read_only, ceiling, too_large, .. } = got;
+            Action::Session(Session { roots, read_only, ceiling, too_large })
+        }
         other => {
             return Err(words.wrong(&format!(
                 "`{other}` is not known: start, stop, restart, status, install, grants, grant and revoke are"
@@ -636,8 +650,8 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     Ok(Verb::Enroll(Box::new(enroll)))
 }
 
-/// Without what is not for persons: `session`, --ceiling and --detached, which a server uses for itself, and `pipe`, which
-/// tests and whoever looks for trouble use as a remote shell.
+/// Without what is not for persons: `session`, --ceiling, --too-large and --detached, which a server uses for itself, and
+/// `pipe`, which tests and whoever looks for trouble use as a remote shell.
 const SERVER_HELP: &str = "\
 sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
 
@@ -755,8 +769,9 @@ mod tests {
             assert_eq!(said(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
         }
         assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
+        const NOT_FOR_PERSONS: [&str; 3] = ["detached", "ceiling", "too-large"];
         for (name, _) in SERVER_OPTIONS {
-            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !matches!(name, "detached" | "ceiling"), "{name}");
+            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !NOT_FOR_PERSONS.contains(&name), "{name}");
         }
     }
 
@@ -803,8 +818,14 @@ mod tests {
             any::<bool>().prop_map(|json| Action::Grants { json }),
             grants,
             word().prop_map(|who| Action::Revoke { who }),
-            (vec(root(), 1..3), any::<bool>(), option::of(any::<u32>()))
-                .prop_map(|(roots, read_only, ceiling)| Action::Session(Session { roots, read_only, ceiling })),
+            (vec(root(), 1..3), any::<bool>(), option::of(any::<u32>()), option::of(any::<u64>())).prop_map(
+                |(roots, read_only, ceiling, too_large)| Action::Session(Session {
+                    roots,
+                    read_only,
+                    ceiling,
+                    too_large
+                })
+            ),
             (word(), word()).prop_map(|(address, pin)| Action::Pipe { address, pin }),
         ]
     }
@@ -833,7 +854,8 @@ mod tests {
         assert_eq!(server("stop --now"), here(Action::Stop { now: true }));
         assert_eq!(server("status --json"), here(Action::Status { json: true }));
         assert_eq!(server("revoke laptop"), here(Action::Revoke { who: "laptop".into() }));
-        let session = Session { roots: vec![b"/a".to_vec(), b"/b".to_vec()], read_only: true, ceiling: Some(7) };
+        let session =
+            Session { roots: vec![b"/a".to_vec(), b"/b".to_vec()], read_only: true, ceiling: Some(7), too_large: None };
         assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(Action::Session(session)));
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =

@@ -31,7 +31,16 @@ pub struct Kept {
     /// From now on nobody new is let in.
     pub is_newly_full: bool,
     /// The session that has to end, of those that were told.
-    pub ends: Option<usize>,
+    pub ends: Option<Ends>,
+}
+
+/// A session that holds too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// Which, of those that were told.
+    pub at: usize,
+    /// Without any other it would be too much, too.
+    pub is_alone_too_much: bool,
 }
 
 /// What follows from what is held.
@@ -42,7 +51,7 @@ struct Settled {
     /// How far each window may grow; 0: nobody new is let in, either.
     window_bytes: u64,
     /// The session that ends.
-    ends: Option<usize>,
+    ends: Option<Ends>,
 }
 
 impl Budget {
@@ -99,7 +108,9 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> Settled {
         held_bytes: held,
         // Without sessions there is nothing to wait for.
         window_bytes: if count > 0 { left / (WINDOWS * count) } else { (left / WINDOWS).max(1) },
-        ends: most.filter(|_| held > budget),
+        ends: most
+            .filter(|_| held > budget)
+            .map(|at| Ends { at, is_alone_too_much: own.saturating_add(sessions[at]) > budget }),
     }
 }
 
@@ -149,7 +160,9 @@ mod tests {
         assert_eq!((full.window_bytes, full.ends), (0, None));
         assert_eq!(settle(108 * MIB, 5 * MIB, &held).window_bytes, 2 * MIB / 9);
         assert_eq!(settle(79 * MIB, 5 * MIB, &held).ends, None);
-        assert_eq!(settle(78 * MIB, 5 * MIB, &held).ends, Some(1));
+        let ends = |is_alone_too_much| Some(Ends { at: 1, is_alone_too_much });
+        assert_eq!(settle(78 * MIB, 5 * MIB, &held).ends, ends(false));
+        assert_eq!(settle(54 * MIB, 5 * MIB, &held).ends, ends(true));
     }
 
     /// However sessions come, and whatever they fill as soon as they may: what grew stays below the budget.

@@ -48,6 +48,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(60);
 /// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything: what is
 /// lost on the way is said again several times within it, and one that has vanished holds nobody up for longer.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
+/// For so long a client whose session was too large is told so when it dials again, which it does within seconds.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// What a probe hears: a server that has this machine's own key and took it for its own.
 pub const HELLO: &[u8] = b"sparsync server\n";
 /// What whoever started the server in the background hears when it listens.
@@ -125,6 +127,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         home: home(env),
         held: Mutex::default(),
         supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::nobody() },
+        too_large: Mutex::default(),
     });
     let asked = server.clone();
     thread("control").spawn(move || asked.answer(&control)).map_err(|error| no_thread(&error))?;
@@ -362,6 +365,9 @@ struct Server {
     held: Mutex<Vec<UnixStream>>,
     /// Who started it and wants to hear how it is.
     supervisor: Supervisor,
+    /// The keys whose sessions ended because each alone was too much, and when. Who comes again is told so: it would be too
+    /// much again.
+    too_large: Mutex<Vec<(Pin, Since)>>,
 }
 
 impl Server {
@@ -442,12 +448,17 @@ impl Server {
         if kept.is_newly_full {
             warn!("takes nobody new for a while: {} sessions hold {held} bytes of {most} (--memory)", sessions.len());
         }
-        if let Some(session) = kept.ends.and_then(|at| sessions.get(at)) {
+        if let Some((ends, session)) = kept.ends.and_then(|ends| Some((ends, sessions.get(ends.at)?))) {
             let Session { number, grant, address, .. } = session;
             let name = &grant.name;
             error!(
                 "session {number} of {name} from {address} ends: of {held} bytes, where --memory is {most}, it holds most"
             );
+            if ends.is_alone_too_much {
+                let mut told = lock(&self.too_large);
+                told.retain(|(pin, since)| *pin != grant.pin && since.elapsed() < TOLD_WITHIN);
+                told.push((grant.pin, Since::now()));
+            }
             session.end("the server has no memory left for this session");
         }
     }
@@ -526,6 +537,9 @@ impl Server {
         if grant.read_only {
             words.push("--read-only".into());
         }
+        if self.was_too_large(&grant.pin) {
+            words.push(format!("--too-large={}", self.budget.bytes()).into());
+        }
         words.extend(self.budget.ceiling().number().map(|number| format!("--ceiling={number}").into()));
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
@@ -538,6 +552,16 @@ impl Server {
             other => other?,
         };
         Ok((child, ours))
+    }
+
+    /// Whether the last session of this key was too large and nobody was told yet.
+    fn was_too_large(&self, pin: &Pin) -> bool {
+        let mut told = lock(&self.too_large);
+        let at = told.iter().position(|(known, since)| known == pin && since.elapsed() < TOLD_WITHIN);
+        at.is_some_and(|at| {
+            told.swap_remove(at);
+            true
+        })
     }
 
     fn status(&self) -> Status {

@@ -58,6 +58,14 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
 /// Serves one client to its end, which a server let in: within what its key was granted.
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
     sys::limit_memory(SESSION_MEMORY_MAX_BYTES);
+    if let Some(budget_bytes) = granted.too_large {
+        let words = format!(
+            "sparsync: this copy needs more memory than the server may hold for all of them ({} MiB): `sparsync server restart \
+             --memory=SIZE` there, or copy it in parts",
+            budget_bytes >> 20
+        );
+        return converse(env, None, &Asked::Nothing(Error::new(Exit::Malloc, words)));
+    }
     if let Err(error) = reach::confine(&granted.roots, granted.read_only) {
         let unreachable = || {
             let roots = granted.roots.join(&b' ');
