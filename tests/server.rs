@@ -839,6 +839,10 @@ fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() 
     let (real, mute) = (scene.status("port"), tcp.local_addr().unwrap().port());
     std::fs::write(scene.path("client/hosts.toml"), hosts.replace(&real, &mute.to_string())).unwrap();
     let program = oracle::under_test().display().to_string();
+    // Whoever wants no other way says how long.
+    let output = scene.command("client", "-a --contimeout=1 sparsync://hostTOP/in/f got").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(35) && told.contains("no answer within 1000 ms"), "{output:?}");
     for (to, words) in [("got", "is slow to answer"), ("got2", "nothing else answered lately")] {
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} host:TOP/in/f {to}"));
         let path = std::env::var("PATH").unwrap();
@@ -1028,7 +1032,8 @@ fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
     let mut stop = scene.command("server", "server stop").stdout(Stdio::piped()).spawn().unwrap();
     until(|| scene.status("draining") == "true");
     assert!(stop.try_wait().unwrap().is_none(), "it waits for the session");
-    assert!(!scene.copy("-a --contimeout=2 host:TOP/in/f got").status.success(), "nobody else is let in");
+    // It tells before it does.
+    until(|| !scene.copy("-a host:TOP/in/f got").status.success());
     // What is no greeting ends the conversation.
     client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
     ends_within(client, Duration::from_secs(10));

@@ -359,6 +359,13 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_a_url_names_is_waited_for_as_said() {
+        let secs = |line: &str| copy(line).options.connect.contimeout_secs;
+        assert_eq!((secs("--contimeout=3 a sparsync://h/b"), secs("sparsync://h/a b")), (3, 0));
+        assert_eq!(text(&copy("-a --contimeout=3 sparsync://h/a b").far.unwrap().words), "--archive");
+    }
+
+    #[test]
     fn operands_that_make_no_copy_have_rsyncs_words() {
         for (line, message, role) in [
             ("h:a o:b d", "All source args must come from the same machine.", "Receiver"),

@@ -60,7 +60,8 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     let list_only = args.list_only || dest.is_none();
     let role = Peer::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| far::files_from(name, peer.as_ref())).transpose()?;
-    contradictions::check_operands(args, &sources, role)?;
+    let is_url = peer.as_ref().is_some_and(|peer| peer.server.is_some());
+    contradictions::check_operands(args, &sources, is_url, role)?;
     settled.settle_sums(args, env)?;
     let dest = match dest {
         Some(dest) if dest.is_empty() && !list_only => {

@@ -69,7 +69,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     let met = Arc::new(OnceLock::new());
     // An attempt that lost ends by itself; nobody waits for it.
     let dial = Dial {
-        limit: if server.or_shell { DIAL_LIMIT } else { LONE_DIAL_LIMIT },
+        limit: limit(side, server),
         first_words: Words::by(first.maker()),
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
@@ -134,6 +134,15 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
                 Found::Rsync => Reached::Rsync,
             })
         }
+    }
+}
+
+/// How long a server is dialled at most.
+fn limit(side: &Side, server: &Server<'_>) -> Duration {
+    match side.options.connect.contimeout_secs {
+        0 if server.or_shell => DIAL_LIMIT,
+        0 => LONE_DIAL_LIMIT,
+        secs => Duration::from_secs(u64::from(secs)),
     }
 }
 
@@ -279,7 +288,7 @@ impl Redial {
                     self.lanes = linked.lanes;
                     return Ok(Some(linked.link));
                 }
-                Err(Trouble::Unreachable(_) | Trouble::Busy | Trouble::Broken(_)) => {}
+                Err(Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Busy | Trouble::Broken(_)) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
                 // We are not wanted any more.
                 Err(Trouble::NotAdmitted | Trouble::Stopped) => return Ok(None),
@@ -368,7 +377,10 @@ fn unreachable(side: &Side, peer: &Peer, why: &Trouble) -> Error {
             ),
         ),
         why => (
-            Exit::SocketIo,
+            match why {
+                Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
+                _ => Exit::SocketIo,
+            },
             format!(
                 "sparsync: the server of {} {why}\nAt {} port {}; `sparsync server status {}` asks it by ssh, and a copy to \
                  {}:PATH goes by ssh",

@@ -63,6 +63,8 @@ pub struct Connect {
     pub port: i32,
     /// `--timeout`: a peer that is silent for so long is given up; 0: never.
     pub timeout_secs: u32,
+    /// `--contimeout`: a server that does not answer for so long is given up; 0: not said.
+    pub contimeout_secs: u32,
     /// `--bwlimit`, in bytes a second; `None`: unlimited.
     pub bwlimit_bytes_per_sec: Option<u64>,
     /// `--stop-after`, `--stop-at`

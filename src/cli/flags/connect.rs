@@ -185,13 +185,14 @@ pub const FLAGS: &[Flag] = &[
         long: "contimeout",
         arity: Arity::Value("SECONDS"),
         negations: &["no-contimeout"],
-        help: "give up when a daemon cannot be reached for so long (an error without one)",
+        help: "give up when the server of a URL does not answer for so long",
         set: |args, given| {
             args.contimeout = number::int(given)?;
             Ok(())
         },
         unset: |args| args.contimeout = 0,
-        ..DAEMON_WAY
+        support: Support::Yes,
+        ..WAY
     },
     Flag {
         long: "bwlimit",

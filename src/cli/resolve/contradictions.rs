@@ -71,13 +71,15 @@ pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<boo
 }
 
 /// Mistakes that rsync finds once it knows where the operands are, and that none is a daemon's.
-pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], role: &'static str) -> Result<()> {
+///
+/// `is_url`: they name a server of ours, which is dialled as a daemon is.
+pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], is_url: bool, role: &'static str) -> Result<()> {
     if sources.iter().any(Vec::is_empty) {
         return Err(Error::usage("Empty source arg specified.").by(role));
     }
     let daemon_only = if args.password_file {
         "The --password-file option may only be used when accessing an rsync daemon."
-    } else if args.contimeout != 0 {
+    } else if args.contimeout != 0 && !is_url {
         "The --contimeout option may only be used when connecting to an rsync daemon."
     } else {
         return Ok(());

@@ -287,6 +287,7 @@ pub(super) fn connect(args: &Args) -> Connect {
         address: args.address.clone(),
         port: args.port,
         timeout_secs: u32::try_from(args.timeout).unwrap_or(0),
+        contimeout_secs: u32::try_from(args.contimeout).unwrap_or(0),
         bwlimit_bytes_per_sec: args.bwlimit,
         stop: args.stop,
     }

@@ -364,7 +364,7 @@ impl Field {
         let left = limit.saturating_sub(self.began.elapsed());
         let task = self.engine.spawn(async move {
             let tried = tokio::time::timeout(left, attempt).await;
-            let came = tried.unwrap_or_else(|_| Err(silence(limit)));
+            let came = tried.unwrap_or_else(|_| Err(Trouble::Silent(limit)));
             // If nobody hears it, another one was faster.
             let _ = report.send(Report { way, turn, came });
         });
@@ -434,7 +434,7 @@ fn weight(trouble: &Trouble) -> u8 {
         Trouble::NotAdmitted => 3,
         Trouble::Busy => 2,
         Trouble::Broken(_) => 1,
-        Trouble::Unreachable(_) => 0,
+        Trouble::Unreachable(_) | Trouble::Silent(_) => 0,
     }
 }
 
@@ -543,8 +543,4 @@ impl Shaken {
 fn open(peer: SocketAddr) -> Result<quinn::Endpoint, Trouble> {
     let opened = quic::client_socket(peer).and_then(quic::client_endpoint);
     opened.map_err(|error| Trouble::Unreachable(error.to_string()))
-}
-
-fn silence(limit: Duration) -> Trouble {
-    Trouble::Unreachable(format!("no answer within {} ms", limit.as_millis()))
 }

@@ -26,6 +26,7 @@ mod window;
 use crate::transport::link::Leave;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// What a client says before the conversation, by which it begins one: a stream of QUIC is there once something is said on
 /// it, and whoever only shakes hands takes nobody's place.
@@ -122,6 +123,8 @@ impl HangUp {
 pub enum Trouble {
     /// Nobody answered there: no way, a closed port, or silence. Another way may do.
     Unreachable(String),
+    /// Likewise, for as long as it was waited for.
+    Silent(Duration),
     /// Whoever answered has another key than it must have. Nothing was said to it.
     WrongKey(String),
     /// The server has the right key and does not let this client in.
@@ -138,6 +141,7 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trouble::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Trouble::Silent(limit) => write!(f, "cannot be reached: no answer within {} ms", limit.as_millis()),
             Trouble::WrongKey(why) => write!(f, "shows another key than the one that is known: {why}"),
             Trouble::NotAdmitted => f.write_str("does not admit this machine's key (any more)"),
             Trouble::Busy => f.write_str("has too many sessions; try again later"),
@@ -150,7 +154,7 @@ impl fmt::Display for Trouble {
 impl From<Trouble> for io::Error {
     fn from(trouble: Trouble) -> io::Error {
         let kind = match &trouble {
-            Trouble::Unreachable(_) => io::ErrorKind::HostUnreachable,
+            Trouble::Unreachable(_) | Trouble::Silent(_) => io::ErrorKind::HostUnreachable,
             Trouble::WrongKey(_) | Trouble::NotAdmitted => io::ErrorKind::PermissionDenied,
             Trouble::Busy => io::ErrorKind::ResourceBusy,
             Trouble::Broken(_) => io::ErrorKind::ConnectionReset,
