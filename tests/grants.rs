@@ -273,6 +273,26 @@ fn no_device_is_made_in_what_was_granted() {
     assert!(std::fs::symlink_metadata(scene.path("in/zero")).unwrap().file_type().is_char_device());
 }
 
+/// What is on a device is below no directory, so it is for keys that reach everything.
+#[test]
+fn devices_are_neither_read_nor_written_within_a_root() {
+    let lines = ["-r --write-devices src/ host:TOP/in/", "-r --copy-devices host:TOP/in/ got/"];
+    let scene = Scene::new("--root TOP/in");
+    for line in lines {
+        let told = scene.is_kept_out(line);
+        assert!(told.contains("a key that reaches some directories only"), "{line}: {told}");
+        assert_eq!(scene.run(line).status.code(), Some(4), "{line}");
+    }
+    // The other end's devices are its own business.
+    scene.succeeds("-r --copy-devices src/ host:TOP/in/");
+    scene.succeeds("-r --write-devices host:TOP/in/ got/");
+    let scene = Scene::new("--root / --read-only");
+    assert!(scene.is_kept_out(lines[0]).contains("this machine's key may only"));
+    scene.succeeds(lines[1]);
+    let scene = Scene::new("--root /");
+    lines.into_iter().for_each(|line| drop(scene.succeeds(line)));
+}
+
 #[test]
 fn a_root_that_is_not_there_is_told() {
     let scene = Scene::new("--root TOP/none");

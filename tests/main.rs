@@ -11,6 +11,7 @@ mod compress;
 mod copy;
 mod cost;
 mod delete;
+mod devices;
 mod enroll;
 mod exit;
 mod faults;

@@ -189,11 +189,22 @@ fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
     Ok(())
 }
 
-/// A grant to read is one to write nothing: that is told at once, and held by `fs::reach` besides. No grant says that the
-/// symlinks of others are followed.
+/// A grant to read is one to write nothing: that is told at once, and held by `fs::reach` besides. One with roots is one for
+/// no device. No grant says that the symlinks of others are followed.
 fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Error> {
     if options.preserve.link_owners == LinkOwners::Anyone {
         let words = "sparsync: a server follows no symlinks of untrusted users, so --insecure-links cannot be had";
+        return Err(Error::new(Exit::Unsupported, words));
+    }
+    let device = match setup.server_sends {
+        true => options.select.copy_devices.then_some("--copy-devices"),
+        false => options.preserve.write_devices.then_some("--write-devices"),
+    };
+    if let Some(option) = device.filter(|_| !reach::are_everything(&granted.roots)) {
+        let words = format!(
+            "sparsync: what is on a device is below no directory, so a key that reaches some directories only cannot have \
+             {option} (ssh may do it, and `sparsync enroll HOST` grants more)"
+        );
         return Err(Error::new(Exit::Unsupported, words));
     }
     let writes = if !setup.server_sends {

@@ -91,6 +91,8 @@ pub struct Extra {
     pub digest: Option<[u8; 16]>,
     /// A directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
+    /// A device of the destination into which a file's content goes (`--write-devices`); its length is the device's.
+    pub takes_content: bool,
     /// Under `--fake-super` the file itself, or what is kept beside it, is not as it would be stored now.
     pub is_unsettled: bool,
     /// Owner and group as the source has them, where the destination's are others and these are told.
@@ -140,6 +142,11 @@ impl Entry {
     /// What it is.
     pub fn kind(&self) -> Kind {
         Kind::of_mode(self.mode).unwrap_or(Kind::Special)
+    }
+
+    /// Whether an entry of that kind is compared with it: it is of the same kind, or a device that takes a file's content.
+    pub fn stands_for(&self, kind: Kind) -> bool {
+        self.kind() == kind || (kind == Kind::File && self.extra.as_ref().is_some_and(|extra| extra.takes_content))
     }
 
     /// Whether it is a directory.
@@ -213,6 +220,13 @@ pub struct Stat {
     pub nlink: u32,
     /// A device's number.
     pub rdev: u64,
+}
+
+impl Stat {
+    /// The same as a file of so many bytes that was changed then.
+    pub fn as_file(self, len_bytes: u64, mtime: Time) -> Stat {
+        Stat { mode: 0o100000 | self.mode & !S_IFMT, len_bytes, mtime, rdev: 0, ..self }
+    }
 }
 
 impl DirList {

@@ -41,8 +41,10 @@ pub struct Manner {
     pub len_bytes: u64,
     /// Runs of zeros become holes.
     pub sparse: bool,
-    /// The bytes must pass through this process (`--bwlimit`, sparse writing).
+    /// The bytes must pass through this process (`--bwlimit`, sparse writing, into a device).
     pub by_hand: bool,
+    /// The source is a device: it is read from here on up to `len_bytes` and no further, because it need not have an end.
+    pub from_device: Option<u64>,
     /// The destination is empty and at its start; else it is written over from its start.
     pub fresh: bool,
 }
@@ -77,6 +79,9 @@ impl<'a> Copier<'a> {
 
     /// Copies from the positions of both files to the source's end; returns how many bytes that was.
     pub fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
+        if let Some(start) = how.from_device {
+            return self.copy_device(from, to, start, how);
+        }
         if how.sparse {
             return self.copy_sparse(from, to, how);
         }
@@ -165,6 +170,37 @@ impl<'a> Copier<'a> {
         }
     }
 
+    fn copy_device(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        start: u64,
+        how: Manner,
+    ) -> Result<u64, CopyError> {
+        self.room_for(SMALL_BYTES);
+        let mut at = start;
+        while at < how.len_bytes {
+            let want = SMALL_BYTES.min(usize::try_from(how.len_bytes - at).unwrap_or(SMALL_BYTES));
+            let got = sys::pread(from, &mut self.buffer[..want], at).map_err(CopyError::Read)?;
+            if got == 0 {
+                return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let written = match how.sparse {
+                true => write_where_not_zero(to, &self.buffer[..got], at, how.fresh).map(|_| ()),
+                false => sys::pwrite_all(to, &self.buffer[..got], at),
+            };
+            written.map_err(CopyError::Write)?;
+            at += got as u64;
+            if !(self.step)(got as u64) {
+                return Err(CopyError::Stopped);
+            }
+        }
+        if how.sparse {
+            sys::truncate(to, at).map_err(CopyError::Write)?;
+        }
+        Ok(at - start)
+    }
+
     /// Writes only what is not zero, and reads only what is not a hole.
     fn copy_sparse(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
@@ -209,20 +245,21 @@ impl<'a> Copier<'a> {
         Ok(len_bytes)
     }
 
-    /// Copies from the start over a file that can be read, and writes only the blocks that differ from what is there:
-    /// the others stay where they are, shared with a snapshot perhaps.
+    /// Copies up to so many bytes from the start over a file that can be read, and writes only the blocks that differ from
+    /// what is there: the others stay where they are, shared with a snapshot perhaps.
     pub fn copy_changed(
         &mut self,
         from: BorrowedFd<'_>,
         over: BorrowedFd<'_>,
-        sparse: bool,
+        (sparse, max_bytes): (bool, u64),
     ) -> Result<Changed, CopyError> {
         self.room_for(2 * SMALL_BYTES);
         let (wanted, there) = self.buffer.split_at_mut(SMALL_BYTES);
         let mut changed = Changed::default();
         let mut at = 0;
         loop {
-            let got = read_until(from, &mut wanted[..SMALL_BYTES], at).map_err(CopyError::Read)?;
+            let want = SMALL_BYTES.min(usize::try_from(max_bytes - at).unwrap_or(SMALL_BYTES));
+            let got = read_until(from, &mut wanted[..want], at).map_err(CopyError::Read)?;
             if got == 0 {
                 break;
             }
@@ -342,7 +379,7 @@ mod tests {
     }
 
     fn plain(len_bytes: u64) -> Manner {
-        Manner { len_bytes, sparse: false, by_hand: false, fresh: true }
+        Manner { len_bytes, sparse: false, by_hand: false, from_device: None, fresh: true }
     }
 
     #[test]
@@ -384,6 +421,27 @@ mod tests {
         to.seek(SeekFrom::Start(0)).unwrap();
         to.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"onetwothree");
+    }
+
+    #[test]
+    fn of_a_device_as_much_is_read_as_it_has() {
+        let zeros = std::fs::File::open("/dev/zero").unwrap();
+        assert_eq!(sys::content_len(zeros.as_fd()).unwrap(), 0);
+        let abilities = Abilities::default();
+        for (len_bytes, sparse) in [(0, false), (300_000, false), (300_000, true)] {
+            let to = tempfile::tempfile().unwrap();
+            let mut step = |_| true;
+            let how = Manner { from_device: Some(0), sparse, ..plain(len_bytes) };
+            let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+            assert_eq!(copier.copy(zeros.as_fd(), to.as_fd(), how).unwrap(), len_bytes);
+            assert_eq!(to.metadata().unwrap().len(), len_bytes);
+        }
+        // One that ends before is not taken for whole.
+        let (null, to) = (std::fs::File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap());
+        let mut step = |_| true;
+        let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+        let copied = copier.copy(null.as_fd(), to.as_fd(), Manner { from_device: Some(0), ..plain(1) });
+        assert!(matches!(copied, Err(CopyError::Read(_))));
     }
 
     #[test]
@@ -454,7 +512,7 @@ mod tests {
                 let abilities = Abilities::default();
                 let mut step = |_| true;
                 let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
-                let changed = copier.copy_changed(from.as_fd(), to.as_fd(), sparse).unwrap();
+                let changed = copier.copy_changed(from.as_fd(), to.as_fd(), (sparse, u64::MAX)).unwrap();
                 assert_eq!(changed, Changed { written_bytes, same_bytes: len - written_bytes });
                 let mut got = Vec::new();
                 to.seek(SeekFrom::Start(0)).unwrap();

@@ -9,8 +9,8 @@
 //! are not followed here unless a function says so.
 
 use super::reach::{self, Spot};
-use crate::flist::Time;
 use crate::flist::entry::Stat;
+use crate::flist::{Kind, Time};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -502,13 +502,15 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes all of it at an offset.
+/// Writes all of it at an offset; to what has none, such as a terminal, where it is.
 pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         enter(Call::Write);
-        match retry(|| rustix::io::pwrite(fd, bytes, at))? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            n => (bytes, at) = (&bytes[n..], at + n as u64),
+        match retry(|| rustix::io::pwrite(fd, bytes, at)) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => (bytes, at) = (&bytes[n..], at + n as u64),
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => return write_all(fd, bytes),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -541,6 +543,21 @@ pub fn seek_to(fd: BorrowedFd<'_>, at: u64) -> io::Result<()> {
     enter(Call::Seek);
     fs::seek(fd, fs::SeekFrom::Start(at))?;
     Ok(())
+}
+
+/// How much content an open file has: a file its length, a device as far as it can be sought in, which is nowhere for
+/// most that are no block devices. It is at its start afterwards.
+pub fn content_len(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let stat = fstat(fd)?;
+    if Kind::of_mode(stat.mode) != Some(Kind::Device) {
+        return Ok(stat.len_bytes);
+    }
+    enter(Call::Seek);
+    let len_bytes = fs::seek(fd, fs::SeekFrom::End(0)).unwrap_or(0);
+    if len_bytes > 0 {
+        seek_to(fd, 0)?;
+    }
+    Ok(len_bytes)
 }
 
 /// Sets the length.

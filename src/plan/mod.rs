@@ -94,7 +94,7 @@ pub fn decide_root(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> Dec
 /// What is to be done about an entry that nothing speaks against.
 pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
     let kind = source.kind();
-    let same_kind = dest.filter(|dest| dest.kind() == kind);
+    let same_kind = dest.filter(|dest| dest.stands_for(kind));
     let in_the_way = match dest {
         Some(dest) if same_kind.is_none() && dest.is_dir() => InTheWay::Dir,
         Some(_) if same_kind.is_none() => InTheWay::Other,

@@ -186,8 +186,19 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
 }
 
 fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Extra) -> Result<()> {
-    let Extra { target, rdev, atime, xattrs, acl, default_acl, digest, is_mount_point, told_ids: _, is_unsettled: _ } =
-        extra;
+    let Extra {
+        target,
+        rdev,
+        atime,
+        xattrs,
+        acl,
+        default_acl,
+        digest,
+        is_mount_point,
+        told_ids: _,
+        is_unsettled: _,
+        takes_content: _,
+    } = extra;
     let same_xattrs = xattrs.is_some() && *xattrs == before.xattrs;
     w.flags(&[
         target.is_some(),

@@ -67,6 +67,10 @@ pub const LARGE_DIRS: u64 = 1 << 11;
 /// both do, the server says [`Message::Verdict`] before anything is done.
 pub const ASKS_FIRST: u64 = 1 << 12;
 
+/// The bit of a side that reads and writes the content of devices where it is asked to (`--copy-devices`, `--write-devices`). One
+/// without would pass over these words, and the receiver put files in the place of devices.
+pub const CONTENT_OF_DEVICES: u64 = 1 << 13;
+
 /// Where the session shall take place, in place of here: between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {

@@ -7,7 +7,8 @@ use super::kinds::{self, Row, row_of};
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
 use super::message::{
-    Basis, FileId, GUESSES, KEYED_COMPARISON, LARGE_DIRS, Lane, Message, QUICK_DIGESTS, TELLS_BLOCKED,
+    Basis, CONTENT_OF_DEVICES, FileId, GUESSES, KEYED_COMPARISON, LARGE_DIRS, Lane, Message, QUICK_DIGESTS,
+    TELLS_BLOCKED,
 };
 use super::numbers::{Role, basis};
 use super::parts;
@@ -22,13 +23,12 @@ pub struct Native {
 impl Speech {
     /// What this program speaks, with these features besides those that it always has.
     pub fn ours(features: u64) -> Speech {
-        Speech {
-            versions: VERSIONS,
-            features: features | QUICK_DIGESTS | TELLS_BLOCKED | GUESSES | KEYED_COMPARISON | LARGE_DIRS,
-            dialect: |version| Box::new(Native::new(version)),
-        }
+        Speech { versions: VERSIONS, features: features | ALWAYS, dialect: |version| Box::new(Native::new(version)) }
     }
 }
+
+/// The bits of what every one of ours does.
+const ALWAYS: u64 = QUICK_DIGESTS | TELLS_BLOCKED | GUESSES | KEYED_COMPARISON | LARGE_DIRS | CONTENT_OF_DEVICES;
 
 impl Native {
     /// `version`: what [`super::greeting::agree`] said.

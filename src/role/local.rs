@@ -210,6 +210,6 @@ fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), stop: &AtomicBool) -
         (Err(_), Err(_)) => return Ok(true),
         (source, dest) => (source?, dest?),
     };
-    let len_bytes = sys::fstat(source.as_fd())?.len_bytes;
-    Ok(sys::fstat(dest.as_fd())?.len_bytes == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, stop)?)
+    let len_bytes = sys::content_len(source.as_fd())?;
+    Ok(sys::content_len(dest.as_fd())? == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, stop)?)
 }

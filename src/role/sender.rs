@@ -277,7 +277,7 @@ impl<'a> Sender<'a> {
         let unsent = |problem: Option<Problem>| self.line.say(&Message::Unsent { file, lane, problem });
         let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
-        let (from, len_bytes) = match self.open(place, name) {
+        let (from, len_bytes, max_bytes) = match self.open(place, name, told_bytes) {
             Ok(opened) => opened,
             Err(problem) => return unsent(Some(problem)),
         };
@@ -295,13 +295,12 @@ impl<'a> Sender<'a> {
                 at = *has_bytes;
             }
             Basis::Blocks(blocks) => {
-                let lens_bytes = (len_bytes, content_max_bytes(told_bytes));
-                return self.send_difference((file, lane, as_it_is), from, lens_bytes, blocks, &read_error);
+                return self.send_difference((file, lane, as_it_is), from, (len_bytes, max_bytes), blocks, &read_error);
             }
             Basis::None if len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
                 // One read tells both the content and, being of the length that it should have, that this is the end.
-                match sys::read(from, &mut buffer[..len_bytes as usize + 1]) {
+                match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
                     Ok(got) if got as u64 == len_bytes => {
                         self.throttle(got as u64);
                         let data = buffer[..got].to_vec();
@@ -315,18 +314,24 @@ impl<'a> Sender<'a> {
             }
             Basis::None => {}
         }
-        self.send_pieces((file, lane, as_it_is), from, (at, content_max_bytes(told_bytes)), &read_error)
+        self.send_pieces((file, lane, as_it_is), from, (at, max_bytes), &read_error)
     }
 
-    /// Opens a file that shall be sent; how long it is.
-    fn open(&self, place: &Place, name: &[u8]) -> Result<(OwnedFd, u64), Problem> {
+    /// Opens a file that shall be sent; how long it is, and how much of it may be sent: it may grow, and a device need not
+    /// have an end.
+    fn open(&self, place: &Place, name: &[u8], told_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
         let from = sys::open_read(place.dir.fd(), name, follow, select.open_noatime)
             .map_err(|error| cannot_open(&place.full(name), &error))?;
         let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
         match Kind::of_mode(stat.mode) {
-            Some(Kind::File) => Ok((from, stat.len_bytes)),
+            Some(Kind::File) => Ok((from, stat.len_bytes, content_max_bytes(told_bytes))),
+            Some(Kind::Device) if select.copy_devices => {
+                let len_bytes =
+                    sys::content_len(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
+                Ok((from, len_bytes, len_bytes.min(content_max_bytes(told_bytes))))
+            }
             _ => Err(no_longer_regular(&place.full(name))),
         }
     }

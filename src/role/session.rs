@@ -20,7 +20,7 @@ use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{
-    ACTS_AS_SUPER, ASKS_FIRST, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED,
+    ACTS_AS_SUPER, ASKS_FIRST, CONTENT_OF_DEVICES, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED,
 };
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Update, Wants};
@@ -110,6 +110,7 @@ impl Near<'_> {
         }
         let role = if self.setup.server_sends { "Receiver" } else { "sender" };
         let codec = codec::agree(&self.options.delta.compress, theirs.features).map_err(|error| error.by(role))?;
+        self.is_known_there(theirs.features).map_err(|error| error.by(role))?;
         if !has_setup {
             self.encode_setup(version, codec, &mut flight)?;
         }
@@ -135,6 +136,21 @@ impl Near<'_> {
         }
         let known = Known { guess: knows_guess, beginning: said.is_some() };
         Ok(Opened { link, traffic, line, ours, theirs, version, codec, outset, known })
+    }
+
+    /// Errs if the server is asked for what it would pass over.
+    fn is_known_there(&self, features: u64) -> Result<(), Error> {
+        let asked = match self.setup.server_sends {
+            true => self.options.select.copy_devices.then_some("--copy-devices"),
+            false => self.options.preserve.write_devices.then_some("--write-devices"),
+        };
+        match asked.filter(|_| features & CONTENT_OF_DEVICES == 0) {
+            None => Ok(()),
+            Some(option) => {
+                let words = format!("sparsync: the sparsync there does not know {option} yet: upgrade it");
+                Err(Error::new(Exit::Unsupported, words))
+            }
+        }
     }
 
     /// Copies in a session that was opened. Trouble with single entries is told and counted in the tally; an error ends the

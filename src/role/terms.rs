@@ -78,6 +78,7 @@ impl Terms<'_> {
             copy_unsafe_links: select.copy_unsafe_links,
             tells_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
             tells_rules: self.options.output.debug.filter >= 1,
+            copy_devices: select.copy_devices,
             unmunge_links: self.options.preserve.munge_links,
             copy_dirlinks: select.copy_dirlinks,
             open_noatime: select.open_noatime,

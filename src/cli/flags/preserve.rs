@@ -221,7 +221,8 @@ pub const FLAGS: &[Flag] = &[
         long: "write-devices",
         negations: &["no-write-devices"],
         help: "write file data into existing devices (implies --inplace)",
-        support: Support::NotYet,
+        man: "What lies on the device behind the end of the file stays. A block device is synced before the file counts as \
+              copied. A server refuses it to keys that reach some directories only (--root).",
         set: |args, _| {
             args.write_devices = true;
             Ok(())

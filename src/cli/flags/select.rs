@@ -323,7 +323,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-devices",
         help: "copy the content of devices as files",
-        support: Support::NotYet,
+        man: "A device counts as changed now, so that it is copied each time; of what has no length, such as /dev/zero, \
+              nothing is copied. A server refuses it to keys that reach some directories only (--root).",
         set: |args, _| {
             args.copy_devices = true;
             Ok(())

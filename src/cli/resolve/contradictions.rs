@@ -124,8 +124,6 @@ fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
         (args.write_batch, "--write-batch"),
         (args.copy_as.is_some(), "--copy-as"),
         (args.confine_root.is_some(), "--confine-root"),
-        (args.copy_devices, "--copy-devices"),
-        (args.write_devices, "--write-devices"),
         (converts && args.iconv.is_some(), "--iconv"),
         (converts, "--iconv (from RSYNC_ICONV)"),
     ];

@@ -275,8 +275,6 @@ fn what_is_not_carried_out_names_itself_and_exits_4() {
         ("--only-write-batch=x", "--only-write-batch"),
         ("--copy-as=x", "--copy-as"),
         ("--confine-root=/x", "--confine-root"),
-        ("--copy-devices", "--copy-devices"),
-        ("-D --write-devices", "--write-devices"),
         ("--iconv=utf8", "--iconv"),
         ("-M--fake-super", "--remote-option=--fake-super on a local copy"),
         ("--protocol=29", "--protocol=29 on a local copy"),
@@ -285,7 +283,7 @@ fn what_is_not_carried_out_names_itself_and_exits_4() {
     }
     for line in [
         "-y --no-y",
-        "--write-devices --no-write-devices",
+        "-D --copy-devices --write-devices",
         "--no-W -W",
         "--iconv=-",
         "--iconv=x --no-iconv",

@@ -64,6 +64,7 @@ fn extra() -> impl Strategy<Value = Extra> {
             digest,
             is_mount_point,
             told_ids: None,
+            takes_content: false,
             is_unsettled: false,
         },
     )

@@ -73,6 +73,7 @@ fn rare() -> DirList {
         digest: Some([0xd9; 16]),
         is_mount_point: true,
         told_ids: None,
+        takes_content: false,
         is_unsettled: false,
     }));
     list

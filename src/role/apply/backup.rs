@@ -73,7 +73,7 @@ pub fn back_up(
             match second_name(dir, path.name(), &to, &name) {
                 // On another file system.
                 Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                    is_copied = copy_across(context, voice, (dir, path), (&to, &name), events)?;
+                    is_copied = copy_across(context, voice, (dir, path), (&to, &name), false, events)?;
                     Ok(())
                 }
                 other => other,
@@ -96,7 +96,9 @@ pub fn back_up(
 pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
     let spot = backup_spot(context, dir, path);
     let voice = Voice::Generator;
-    match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), events)) {
+    // Of a device it is the content that is overwritten.
+    let as_file = context.options.preserve.write_devices;
+    match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), as_file, events)) {
         Ok(_) => tell_backup(context, dir, path, events),
         Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
     }
@@ -169,17 +171,23 @@ fn no_backup(
     Problem::about(voice, "keep_backup failed:", &paths, error)
 }
 
-/// Makes a copy of an entry that is no directory, with those of its attributes that the run keeps. `false`: the run does
-/// not copy what it is.
+/// Makes a copy of an entry that is no directory, with those of its attributes that the run keeps; `as_file`: a device as a
+/// file with its content. `false`: the run does not copy what it is.
 fn copy_across(
     context: &Context<'_>,
     voice: Voice,
     (dir, path): (&Dir, &RelPath),
     (to, new_name): (&Dir, &[u8]),
+    as_file: bool,
     events: &mut Vec<Event>,
 ) -> io::Result<bool> {
     let name = path.name();
-    let stat = sys::stat(dir.fd(), name, false)?;
+    let mut stat = sys::stat(dir.fd(), name, false)?;
+    let from_device = as_file && Kind::of_mode(stat.mode) == Some(Kind::Device);
+    if from_device {
+        let device = sys::open_read(dir.fd(), name, false, false)?;
+        stat = stat.as_file(sys::content_len(device.as_fd())?, stat.mtime);
+    }
     let preserve = &context.options.preserve;
     let entry = looked_at(context, dir, name, &stat);
     let is_copied = match entry.kind() {
@@ -201,8 +209,9 @@ fn copy_across(
         let from = sys::open_read(dir.fd(), name, false, false)?;
         let pending = Pending::begin(to, new_name, stat.mode & 0o777, true, None)?;
         let mut step = |_: u64| true;
-        let manner =
-            Manner { len_bytes: stat.len_bytes, sparse: context.options.place.sparse, by_hand: false, fresh: true };
+        let (len_bytes, sparse) = (stat.len_bytes, context.options.place.sparse);
+        let from_device = from_device.then_some(0);
+        let manner = Manner { len_bytes, sparse, by_hand: false, from_device, fresh: true };
         let copied = Copier::new(Vec::new(), &context.abilities, &mut step).copy(from.as_fd(), pending.fd(), manner);
         copied.map_err(|error| match error {
             CopyError::Read(error) | CopyError::Write(error) => error,

@@ -76,6 +76,8 @@ pub struct Vessel<'a> {
     pub sparse: bool,
     /// It is empty; else it is written over.
     pub fresh: bool,
+    /// It is a device: it keeps its length.
+    pub is_device: bool,
     /// How long it may become, in bytes; a peer that goes on is refused.
     pub max_bytes: u64,
     /// How many threads may be at work.
@@ -217,8 +219,13 @@ pub fn basis_file(
     if !context.finds_differences() {
         return None;
     }
-    if context.options.place.inplace && job.dest().is_some() {
-        return open_basis(dir, job.name());
+    if context.options.place.inplace
+        && let Some(there) = job.dest()
+    {
+        return match there.kind() {
+            Kind::Device => open_device(dir, job),
+            _ => open_basis(dir, job.name()),
+        };
     }
     let partial = context.options.place.partial_dir.as_deref();
     let kept = partial.and_then(|name| {
@@ -249,6 +256,13 @@ fn left_over(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd
 /// Opens a file that may be a basis; `None`: there is none, or nothing is in it.
 pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
     usable(sys::open_read(dir.fd(), name, false, false).ok()?)
+}
+
+/// Opens a device that is to be written, as far as what is written may go.
+fn open_device(dir: &Dir, job: &Job<'_>) -> Option<(OwnedFd, u64)> {
+    let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
+    let len_bytes = sys::content_len(fd.as_fd()).ok()?.min(job.source().len_bytes);
+    (len_bytes > 0).then_some((fd, len_bytes))
 }
 
 fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
@@ -319,6 +333,7 @@ mod tests {
             in_place: false,
             sparse: false,
             fresh: true,
+            is_device: false,
             max_bytes: 10_500,
             threads: 1,
         };

@@ -43,10 +43,9 @@ impl<'a> Job<'a> {
         self.plan.source.name(self.source())
     }
 
-    /// The destination's entry, if it is of the same kind.
+    /// The destination's entry, if it stands for the source's.
     pub fn dest(&self) -> Option<&'a Entry> {
-        let there = self.any_dest()?;
-        (there.kind() == self.source().kind()).then_some(there)
+        self.any_dest().filter(|there| there.stands_for(self.source().kind()))
     }
 
     /// The destination's entry, whatever it is.
@@ -111,7 +110,7 @@ impl<'a> Job<'a> {
             None => return None,
         };
         let file = opened.ok()?;
-        context.shown_digest(file.as_fd())
+        context.shown_digest(file.as_fd(), self.source().len_bytes)
     }
 }
 

@@ -225,7 +225,7 @@ fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Opt
         }
     };
     sys::seek_to(file, 0).ok()?;
-    context.shown_digest(file)
+    context.shown_digest(file, job.source().len_bytes)
 }
 
 /// Makes the file from what a directory of an alternate tree has, with the source's attributes, and says whether it is

@@ -145,11 +145,19 @@ impl Context<'_> {
         self.stopped() || self.wire.is_some_and(Wire::is_silent)
     }
 
-    /// The digest that `%C` shows, of what is left to read of a file; `None` if it cannot be read, or the run is over.
-    fn shown_digest(&self, file: BorrowedFd<'_>) -> Option<Vec<u8>> {
-        let read = |piece: &mut [u8]| match self.is_over() {
-            true => Err(io::ErrorKind::Interrupted.into()),
-            false => sys::read(file, piece),
+    /// The digest that `%C` shows, of what is left to read of a file, or of `len_bytes` where devices take part, which need
+    /// not have an end; `None` if it cannot be read, or the run is over.
+    fn shown_digest(&self, file: BorrowedFd<'_>, len_bytes: u64) -> Option<Vec<u8>> {
+        let is_bounded = self.options.select.copy_devices || self.options.preserve.write_devices;
+        let mut left_bytes = if is_bounded { len_bytes } else { u64::MAX };
+        let read = |piece: &mut [u8]| {
+            if self.is_over() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let want = usize::try_from(left_bytes).map_or(piece.len(), |left| left.min(piece.len()));
+            let got = sys::read(file, &mut piece[..want])?;
+            left_bytes -= got as u64;
+            Ok(got)
         };
         crate::digest::shown(self.options.check.shown_sum(), read).ok().flatten()
     }

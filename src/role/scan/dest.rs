@@ -22,6 +22,7 @@ use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsFd;
 
 /// What a look at the destination's side of a pair found, if there is anything; and whether the contents are the same, if that
 /// is known already.
@@ -283,6 +284,9 @@ impl DestWalk<'_> {
                     Some((dest_at as usize, same))
                 }));
             }
+            if self.policy.preserve.write_devices {
+                self.measure_devices(plan, &source, &mut dest, block.iter().zip(&found));
+            }
             self.compare_rest(plan, (&source, &dest), block, &mut found);
             for (&(source_at, dest_at), found) in block.iter().zip(found) {
                 let (there, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
@@ -419,6 +423,28 @@ impl DestWalk<'_> {
         match compares {
             false => parallel::map(pairs, self.threads, look),
             true => parallel::share(pairs, parallel::threads_for_files(pairs.len(), self.threads), look),
+        }
+    }
+
+    /// A device that has the name of a file of the source takes its content.
+    fn measure_devices<'p>(
+        &self,
+        plan: &DirPlan,
+        source: &DirList,
+        dest: &mut DirList,
+        pairs: impl Iterator<Item = (&'p (u32, u32), &'p Option<(usize, Option<bool>)>)>,
+    ) {
+        let Some(dir) = &plan.dest_dir else { return };
+        for (&(source_at, _), found) in pairs {
+            let &Some((dest_at, _)) = found else { continue };
+            let (name, there) = dest.entry_mut(dest_at);
+            if source.entries[source_at as usize].kind() != Kind::File || there.kind() != Kind::Device {
+                continue;
+            }
+            // What cannot be opened is told when it is to be written.
+            let opened = sys::open_read(dir.fd(), name, false, false);
+            there.len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
+            there.extra_mut().takes_content = true;
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, en
 use crate::digest::Comparison;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
 use crate::fs::errno;
 use crate::fs::read::{ListedName, Names, Wanted};
@@ -14,6 +14,7 @@ use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
+use crate::work::clock::now_unix;
 use crate::work::parallel;
 use std::io;
 use std::os::fd::AsFd;
@@ -43,6 +44,8 @@ pub struct SourceWalk<'a> {
     pub tells_unsafe: bool,
     /// Which rule spoke is told.
     pub tells_rules: bool,
+    /// `--copy-devices`: a device is a file with its content.
+    pub copy_devices: bool,
     /// `--munge-links`, of which undoing is the sender's part.
     pub unmunge_links: bool,
     /// `-k`
@@ -261,6 +264,13 @@ impl SourceWalk<'_> {
         }
         let path = || found.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
+        if self.copy_devices && entry.kind() == Kind::Device {
+            // What stands for a device (`--fake-super`) is a file with a content of its own.
+            entry.set_stat(
+                &Stat { mode: entry.mode, uid: entry.uid, gid: entry.gid, ..stat }.as_file(stat.len_bytes, now()),
+            );
+            entry.extra_mut().rdev = 0;
+        }
         // What stands for something else (`--fake-super`) has none.
         if digest.is_some() && entry.kind() == Kind::File {
             entry.extra_mut().digest = digest;
@@ -304,12 +314,24 @@ impl SourceWalk<'_> {
 
     /// Looks at one name, through symlinks where the options say so.
     fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
-        let (stat, target) = self.look_through(place, name, dir, followed)?;
+        let (mut stat, target) = self.look_through(place, name, dir, followed)?;
+        if self.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
+            stat = self.content_of_device(place, name, followed, stat);
+        }
         let is_short = stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
         let contents = self.contents.as_ref().filter(|_| is_short);
         // What cannot be read has no digest.
         let digest = contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
         Ok(Looked { stat, target, digest })
+    }
+
+    /// A device as the file that is told of it. When its content was changed nobody knows, so that it is new each time.
+    fn content_of_device(&self, place: &Place, name: &[u8], followed: bool, stat: Stat) -> Stat {
+        let follow = followed || self.copy_links || self.copy_unsafe_links;
+        let opened = sys::open_read(place.dir.fd(), name, follow, self.open_noatime);
+        // What cannot be opened is told when its content is wanted.
+        let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
+        stat.as_file(len_bytes, now())
     }
 
     /// What is under a name, or behind it where the options say so; with a symlink's value.
@@ -482,6 +504,11 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
         found.may_delete = false;
         origins.truncate(ORIGINS_MAX);
     }
+}
+
+/// When the content of a device was changed, as far as anybody knows.
+fn now() -> Time {
+    Time { secs: now_unix().0, nanos: 0 }
 }
 
 fn vanished(full: &[u8]) -> Problem {

@@ -6,7 +6,7 @@
 use super::no_room::{Trees, all, converse, text};
 use super::*;
 use crate::proto::Basis;
-use crate::proto::message::{ACTS_AS_SUPER, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
+use crate::proto::message::{ACTS_AS_SUPER, CONTENT_OF_DEVICES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
 use crate::role::sight::LARGE_NAMES;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -369,6 +369,27 @@ fn large_directories_are_spoken_of_by_what_both_know() {
                     "{case}: {name}"
                 );
             }
+        }
+    }
+}
+
+/// One that does not know of the content of devices would put a file in the place of one.
+#[test]
+fn nobody_is_asked_for_devices_who_does_not_know_of_them() {
+    let (new, old) = (today(), Speech { features: today().features & !CONTENT_OF_DEVICES, ..today() });
+    assert_eq!(new.features & 1 << 13, CONTENT_OF_DEVICES, "the bit of the protocol");
+    let file = [("a".to_owned(), "text".to_owned())];
+    for (server_sends, theirs, ours) in
+        [(false, "--write-devices", "--copy-devices"), (true, "--copy-devices", "--write-devices")]
+    {
+        for (option, far, exit) in [(theirs, &old, Exit::Unsupported), (theirs, &new, Exit::Ok), (ours, &old, Exit::Ok)]
+        {
+            let top = tempfile::tempdir().unwrap();
+            Trees::of(&file, &[]).make(top.path());
+            let speeches = [new.clone(), far.clone()];
+            let [near, _] = converse(top.path(), options(&["-a", option]), server_sends, ROOM_BYTES, speeches);
+            assert_eq!(near.exit, exit, "{option}: {}", near.sentence);
+            assert_eq!(top.path().join("dst/a").exists(), exit == Exit::Ok, "{option}");
         }
     }
 }

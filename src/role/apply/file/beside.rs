@@ -69,6 +69,7 @@ pub(super) fn replace(
         in_place: false,
         sparse: place.sparse,
         fresh: true,
+        is_device: false,
         max_bytes: content_max_bytes(job.source().len_bytes),
         threads: context.threads,
     };

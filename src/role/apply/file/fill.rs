@@ -75,19 +75,23 @@ fn fill_from_here(
     out: &mut Outcome<'_>,
 ) -> Result<Poured, Failure> {
     let len_bytes = job.source().len_bytes;
-    let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some());
-    let manner = Manner { len_bytes, sparse, by_hand, fresh: vessel.fresh };
+    let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some() || vessel.is_device);
+    let from_device = context.options.select.copy_devices && is_device(from);
+    let start = from_device.then_some(vessel.start_bytes);
+    let manner = Manner { len_bytes, sparse, by_hand, from_device: start, fresh: vessel.fresh };
+    let max_bytes = if from_device { len_bytes } else { u64::MAX };
     let mut step = stepper(context, job, out);
     let mut copier = Copier::new(std::mem::take(&mut hands.buffer), &context.abilities, &mut step);
     let copied = match vessel.basis {
         Some(basis) if vessel.in_place && context.finds_differences() => copier
-            .copy_changed(from, basis, sparse)
+            .copy_changed(from, basis, (sparse, max_bytes))
             .map(|changed| Poured { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
         _ => copier.copy(from, vessel.to, manner).map(|bytes| Poured { literal_bytes: bytes, matched_bytes: 0 }),
     };
     hands.buffer = copier.into_buffer();
     if let Ok(poured) = copied
         && poured.literal_bytes + poured.matched_bytes != len_bytes
+        && !from_device
         && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
     {
         // An empty fifo would pass for an empty file.
@@ -95,6 +99,11 @@ fn fill_from_here(
         return Err(no_longer_regular(&full).into());
     }
     copied.map_err(|error| copy_failed(context, job, error))
+}
+
+/// Whether an open file is a device.
+fn is_device(fd: BorrowedFd<'_>) -> bool {
+    sys::fstat(fd).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Device))
 }
 
 /// What came is not what the source has: tried once more, or given up.

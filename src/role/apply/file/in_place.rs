@@ -1,12 +1,13 @@
-//! `--inplace` and `--append`: content goes into the destination's own file.
+//! `--inplace` and `--append`: content goes into the destination's own file; `--write-devices`: into a device.
 
 use super::failure::{Failure, io_failed, no_backup};
 use super::fill::fill;
 use super::{Hands, cannot_read_old, tell_begun, wanted_mode};
-use crate::flist::Kind;
+use crate::flist::entry::{S_IFMT, Stat};
+use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::options::Append;
 use crate::plan::{Changes, keeps_time};
 use crate::proto::limits::content_max_bytes;
@@ -36,27 +37,36 @@ pub(super) fn overwrite(
         backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     let mode = wanted_mode(context, job);
-    let (to, opened_up) = open_for_writing(dir, job.name(), there.mode)
-        .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "open", &full(), &error)))?;
+    let failed = |what: &str, error: &io::Error| Failure::from(Problem::failed(Voice::Receiver, what, &full(), error));
+    let (to, opened_up) = open_for_writing(dir, job.name(), there).map_err(|error| failed("open", &error))?;
+    let was = sys::fstat(to.as_fd()).map_err(|error| failed("fstat", &error))?;
+    let is_device = Kind::of_mode(was.mode) == Some(Kind::Device);
+    if is_device && there.kind() != Kind::Device {
+        // It took the place of the file that was listed.
+        return Err(failed("open", &errno::denied()));
+    }
     tell_begun(job, out);
     let start = match context.options.place.append {
         Some(append) => appended_from(context, job, append, to.as_fd(), content, out)?,
         None => 0,
     };
-    if let Content::File(from) = content {
+    if let (Content::File(from), 1..) = (&content, start) {
         let moved = sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
-        moved.map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "lseek", &full(), &error)))?;
+        moved.map_err(|error| failed("lseek", &error))?;
     }
     let mut poured = Poured::default();
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
-        let basis = Some(to.as_fd()).filter(|_| context.options.place.append.is_none());
+        // What has no length is no medium that could be read.
+        let is_basis = context.options.place.append.is_none() && !(is_device && there.len_bytes == 0);
+        let basis = Some(to.as_fd()).filter(|_| is_basis);
         let vessel = Vessel {
             to: to.as_fd(),
             start_bytes: start,
             basis,
             in_place: true,
-            sparse: context.options.place.sparse,
+            sparse: context.options.place.sparse && !is_device,
             fresh: false,
+            is_device,
             max_bytes: content_max_bytes(job.source().len_bytes),
             threads: context.threads,
         };
@@ -65,14 +75,16 @@ pub(super) fn overwrite(
     let end = start + poured.literal_bytes + poured.matched_bytes;
     // Where nothing had to be written, this gives it the time of now, as if it had been.
     let is_unwritten = poured.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
-    if (is_unwritten || sys::fstat(to.as_fd()).is_ok_and(|stat| stat.len_bytes > end))
+    if !is_device
+        && (is_unwritten || was.len_bytes > end)
         && let Err(error) = sys::truncate(to.as_fd(), end)
     {
-        return Err(Problem::failed(Voice::Receiver, "ftruncate", &full(), &error).into());
+        return Err(failed("ftruncate", &error));
     }
     // Before it has the time of its source, by which the next run would take it for the same.
     sys::settle(to.as_fd()).map_err(|error| io_failed(context, job, "close", &error))?;
-    if context.options.place.fsync {
+    // What does not reach a medium without a file system nobody would hear of later; what is no medium cannot be asked.
+    if is_medium(&was) || (context.options.place.fsync && !is_device) {
         sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
     }
     let mut problems = Vec::new();
@@ -128,12 +140,18 @@ fn tell_again(context: &Context<'_>, job: &Job<'_>) {
     }
 }
 
+/// Whether it is a block device.
+fn is_medium(stat: &Stat) -> bool {
+    stat.mode & S_IFMT == 0o060000
+}
+
 /// Opens a file for writing in place, making it writable first where its mode forbids that to its owner;
 /// whether that was done.
-fn open_for_writing(dir: &Dir, name: &[u8], mode: u32) -> io::Result<(OwnedFd, bool)> {
+fn open_for_writing(dir: &Dir, name: &[u8], there: &Entry) -> io::Result<(OwnedFd, bool)> {
+    let is_closed = there.kind() == Kind::File && there.mode & 0o200 == 0;
     match sys::open_write(dir.fd(), name) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && mode & 0o200 == 0 => {
-            sys::chmod(dir.fd(), name, mode | 0o600)?;
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_closed => {
+            sys::chmod(dir.fd(), name, there.mode | 0o600)?;
             Ok((sys::open_write(dir.fd(), name)?, true))
         }
         other => Ok((other?, false)),

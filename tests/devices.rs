@@ -1,0 +1,271 @@
+//! Devices whose content counts: read as files (`--copy-devices`), written as files (`--write-devices`).
+//!
+//! Most cases take devices that hold nothing and need the super-user alone. What has a length needs a loop device; it is
+//! asked of the program under test only, because the two twins could not share one.
+
+use crate::kit::{World, oracle, synctest, tell_skip};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+// ── devices as sources ──────────────────────────────────────────────────────────────────────────
+synctest!(a_device_is_copied_as_a_file_and_is_new_each_time, as root, |w: World| {
+    w.source("f same d/g").dest("null zero=longer same gone");
+    w.build("src", |t| {
+        t.char_device("null", 1, 3).mode(0o640).owner(7, 8);
+        t.char_device("zero", 1, 5).mode(0o600);
+        t.char_device("d/null", 1, 3).mode(0o600);
+        t.hardlink("d/second", "d/null");
+        t.fifo("pipe");
+    });
+    // In the same second it would pass for the same.
+    w.once().agree(&["-aiH", "--delete", "--copy-devices"]).exits(0).says("cS+++++++++ pipe");
+});
+
+synctest!(what_was_copied_of_a_device_is_compared_like_a_file, as root, |w: World| {
+    w.source("f").build("src", |t| {
+        t.char_device("null", 1, 3);
+        t.char_device("zero", 1, 5);
+        t.symlink("link", "null");
+    });
+    w.dest("null zero=longer link");
+    w.agree(&["-riL", "--copy-devices", "--size-only"]).exits(0).says(">f.sT...... zero");
+    w.dest("null= zero=longer").once().agree(&["-rtic", "--copy-devices", "--existing"]).exits(0).says(">fcst...... zero");
+    w.agree_paths(&["-i", "-I", "--copy-devices"], &["src/null", "dst/new"]).exits(0);
+});
+
+synctest!(a_device_that_cannot_be_opened, as root, |w: World| {
+    w.source("f").dest("gone").build("src", |t| drop(t.char_device("none", 4000, 1)));
+    let agreed = w.stderr_unordered().once().no_dry_run().agree(&["-ai", "--delete-after", "--copy-devices"]);
+    agreed.exits(23).warns("No such device or address (6)");
+});
+
+synctest!(a_copied_device_stays_where_it_is, as root, |w: World| {
+    w.source("f").dest("").build("src", |t| drop(t.char_device("null", 1, 3)));
+    let agreed = w.stderr_unordered().once().no_dry_run().agree(&["-ai", "--remove-source-files", "--copy-devices"]);
+    agreed.exits(23).warns("Skipping sender remove for changed file: null");
+});
+
+synctest!(what_stands_for_a_device_is_copied_as_the_file_that_it_is, as root, |w: World| {
+    w.needs_xattrs().source("f").dest("");
+    w.build("src", |t| drop(t.file("fake", "content").xattr("user.rsync.%stat", "20644 1,3 0:0")));
+    w.once().agree(&["-ai", "--fake-super", "--copy-devices"]).exits(0).says(">f+++++++++ fake");
+});
+
+// ── devices as destinations ─────────────────────────────────────────────────────────────────────
+
+/// Files for which the destination has devices that take everything.
+fn over_devices(w: &World) {
+    w.source("a=content%640 b=content@9 d/c=content new same").dest("same");
+    w.build("dst", |t| {
+        t.char_device("a", 1, 3).mode(0o666).owner(7, 8);
+        t.char_device("b", 1, 5);
+        t.char_device("d/c", 1, 3);
+    });
+}
+
+macro_rules! written {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, as root, |w: World| {
+            over_devices(&w);
+            w.agree(&[$($option),+, "--write-devices"]).exits(0);
+        });
+    };
+}
+
+written!(content_goes_into_devices, ["-ai"]);
+written!(content_goes_into_devices_without_times, ["-rci", "--stats"]);
+written!(differences_go_into_devices, ["-aic", "--no-whole-file"]);
+written!(content_is_appended_to_devices, ["-ai", "--append-verify"]);
+written!(devices_that_are_there_are_left, ["-ai", "--ignore-existing"]);
+
+synctest!(what_a_device_held_is_backed_up_as_a_file, as root, |w: World| {
+    w.source("a=content%640").build("dst", |t| drop(t.char_device("a", 1, 5).mode(0o604)));
+    // rsync would copy a device that has no end until the disk is full, and cannot cut off the one that it has written.
+    w.alone(&["-aib", "--write-devices"]).exits(0).says(">f.s.p..... a");
+    let kept = std::fs::symlink_metadata(w.tested().join("dst/a~")).unwrap();
+    assert!(kept.is_file() && kept.len() == 0);
+});
+
+synctest!(a_newer_device_is_written_all_the_same, as root, |w: World| {
+    w.source("a=content@-100").build("dst", |t| drop(t.char_device("a", 1, 3)));
+    w.agree(&["-aiu", "--write-devices"]).exits(0).says(">f.st...... a");
+});
+
+synctest!(without_the_option_a_file_replaces_a_device, as root, |w: World| {
+    over_devices(&w);
+    w.agree(&["-ai", "--inplace", "--write-devices", "--no-write-devices"]).exits(0).says(">f+++++++++ a");
+});
+
+synctest!(a_device_over_a_device_is_a_node, as root, |w: World| {
+    for (tree, minor) in [("src", 3), ("dst", 5)] {
+        w.build(tree, |t| drop(t.char_device("a", 1, minor)));
+    }
+    w.agree(&["-ai", "--write-devices"]).exits(0).says("cDc");
+    w.once().agree(&["-ri", "--write-devices", "--copy-devices"]).exits(0).says(">f..T...... a");
+});
+
+synctest!(a_device_is_named_as_the_destination, as root, |w: World| {
+    w.source("f=content").build("dst", |t| drop(t.char_device("null", 1, 3)));
+    w.agree_paths(&["-ti", "--write-devices"], &["src/f", "dst/null"]).exits(0).says(">f.s....... f");
+});
+
+/// rsync's sender tells that its receiver is gone, if it had not finished writing: a matter of two processes.
+fn without_the_pipe(line: &str) -> Option<String> {
+    (!line.contains("write error: Broken pipe")).then(|| line.to_owned())
+}
+
+synctest!(a_device_that_takes_nothing_ends_the_run, as root, |w: World| {
+    w.source("full=content").build("dst", |t| drop(t.char_device("full", 1, 7)));
+    w.stderr_unordered().mask_with(without_the_pipe).once().no_dry_run();
+    w.agree(&["-ai", "--write-devices"]).exits(11).warns("No space left on device (28)");
+});
+
+// ── devices that hold something ─────────────────────────────────────────────────────────────────
+
+/// A disk of 1 MiB, as a device.
+struct Disk {
+    node: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    /// Skips aloud where there are no loop devices.
+    fn new(test: &str, content: &[u8]) -> Option<Disk> {
+        let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        std::fs::write(dir.path().join("image"), content).unwrap();
+        let attach = Command::new("losetup").args(["-f", "--show", "image"]).current_dir(dir.path()).output();
+        let attached = attach.ok().filter(|output| output.status.success());
+        let node = attached.map(|output| PathBuf::from(String::from_utf8(output.stdout).unwrap().trim()));
+        match node.filter(|node| std::fs::symlink_metadata(node).is_ok_and(|found| found.file_type().is_block_device()))
+        {
+            Some(node) => Some(Disk { node, dir }),
+            None => {
+                tell_skip(test, "there are no loop devices to be had");
+                None
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Makes a node of it.
+    fn node(&self, name: &str) {
+        let copied = Command::new("cp").arg("-a").arg(&self.node).arg(self.path(name)).status();
+        assert!(copied.expect("coreutils are there").success());
+    }
+
+    fn content(&self) -> Vec<u8> {
+        std::fs::read(&self.node).expect("who may attach a device may read it")
+    }
+
+    /// Runs the program in the directory of the image.
+    fn run(&self, words: &[&str]) -> Output {
+        let shell = self.path("shell");
+        if !shell.exists() {
+            std::fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+            std::fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let program = oracle::under_test().display();
+        let far = ["-e./shell".to_owned(), format!("--rsync-path={program}")];
+        let mut command = Command::new(oracle::under_test());
+        command.args(far).args(words).current_dir(self.dir.path()).stdin(Stdio::null()).env("LC_ALL", "C");
+        command.output().expect("a program can be started")
+    }
+
+    /// Runs it and says what it told.
+    #[track_caller]
+    fn tells(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.node).status();
+    }
+}
+
+/// Bytes that no delta finds in others of another seed.
+fn noise(len: usize, mut seed: u32) -> Vec<u8> {
+    std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+const DISK_BYTES: usize = 1 << 20;
+
+#[test]
+fn the_content_of_a_disk_is_copied_on_every_way() {
+    let content = noise(DISK_BYTES, 1);
+    let Some(disk) = Disk::new("the_content_of_a_disk_is_copied_on_every_way", &content) else { return };
+    std::fs::create_dir(disk.path("src")).unwrap();
+    disk.node("src/disk");
+    for (from, to) in [("src/", "local/"), ("src/", "far:PWD/push/"), ("far:PWD/src/", "pull/")] {
+        let top = disk.dir.path().to_str().unwrap();
+        let [from, to] = [from, to].map(|path| path.replace("PWD", top));
+        let told = disk.tells(&["-rti", "--mkpath", "--copy-devices", &from, &to]);
+        assert!(told.contains("f+++++++++ disk"), "{told}");
+        let copy = Path::new(to.trim_start_matches("far:")).join("disk");
+        assert!(std::fs::read(disk.path("").join(copy)).unwrap() == content, "{to}");
+        // Byte for byte the same.
+        assert_eq!(disk.tells(&["-ric", "--copy-devices", &from, &to]), "", "{to}");
+    }
+    assert!(disk.tells(&["-r", "--copy-devices", "src/"]).contains("1,048,576"));
+    let told = disk.tells(&["-rtI", "--no-W", "--inplace", "--stats", "--copy-devices", "src/", "local/"]);
+    assert!(told.contains("Matched data: 1,048,576 bytes"), "{told}");
+}
+
+#[test]
+fn files_go_onto_a_disk_on_every_way() {
+    let Some(disk) = Disk::new("files_go_onto_a_disk_on_every_way", &noise(DISK_BYTES, 1)) else { return };
+    let top = disk.dir.path().to_str().unwrap();
+    for dir in ["src", "dst"] {
+        std::fs::create_dir(disk.path(dir)).unwrap();
+    }
+    disk.node("dst/disk");
+    let ways = [("src/disk", "dst/disk"), ("src/", "far:PWD/dst/"), ("far:PWD/src/", "dst/")];
+    for (seed, (from, to)) in (2..).zip(ways) {
+        let [from, to] = [from, to].map(|path| path.replace("PWD", top));
+        // All of it, then less, of which only a little is new.
+        let mut content = noise(DISK_BYTES, seed);
+        std::fs::write(disk.path("src/disk"), &content).unwrap();
+        let told = disk.tells(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
+        assert!(told.contains("f..T...... disk"), "{told}");
+        assert!(disk.content() == content, "{to}");
+        content[300_000] ^= 1;
+        std::fs::write(disk.path("src/disk"), &content[..DISK_BYTES / 2]).unwrap();
+        let told = disk.tells(&["-rbi", "--no-W", "--stats", "--write-devices", &from, &to]);
+        assert!(told.contains("f.sT...... disk") && told.contains("Total transferred file size: 524,288"), "{told}");
+        let literal = told.lines().find_map(|line| line.strip_prefix("Literal data: ")).unwrap();
+        let literal: usize = literal.trim_end_matches(" bytes").replace(',', "").parse().unwrap();
+        assert!((1..10_000).contains(&literal), "{told}");
+        assert!(disk.content() == content, "{to}: what is behind the file stays");
+        content[300_000] ^= 1;
+        assert!(std::fs::read(disk.path("dst/disk~")).unwrap() == content, "{to}: the backup");
+        std::fs::remove_file(disk.path("dst/disk~")).unwrap();
+        // With the same length and time it is the same; by its content it is not.
+        std::fs::write(disk.path("src/disk"), noise(DISK_BYTES, seed)).unwrap();
+        disk.tells(&["-rt", "-I", "--write-devices", &from, &to]);
+        assert_eq!(disk.tells(&["-rti", "--write-devices", &from, &to]), "", "{to}");
+        assert_eq!(disk.tells(&["-rtic", "--write-devices", &from, &to]), "", "{to}");
+        std::fs::write(disk.path("src/disk"), &content).unwrap();
+        content[0] ^= 1;
+        std::fs::write(disk.path("src/disk"), &content).unwrap();
+        assert!(disk.tells(&["-ric", "--write-devices", &from, &to]).contains("fc.T...... disk"), "{to}");
+        assert!(disk.content() == content, "{to}");
+    }
+    assert!(std::fs::symlink_metadata(disk.path("dst/disk")).unwrap().file_type().is_block_device());
+    // More than it holds.
+    std::fs::write(disk.path("src/disk"), noise(DISK_BYTES + 1, 9)).unwrap();
+    let output = disk.run(&["-r", "--write-devices", "src/", "dst/"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(11) && told.contains("No space left on device (28)"), "{told}");
+}
