@@ -1,11 +1,15 @@
 //! A copy between two machines: the near end and the far end of one conversation.
 
-use super::ahead::Early;
+mod talk;
+mod telling;
+
+use self::talk::{Talk, counted, dress};
+use self::telling::{Afar, SenderEar, Shared, Told, lock};
+use super::ahead::{Early, Looking};
 use super::codec;
 use super::line::{Ear, Line};
 use super::opening::{self, Begun, Opening, hear_greeting, hear_verdict, lost, say_verdict};
 use super::receiver::{self, Receiver, ReceiverEar};
-use super::receiving::Listener;
 use super::request::Request;
 use super::seen::may_send_unasked;
 use super::sender::{self, Outset, Sender};
@@ -23,21 +27,17 @@ use crate::proto::message::{
     ACTS_AS_SUPER, ASKS_FIRST, CONTENT_OF_DEVICES, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED,
 };
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
-use crate::report::event::{Event, Update, Wants};
+use crate::report::event::{Event, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::transport::Link;
 use crate::transport::ceiling::Ceiling;
-use crate::transport::link::FAREWELL;
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
-use crate::transport::squeeze::{AsItIs, Expander, Squeeze, Squeezer};
-use crate::work::clock::Since;
-use crate::work::thread::{self, spawn};
+use crate::transport::squeeze::{AsItIs, Squeeze, Squeezer};
+use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
-use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
 
 /// The near end: the process that the user started.
 pub struct Near<'a> {
@@ -175,7 +175,7 @@ impl Near<'_> {
         let dialect = (self.speech.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
-        let ended = self.take_role((talk, early, outset), known, self.terms(), (&ours, &theirs), reporter, tally);
+        let ended = self.take_role((talk, early, outset), known, (&ours, &theirs), reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -239,108 +239,135 @@ impl Near<'_> {
         }
     }
 
+    /// Plays this end's part; meanwhile somebody watches whether anything is heard.
     fn take_role(
         &self,
         (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
         known: Known,
-        terms: Terms<'_>,
-        (ours, theirs): (&Greeting, &Greeting),
+        greetings: (&Greeting, &Greeting),
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let line = talk.line;
         let wants = reporter.wants();
         let shared = Mutex::new(reporter);
         let traffic = talk.traffic.clone();
         let (going, over) = mpsc::channel();
-        let tells_silence = self.outlives_loss && wants.progress;
         let long = silence::told_after(self.options.connect.bwlimit_bytes_per_sec);
         let tell_silence = || {
             let mut reporter = lock(&shared);
             reporter.error(format!("sparsync: nothing was heard for {} s; waiting", long.as_secs()).as_bytes());
             reporter.flush();
         };
-        let watch = move || silence::watch(&traffic, long, over, tell_silence);
-        if self.setup.server_sends {
-            let heard = receiver::Heard::default();
-            let ear = receiver_ear(&terms, wants, &heard, line, true);
-            let listed = self.setup.listed.as_deref();
-            let receiver = Receiver {
-                request: Request::of(&terms, &self.sources, listed, !self.setup.remote_words.is_empty()),
-                terms,
-                line,
-                heard: &heard,
-                key: ours.key,
-                plain_by: plain_by(ours.features & theirs.features),
-                compared_by: compared_by(ours.features & theirs.features, &ours.key),
-                tells_large: ours.features & theirs.features & LARGE_DIRS != 0,
-                glance: early.as_ref().and_then(Early::dest).map(|glance| (glance, known)),
-                dest: self.dest.clone(),
-                wants,
-                is_client: true,
-                hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
-                profile: false,
-            };
-            talk.hold(&ear, || {
-                std::thread::scope(|scope| {
-                    // Gone with whatever ends this.
-                    let _going = going;
-                    if tells_silence {
-                        spawn(scope, "silence", watch)?;
+        std::thread::scope(|scope| {
+            // Gone with whatever ends this.
+            let _going = going;
+            if self.outlives_loss && wants.progress {
+                // What needs a thread more than this ends the run if there is none.
+                let _ = spawn(scope, "silence", move || silence::watch(&traffic, long, over, tell_silence));
+            }
+            let telling = (&shared, wants);
+            if self.setup.server_sends {
+                let glance = early.as_ref().and_then(Early::dest).map(|glance| (glance, known));
+                self.receive(talk, glance, greetings, telling, tally)
+            } else {
+                let looking = early.as_ref().and_then(Early::source);
+                self.send(talk, (looking, outset), greetings, telling, tally)
+            }
+        })
+    }
+
+    /// `glance`: the destination is being looked at already, and this of it is known to the sender.
+    fn receive(
+        &self,
+        talk: Talk<'_>,
+        glance: Option<(&Glance<'_>, Known)>,
+        (ours, theirs): (&Greeting, &Greeting),
+        (reporter, wants): (&Mutex<&mut TextReporter>, Wants),
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (line, terms) = (talk.line, self.terms());
+        let heard = receiver::Heard::default();
+        let ear = receiver_ear(&terms, wants, &heard, line, true);
+        let receiver = Receiver {
+            request: Request::of(
+                &terms,
+                &self.sources,
+                self.setup.listed.as_deref(),
+                !self.setup.remote_words.is_empty(),
+            ),
+            terms,
+            line,
+            heard: &heard,
+            key: ours.key,
+            plain_by: plain_by(ours.features & theirs.features),
+            compared_by: compared_by(ours.features & theirs.features, &ours.key),
+            tells_large: ours.features & theirs.features & LARGE_DIRS != 0,
+            glance,
+            dest: self.dest.clone(),
+            wants,
+            is_client: true,
+            hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
+            profile: false,
+        };
+        talk.hold(&ear, || {
+            std::thread::scope(|scope| {
+                // What the sender tells is told at once: it waits if nobody hears it.
+                spawn(scope, "report", || {
+                    while let Some((event, cost)) = heard.next_event() {
+                        Reporter::tell(&mut **lock(reporter), &event);
+                        line.consumed(Class::Events, cost);
                     }
-                    // What the sender tells is told at once: it waits if nobody hears it.
-                    spawn(scope, "report", || {
-                        while let Some((event, cost)) = heard.next_event() {
-                            Reporter::tell(&mut **lock(&shared), &event);
-                            line.consumed(Class::Events, cost);
-                        }
-                    })?;
-                    let ended = receiver.run(&mut Shared(&shared), tally);
-                    // Nothing more is told; whoever reports waits no longer.
-                    ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
-                    ended
-                })
+                })?;
+                let ended = receiver.run(&mut Shared(reporter), tally);
+                // Nothing more is told; whoever reports waits no longer.
+                ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
+                ended
             })
-        } else {
-            let heard = sender::Heard::default();
-            let told = Told::default();
-            let ear = SenderEar { heard: &heard, told: &told };
-            let tell = |event: Event| {
-                told.push(event, 0);
-                Ok(())
-            };
-            let sender = Sender {
-                terms,
-                line,
-                heard: &heard,
-                key: ours.key,
-                guess: None,
-                plain_by: plain_by(ours.features & theirs.features),
-                compared_by: compared_by(ours.features & theirs.features, &ours.key),
-                receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
-                wants,
-                throttle: throttle(&terms),
-                profile: false,
-                tell: &tell,
-            };
-            talk.hold(&ear, || {
-                std::thread::scope(|scope| {
-                    let _going = going;
-                    if tells_silence {
-                        spawn(scope, "silence", watch)?;
-                    }
-                    spawn(scope, "report", || told.report(&shared, line, self.stop))?;
-                    // What was told of it counts.
-                    let looking = early.as_ref().and_then(Early::source);
-                    let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
-                        Some(looking) => sender.run_on(looking, outset, tally),
-                        None => sender.run(&self.sources, self.listed.as_deref(), tally),
-                    };
-                    told.end();
-                    ended
-                })
+        })
+    }
+
+    /// The source may be being looked at already, and what was told of it counts.
+    fn send(
+        &self,
+        talk: Talk<'_>,
+        (looking, outset): (Option<&Looking<'_>>, Option<Outset>),
+        (ours, theirs): (&Greeting, &Greeting),
+        (reporter, wants): (&Mutex<&mut TextReporter>, Wants),
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (line, terms) = (talk.line, self.terms());
+        let heard = sender::Heard::default();
+        let told = Told::default();
+        let ear = SenderEar { heard: &heard, told: &told };
+        let tell = |event: Event| {
+            told.push(event, 0);
+            Ok(())
+        };
+        let sender = Sender {
+            terms,
+            line,
+            heard: &heard,
+            key: ours.key,
+            guess: None,
+            plain_by: plain_by(ours.features & theirs.features),
+            compared_by: compared_by(ours.features & theirs.features, &ours.key),
+            receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+            wants,
+            throttle: throttle(&terms),
+            profile: false,
+            tell: &tell,
+        };
+        talk.hold(&ear, || {
+            std::thread::scope(|scope| {
+                spawn(scope, "report", || told.report(reporter, line, self.stop))?;
+                let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
+                    Some(looking) => sender.run_on(looking, outset, tally),
+                    None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                };
+                told.end();
+                ended
             })
-        }
+        })
     }
 }
 
@@ -580,63 +607,6 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
-/// Counts what goes over a link: bytes written, and bytes read.
-fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
-    let traffic: Arc<[AtomicU64; 2]> = Arc::default();
-    let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
-    let writer = Box::new(Counted { inner: link.writer, traffic: traffic.clone() });
-    (Link { reader, writer, ..link }, traffic)
-}
-
-struct Counted<T> {
-    inner: T,
-    traffic: Arc<[AtomicU64; 2]>,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
-        Ok(written)
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let written = self.inner.write_vectored(pieces)?;
-        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let got = self.inner.read(into)?;
-        self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
-        Ok(got)
-    }
-}
-
-/// How much of the chunks is read at once.
-const BUFFERED_BYTES: usize = 128 << 10;
-
-/// Puts chunks around what the sender says.
-fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
-    match sends {
-        true => {
-            let writer = Squeezer::new(link.writer, when, line.as_it_is());
-            Link { writer: Box::new(writer), ..link }
-        }
-        // Heads of chunks are short, and each read is a call.
-        false => {
-            let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
-            Link { reader: Box::new(Expander::new(reader)), ..link }
-        }
-    }
-}
-
 /// A conversation in this version, where these features are what both ends can do.
 fn line_of(speech: &Speech, version: u16, features: u64) -> Line {
     let line = Line::new((speech.dialect)(version));
@@ -666,213 +636,4 @@ fn receiver_ear<'a>(
 
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
     terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
-}
-
-/// Whether a peer has to hear of this error: that it is gone or silent, or that somebody wants the run to end at once, is
-/// nothing to wait for.
-fn is_worth_waiting(error: &Error) -> bool {
-    !matches!(error.exit, Exit::Signal | Exit::Timeout | Exit::Stream)
-}
-
-/// A peer that takes nothing of what was said for so long does not hear why the run ends.
-const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
-/// Nor one that does not come to it within this.
-const LAST_WORD_MAX: Duration = Duration::from_secs(60);
-
-/// A conversation that has begun.
-struct Talk<'a> {
-    line: &'a Arc<Line>,
-    /// Of what is heard.
-    dialect: Box<dyn Dialect + Send>,
-    /// A peer that is silent for so long is given up; 0: never.
-    timeout_secs: u32,
-    link: Link,
-    /// What went over it.
-    traffic: Arc<[AtomicU64; 2]>,
-}
-
-impl Talk<'_> {
-    /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
-    fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let Talk { line, dialect, timeout_secs, link, traffic } = self;
-        let Link { reader, writer, parting, leave, moved: _ } = link;
-        // Well before the peer gives us up.
-        let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
-        // A peer that does not read holds the writer up for ever; nobody waits for it then.
-        let (is_writing, written) = mpsc::channel::<()>();
-        let writing = line.clone();
-        let write = move || {
-            writing.write(writer, quiet_for);
-            drop(is_writing);
-        };
-        std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
-        std::thread::scope(|scope| {
-            let parting = &parting;
-            spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
-            let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
-            let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
-            let is_told = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
-            line.end();
-            if is_told {
-                // What was said before goes first, and on a slow link it takes its time. Meanwhile the peer is heard: one
-                // that cannot say what it has to say would take that for the reason.
-                let passed = || traffic[0].load(Ordering::Relaxed);
-                let waits = Since::now();
-                let mut before = None;
-                while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {
-                    before = Some(passed());
-                    if written.recv_timeout(LAST_WORD_MOVES) != Err(mpsc::RecvTimeoutError::Timeout) {
-                        break;
-                    }
-                }
-            }
-            parting.begin();
-            let _ = written.recv_timeout(FAREWELL);
-            if let Some(leave) = leave.filter(|_| ended.is_ok()) {
-                leave();
-            }
-            ended
-        })
-    }
-}
-
-/// A reporter that several threads tell.
-struct Shared<'s, 'r>(&'s Mutex<&'r mut TextReporter>);
-
-fn lock<'s, 'r>(reporter: &'s Mutex<&'r mut TextReporter>) -> MutexGuard<'s, &'r mut TextReporter> {
-    reporter.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Listener for Shared<'_, '_> {
-    fn tell(&mut self, event: &Event) {
-        Reporter::tell(&mut **lock(self.0), event);
-    }
-
-    fn deaf(&self) -> Option<Exit> {
-        lock(self.0).lines_are_lost().then_some(Exit::Message)
-    }
-}
-
-/// What happens at the server is told to the client.
-struct Afar<'a> {
-    line: &'a Line,
-    /// Why nothing more can be told.
-    lost: Option<Exit>,
-}
-
-impl Listener for Afar<'_> {
-    fn tell(&mut self, event: &Event) {
-        if let Err(error) = self.line.say(&Message::Event(event.clone())) {
-            self.lost.get_or_insert(error.exit);
-        }
-    }
-
-    fn deaf(&self) -> Option<Exit> {
-        self.lost
-    }
-}
-
-/// What is to be reported at the client while it sends.
-#[derive(Default)]
-struct Told {
-    state: Mutex<ToldState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct ToldState {
-    /// Each with what it counts for in its window.
-    events: VecDeque<(Event, u64)>,
-    has_ended: bool,
-}
-
-impl Told {
-    fn lock(&self) -> MutexGuard<'_, ToldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, event: Event, cost: u64) {
-        let mut state = self.lock();
-        state.events.push_back((event, cost));
-        // Whoever reports takes all there are.
-        if state.events.len() == 1 {
-            self.changed.notify_all();
-        }
-    }
-
-    fn end(&self) {
-        self.lock().has_ended = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for what is told next; nothing at the end.
-    fn take(&self) -> VecDeque<(Event, u64)> {
-        let mut state = self.lock();
-        while state.events.is_empty() && !state.has_ended {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        std::mem::take(&mut state.events)
-    }
-
-    /// Reports what comes until the end.
-    fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Line, stop: &AtomicBool) {
-        loop {
-            let events = self.take();
-            if events.is_empty() {
-                return;
-            }
-            let mut reporter = lock(reporter);
-            for (mut event, cost) in events {
-                if let Event::Item(item) = &mut event
-                    && item.update == Update::Received
-                {
-                    // What the server received we sent.
-                    item.update = Update::Sent;
-                }
-                Reporter::tell(&mut **reporter, &event);
-                line.consumed(Class::Events, cost);
-                if reporter.lines_are_lost() {
-                    stop.store(true, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-}
-
-/// The ear of a client that sends: what the receiver tells is to be reported.
-struct SenderEar<'a> {
-    heard: &'a sender::Heard,
-    told: &'a Told,
-}
-
-impl Ear for SenderEar<'_> {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
-        match message {
-            Message::Event(event) => {
-                self.told.push(event, cost);
-                Ok(())
-            }
-            message => self.heard.hear(message, cost),
-        }
-    }
-
-    fn silence(&self, error: Error) {
-        self.heard.silence(error);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_has_lost_its_client_ends_with_that() {
-        let line = Line::new((Speech::ours(0).dialect)(1));
-        let mut afar = Afar { line: &line, lost: None };
-        afar.tell(&Event::Note(b"heard".to_vec()));
-        assert_eq!(afar.deaf(), None);
-        line.shut(Error::new(Exit::Stream, "gone"));
-        afar.tell(&Event::Note(b"unheard".to_vec()));
-        assert_eq!(afar.deaf(), Some(Exit::Stream));
-    }
 }
