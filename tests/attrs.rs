@@ -90,6 +90,35 @@ synctest!(a_directory_without_write_permission_is_updated, as user, |w: World| {
     w.agree(&["-ai"]);
 });
 
+/// Destinations of somebody else's, in which everybody may write: what may be told of their times and modes.
+macro_rules! anothers_destination {
+    ($name:ident, $offset_secs:expr, [$($option:expr),+], $exit:expr) => {
+        synctest!($name, as user, |w: World| {
+            w.source("a sub/b e/").dest("sub/ e/").build("dst", |t| {
+                for dir in [".", "sub", "e"] {
+                    t.dir(dir).mode(0o777).owner(1, 1).mtime($offset_secs);
+                }
+            });
+            w.agree(&[$($option),+]).exits($exit);
+        });
+    };
+}
+
+anothers_destination!(a_directory_of_somebody_elses_is_filled, 0, ["-rti"], 0);
+anothers_destination!(a_directory_of_somebody_elses_has_another_time, 100, ["-rti"], 23);
+anothers_destination!(a_directory_of_somebody_elses_has_another_mode, 0, ["-rtpi"], 23);
+anothers_destination!(a_directory_of_somebody_elses_has_another_time_and_mode, 100, ["-rtpi"], 23);
+anothers_destination!(a_directory_of_somebody_elses_is_filled_without_its_time, 100, ["-rtOi"], 0);
+anothers_destination!(a_directory_of_somebody_elses_is_not_given_away, 100, ["-ai"], 23);
+
+synctest!(a_file_of_somebody_elses_has_another_time_and_mode, as user, |w: World| {
+    w.source("a=text%600 b=text%600").dest("").build("dst", |t| {
+        drop(t.file("a", "text").mode(0o644).owner(1, 1).mtime(100));
+        drop(t.file("b", "text").mode(0o644).owner(1, 1));
+    });
+    w.agree(&["-rtpi", "--size-only"]).exits(23);
+});
+
 /// A destination that its owner may use, but not in every way.
 macro_rules! half_open_destination {
     ($name:ident, $mode:expr, [$($option:expr),+]) => {

@@ -1,7 +1,7 @@
-//! The last touch on an entry: owner, group, attributes, ACL, mode, times; in the order the kernel needs.
+//! The last touch on an entry: owner, group, attributes, times, ACL, mode; in the order the kernel needs.
 //!
-//! Owner first, because changing it clears the set-id bits; the mode after the ACL, whose mask it is;
-//! times last, because everything else may move them.
+//! Owner first, because changing it clears the set-id bits; the mode after the ACL, whose mask it is. Who may not set the
+//! times may not set what comes behind them either, and is told of the times alone, as by rsync.
 
 use super::Context;
 use crate::flist::entry::{S_IFMT, Stat};
@@ -77,7 +77,8 @@ impl<'a> Subject<'a> {
 }
 
 /// Gives an entry the attributes of the source, as far as they are kept. `mode` is what its permission
-/// bits shall be. Problems are added to `problems`. `false`: the owner could not be set, and nothing else was.
+/// bits shall be. Problems are added to `problems`. `false`: the owner could not be set, and nothing else was. Where times
+/// cannot be set, nothing is that comes behind them.
 pub fn finish(
     context: &Context<'_>,
     subject: Subject<'_>,
@@ -95,11 +96,13 @@ pub fn finish(
         has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
     };
     touch.xattrs(has.xattrs);
+    if !touch.times(has.times_are_right) {
+        return true;
+    }
     let mode_is_right = touch.acls(has.acls, mode) && mode_is_right;
     if source.kind() != Kind::Symlink && !mode_is_right {
         touch.mode(mode);
     }
-    touch.times(has.times_are_right);
     true
 }
 
@@ -213,20 +216,23 @@ impl Touch<'_, '_> {
         }
     }
 
-    fn times(&mut self, are_right: bool) {
+    /// `false`: they could not be set.
+    fn times(&mut self, are_right: bool) -> bool {
         let preserve = &self.context.policy.preserve;
         if are_right {
-            return;
+            return true;
         }
         let mtime = keeps_time(self.source.kind(), preserve).then_some(self.source.mtime);
         let atime = wanted_atime(self.source, preserve.atimes);
         if mtime.is_none() && atime.is_none() {
-            return;
+            return true;
         }
-        if let Err(error) = sys::utimes(self.subject.fd, self.subject.name, atime, mtime) {
+        let set = sys::utimes(self.subject.fd, self.subject.name, atime, mtime);
+        if let Err(error) = &set {
             let what = self.quoted("failed to set times on", "");
-            self.failed(self.subject.voice, &what, &error);
+            self.failed(self.subject.voice, &what, error);
         }
+        set.is_ok()
     }
 
     /// Keeps in an extended attribute what the file itself shall not, or cannot, have.

@@ -40,7 +40,8 @@ pub struct Target {
     pub full: Vec<u8>,
     /// The time it shall have.
     pub mtime: Option<Time>,
-    /// The time is known to be wrong even if nothing is touched.
+    /// The time is known to be wrong even if nothing is touched. Trouble with it is told then only: of a time that is put
+    /// back rsync says nothing, as in a directory of somebody else's, in which everybody may write.
     pub always: bool,
     /// The mode it shall have, if that had to wait.
     pub mode: Option<u32>,
@@ -97,6 +98,7 @@ impl LastTouch {
         }
         if mtime.is_some()
             && let Err(error) = sys::utimes(dir.fd(), name, None, mtime)
+            && target.always
         {
             failed("failed to set times on", error);
         }

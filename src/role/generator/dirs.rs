@@ -202,6 +202,14 @@ impl<'a> Dirs<'a> {
         (working, (working != wanted).then_some(wanted))
     }
 
+    /// Whether rsync would fail to set the time of a directory that exists, where it is wrong: it is somebody else's. Then it
+    /// is tried at once, so that the same is told.
+    fn cannot_have_time(&self, there: Option<&Entry>, changes: Changes) -> bool {
+        let is_kept = keeps_time(Kind::Dir, &self.context.policy.preserve);
+        let is_anothers = |there: &Entry| !self.context.is_super && there.uid != sys::ids().0;
+        is_kept && changes.has(Changes::TIME) && there.is_some_and(is_anothers)
+    }
+
     /// Gives a directory that exists its owner, mode and the like, in so far as they change, and opens it up
     /// for work. Returns the mode that must wait for the end, and whether all of it could be done.
     fn prepare(
@@ -212,8 +220,11 @@ impl<'a> Dirs<'a> {
         head: &mut Vec<Event>,
     ) -> (Option<u32>, bool) {
         let (working, late) = self.modes(model);
-        if changes.without(Changes::TIME) != Changes::NONE || model.there.is_some_and(Entry::is_unsettled) {
+        let times_are_right = !self.cannot_have_time(model.there, changes);
+        let changes = if times_are_right { changes.without(Changes::TIME) } else { changes };
+        if changes != Changes::NONE || model.there.is_some_and(Entry::is_unsettled) {
             let has = model.there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
+            let has = Has { times_are_right, ..has };
             let well = self.set_attrs(at, model, has, working, head);
             return (late.filter(|_| well), well);
         }
@@ -242,7 +253,7 @@ impl<'a> Dirs<'a> {
         late
     }
 
-    /// All but the time, which comes last. Whether all of it went well.
+    /// All of it, with the time if that is not right; else it comes last. Whether all went well.
     fn set_attrs(
         &self,
         (dir, name): (&Dir, &[u8]),
@@ -254,7 +265,6 @@ impl<'a> Dirs<'a> {
         let mut problems = Vec::new();
         let full = || model.full.to_vec();
         let subject = Subject { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
-        let has = Has { times_are_right: true, ..has };
         attrs::finish(self.context, subject, model.source, has, mode, &mut problems);
         let well = problems.is_empty();
         head.extend(problems.into_iter().map(Event::Problem));
