@@ -14,7 +14,10 @@ use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::safelink;
 use crate::report::event::{Event, Problem, Voice};
-use std::io;
+use std::io::{
+    self,
+    ErrorKind::{CrossesDevices, PermissionDenied},
+};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -71,8 +74,8 @@ pub fn back_up(
         }
         in_place_of(context, path, (&to, &name), events, |events| {
             match second_name(dir, path.name(), &to, &name) {
-                // On another file system.
-                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                // On another file system; or it is somebody else's, in a directory where only its owner may rename it.
+                Err(error) if matches!(error.kind(), CrossesDevices | PermissionDenied) => {
                     is_copied = copy_across(context, voice, (dir, path), (&to, &name), false, events)?;
                     Ok(())
                 }
