@@ -131,6 +131,27 @@ synctest!(a_file_that_only_its_owner_may_rename_is_backed_up_by_a_copy, as user,
     w.agree(&["-rtbi"]).exits(23);
 });
 
+synctest!(files_that_only_their_owner_may_replace_do_not_get_delayed_updates, as user, |w: World| {
+    w.source("a=new b/c=new d=new").dest("b/ d=old").build("dst", |t| {
+        for dir in [".", "b"] {
+            drop(t.dir(dir).mode(0o1777).owner(1, 1));
+        }
+        for file in ["a", "b/c"] {
+            drop(t.file(file, "before").mode(0o644).owner(1, 1));
+        }
+    });
+    w.agree(&["-rti", "--delay-updates"]).exits(23);
+});
+
+synctest!(where_nothing_may_be_made_no_update_is_delayed, as user, |w: World| {
+    w.source("a=new b/c=new").dest("b/").build("dst", |t| {
+        for dir in [".", "b"] {
+            drop(t.dir(dir).mode(0o755).owner(1, 1));
+        }
+    });
+    w.agree(&["-rti", "--delay-updates"]).exits(23);
+});
+
 /// A destination that its owner may use, but not in every way.
 macro_rules! half_open_destination {
     ($name:ident, $mode:expr, [$($option:expr),+]) => {

@@ -8,7 +8,7 @@ use super::{Context, backup};
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::report::event::{Event, Problem, Voice};
+use crate::report::event::{Event, Problem, Voice, Weight, errno_words};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
@@ -31,9 +31,15 @@ pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Re
     if !place.delay_updates {
         return Ok(None);
     }
-    open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| {
-        let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
-        Problem::failed(Voice::Receiver, "mkdir", &full, &error)
+    open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| match error.kind() {
+        // The temp file, with which rsync begins, could not be made either.
+        io::ErrorKind::PermissionDenied => {
+            Problem::failed(Voice::Receiver, "mkstemp", &super::file::temp_full(context, job), &error)
+        }
+        _ => {
+            let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
+            Problem::failed(Voice::Receiver, "mkdir", &full, &error)
+        }
     })
 }
 
@@ -82,8 +88,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         let (staging, dir) = match &open {
             Some((_, Ok((staging, dir)))) => (staging, dir),
             Some((_, Err(error))) => {
-                let full = context.full(file.path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, error)));
+                events.push(Event::Problem(unnamed(context, &file.path, error)));
                 continue;
             }
             None => unreachable!("opened above"),
@@ -97,12 +102,17 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         }
         match sys::rename(staging.fd(), name, dir.fd(), name) {
             Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
-            Err(error) => {
-                let full = context.full(file.path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rename", &full, &error)));
-            }
+            Err(error) => events.push(Event::Problem(unnamed(context, &file.path, &error))),
         }
         // Empty by now, or not yet: the last file of the directory removes it.
         let _ = sys::rmdir(dir.fd(), staging_name);
     }
+}
+
+/// A file that waited did not get its name.
+fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem {
+    let waited = path.parent().unwrap_or_default().join(context.staging_name()).join(path.name());
+    let places = [&context.full(path.as_bytes()), &b"\" (from "[..], waited.as_bytes(), b")"].concat();
+    let head = format!("rsync: [{}] rename failed for \"", Voice::Receiver.word());
+    Problem::said([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
 }

@@ -5,6 +5,7 @@ mod failure;
 mod fill;
 mod in_place;
 
+pub(super) use self::beside::temp_full;
 use self::failure::Failure;
 use super::content::{Content, Poured};
 use super::entry::Job;

@@ -169,7 +169,7 @@ fn give_name(
 }
 
 /// The absolute path under which it is written, for messages.
-fn temp_full(context: &Context<'_>, job: &Job<'_>) -> Vec<u8> {
+pub(in super::super) fn temp_full(context: &Context<'_>, job: &Job<'_>) -> Vec<u8> {
     context.full(job.spot.path.join(&temp_name(job.name())).as_bytes())
 }
 
