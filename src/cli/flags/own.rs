@@ -9,7 +9,7 @@ pub const FLAGS: &[Flag] = &[Flag {
     arity: Arity::Value("WAY"),
     help: "reach the other machine by auto, quic, tls or ssh",
     man: "rsync has no such option. A host that was enrolled is reached by QUIC, or by TLS where UDP does not pass, or by \
-          ssh; any other by ssh, or with `quic` by a server that its end of ssh opens for this run alone. Over a short way on which nothing is lost, bulk that began by QUIC goes on by TLS, but not \
+          ssh, also what lies outside of what its server grants; any other by ssh, or with `quic` by a server that its end of ssh opens for this run alone. Over a short way on which nothing is lost, bulk that began by QUIC goes on by TLS, but not \
           with `--transport=quic`. With `-e` or RSYNC_RSH it is the remote shell unless this says otherwise. \
           SPARSYNC_TRANSPORT says it for all runs. What is left to the installed rsync goes its way, whatever is said here.",
     support: Support::OverSsh,
