@@ -59,8 +59,9 @@ impl Route {
     /// Tells whether `SPARSYNC_TEST_ROUTES` chose the route.
     pub fn is_chosen(self, case: &str) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
-        let choice =
-            CHOICE.get_or_init(|| std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,quic,sshd".into()));
+        let choice = CHOICE.get_or_init(|| {
+            std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,quic-push,quic-pull,sshd".into())
+        });
         let word = match self {
             Route::Local => "local",
             Route::Push(Shell::Fake) => "push",
