@@ -29,7 +29,7 @@ pub struct Env {
     /// Set by SIGINT, SIGTERM and SIGHUP, and by whoever ends the run for another reason.
     pub stop: Arc<AtomicBool>,
     /// Set by these signals alone.
-    asked: Arc<AtomicBool>,
+    pub asked: Arc<AtomicBool>,
 }
 
 impl Env {
@@ -86,6 +86,15 @@ impl Env {
         Ok(())
     }
 
+    /// Lets the signal by which a server stops its sessions ([`tell_session_to_stop`]) set [`Env::stop`], and the flag that is
+    /// returned.
+    pub fn hear_server_stop(&self) -> std::io::Result<Arc<AtomicBool>> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(STOPPED_BY_SERVER.as_raw(), stopped.clone())?;
+        signal_hook::flag::register(STOPPED_BY_SERVER.as_raw(), self.stop.clone())?;
+        Ok(stopped)
+    }
+
     /// Takes a stop back that the end of one conversation asked for, so that another may follow; a signal's stays.
     pub fn go_on(&self) {
         self.stop.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -139,9 +148,20 @@ pub fn leave_terminal() {
     let _ = rustix::process::setsid();
 }
 
+/// By this signal a server stops its sessions.
+const STOPPED_BY_SERVER: rustix::process::Signal = rustix::process::Signal::USR1;
+
+/// Tells the process of a session that its server was stopped.
+pub fn tell_session_to_stop(pid: u32) -> std::io::Result<()> {
+    signal_process(pid, STOPPED_BY_SERVER)
+}
+
 /// Ends another process of this user: now, or as it sees fit.
 pub fn end_process(pid: u32, now: bool) -> std::io::Result<()> {
-    let signal = if now { rustix::process::Signal::KILL } else { rustix::process::Signal::TERM };
+    signal_process(pid, if now { rustix::process::Signal::KILL } else { rustix::process::Signal::TERM })
+}
+
+fn signal_process(pid: u32, signal: rustix::process::Signal) -> std::io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::kill_process(pid, signal)?)

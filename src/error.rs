@@ -11,6 +11,8 @@ pub struct Error {
     pub exit: Exit,
     /// Lines for stderr, without a newline at the end; empty when all was said already.
     pub message: Vec<u8>,
+    /// What the user can do next, printed behind the message as `hint: …`.
+    pub hint: Option<String>,
     /// The role named in the closing line: client, sender, generator, Receiver.
     pub role: &'static str,
 }
@@ -18,7 +20,18 @@ pub struct Error {
 impl Error {
     /// An error of the whole client, in words that stand alone on a line.
     pub fn new(exit: Exit, message: impl Into<Vec<u8>>) -> Error {
-        Error { exit, message: message.into(), role: "client" }
+        Error { exit, message: message.into(), hint: None, role: "client" }
+    }
+
+    /// The same error with a next step for the user.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The line of the hint, without a newline at the end; `None`: there is none.
+    pub fn hint_line(&self) -> Option<String> {
+        self.hint.as_ref().map(|hint| format!("hint: {hint}"))
     }
 
     /// The same error, told by another role.

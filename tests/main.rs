@@ -27,6 +27,7 @@ mod machine;
 mod messages;
 mod oneoff;
 mod place;
+mod reconnect;
 mod select;
 mod server;
 mod shell;

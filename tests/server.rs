@@ -470,7 +470,7 @@ fn a_copy_outlives_a_session_that_is_told_to_end() {
     assert!(Command::new("pkill").args(["-TERM", "-P", &scene.status("pid")]).status().unwrap().success());
     let output = copy.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("was lost; dialling again"), "{output:?}");
+    assert!(output.status.success() && told.contains("lost the connection to host; reconnecting"), "{output:?}");
     assert!(std::fs::read(scene.path("in/pushed")).unwrap() == content);
 }
 
@@ -1315,10 +1315,13 @@ fn a_copy_outlives_its_server() {
         assert_eq!(banners, 1, "{line}: {output:?}");
         if line.contains("--max-delete") {
             assert_eq!(output.status.code(), Some(12), "{line}: {output:?}");
-            assert!(!told.contains("dialling"), "{line}: {told}");
+            assert!(!told.contains("reconnecting") && told.contains("; --max-delete forbids"), "{line}: {told}");
             continue;
         }
-        assert!(output.status.success() && told.contains("was lost; dialling again"), "{line}: {output:?}");
+        assert!(
+            output.status.success() && told.contains("lost the connection to host; reconnecting"),
+            "{line}: {output:?}"
+        );
         assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
     }
 }

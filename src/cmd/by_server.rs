@@ -41,8 +41,10 @@ const WINNER_SECS: i64 = 60 * 60;
 const LOSERS_SECS: i64 = 10 * 60;
 /// So long a lost server is dialled again and again, where `--timeout` says nothing else.
 const REDIAL_LIMIT: Duration = Duration::from_secs(120);
-/// So long after a loss, or an attempt that failed at once, the next one is made.
+/// So long after an attempt that failed the next one is made.
 const REDIAL_PAUSE: Duration = Duration::from_millis(500);
+/// How often a user who watches is told that there is no connection yet.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How much `ssh -G` says at most.
 const FACTS_MAX_BYTES: usize = 256 << 10;
 
@@ -121,7 +123,8 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
             if server.kinds.len() > 1 {
                 remember(places, server.peer, route_of(kind));
             }
-            let redial = Redial { identity, peer: server.peer.clone(), kinds: server.kinds.clone(), lanes };
+            let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
+            let redial = Redial { identity, peer, kinds, or_shell, lanes };
             Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
         }
         Won::Shell(found, said) => {
@@ -245,6 +248,7 @@ pub struct Redial {
     identity: Identity,
     peer: Peer,
     kinds: Vec<Route>,
+    or_shell: bool,
     /// Of the link that there is.
     lanes: Option<Arc<Progress>>,
 }
@@ -260,23 +264,29 @@ impl Redial {
         self.lanes.as_ref().and_then(|lanes| lanes.moved_after())
     }
 
-    /// What is told of a loss.
-    pub fn told(&self) -> String {
-        format!("sparsync: the connection to {} was lost; dialling again", self.peer.name)
+    /// Whether a remote shell will do as well.
+    pub fn or_shell(&self) -> bool {
+        self.or_shell
     }
 
     /// Another link, on which the first words were said; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or
-    /// the run shall stop. An error: the host has another key now.
-    pub fn link(&mut self, side: &Side, env: &Env, first: &FirstWords) -> Result<Option<Link>> {
+    /// the run shall stop. An error: the host has another key now. `report` is called every [`REPORT_EVERY`] with the time
+    /// that has passed.
+    pub fn link(
+        &mut self,
+        side: &Side,
+        env: &Env,
+        first: &FirstWords,
+        report: &mut dyn FnMut(Duration),
+    ) -> Result<Option<Link>> {
         let secs = u64::from(side.options.connect.timeout_secs);
         let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
         let since = Since::now();
+        let mut reported = Since::now();
         while since.elapsed() < limit && !env.is_stopping() {
-            // Also before the first attempt: where the server is there, the session that was lost ends, and what it leaves of a
-            // file is what the next one begins with.
-            let waits = Since::now();
-            while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
-                std::thread::sleep(LOOK);
+            if reported.elapsed() >= REPORT_EVERY {
+                report(since.elapsed());
+                reported = Since::now();
             }
             let met = Arc::new(OnceLock::new());
             let dial = Dial {
@@ -292,6 +302,10 @@ impl Redial {
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
                 // We are not wanted any more.
                 Err(Trouble::NotAdmitted | Trouble::Stopped) => return Ok(None),
+            }
+            let waits = Since::now();
+            while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {
+                std::thread::sleep(LOOK);
             }
         }
         Ok(None)

@@ -33,13 +33,19 @@ pub enum Question {
     Status,
     /// To end once its sessions have.
     Drain,
-    /// To end.
+    /// To end. Its clients learn that it was stopped.
     Stop,
+    /// To end, because another one takes its place: its clients connect to that.
+    GiveWay,
 }
 
 impl Question {
-    const ALL: [(Question, &str); 3] =
-        [(Question::Status, "status"), (Question::Drain, "drain"), (Question::Stop, "stop")];
+    const ALL: [(Question, &str); 4] = [
+        (Question::Status, "status"),
+        (Question::Drain, "drain"),
+        (Question::Stop, "stop"),
+        (Question::GiveWay, "give way"),
+    ];
 
     fn word(self) -> &'static str {
         Question::ALL.iter().find(|(question, _)| *question == self).map_or("", |(_, word)| word)

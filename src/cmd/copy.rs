@@ -149,6 +149,7 @@ pub fn close(
             if !error.message.is_empty() {
                 operator::lines(&error.message).for_each(|line| reporter.error(line));
             }
+            error.hint_line().iter().for_each(|line| reporter.error(line.as_bytes()));
             reporter.final_error(error.exit, error.role);
             error.exit
         }
@@ -183,7 +184,8 @@ fn carry_out(
         stop: &env.stop,
         threads: threads(),
         stop_at_unix_secs: stop_at_unix_secs(options),
-        outlives_loss: false,
+        repeats: false,
+        interrupted: &env.asked,
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();

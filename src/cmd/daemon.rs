@@ -5,7 +5,7 @@
 
 use super::budget::Budget;
 use super::control::{self, Errors, Question, SessionStatus, Status};
-use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, lock, thread};
+use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, RunKey, lock, thread};
 use super::{OPEN_FILES_MAX, holder, log, supervisor::Supervisor};
 use crate::cli::verb::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
@@ -45,6 +45,8 @@ const PORT_FILE: &str = "server.port";
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server that is told to end by a signal waits for sessions.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// How long sessions have to tell their clients that the server was stopped.
+const STOPPING_MAX: Duration = Duration::from_secs(2);
 /// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything: what is
 /// lost on the way is said again several times within it, and one that has vanished holds nobody up for longer.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
@@ -124,6 +126,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         bytes: Bytes::default(),
         drain: AtomicBool::new(false),
         stop: AtomicBool::new(false),
+        gives_way: AtomicBool::new(false),
         home: home(env),
         held: Mutex::default(),
         supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::nobody() },
@@ -330,6 +333,8 @@ fn now() -> Moment {
 /// A session that runs.
 struct Session {
     number: u64,
+    /// The run that it is an attempt of, once the client has greeted.
+    run: Option<RunKey>,
     grant: Grant,
     address: SocketAddr,
     kind: String,
@@ -359,6 +364,7 @@ struct Server {
     bytes: Bytes,
     drain: AtomicBool,
     stop: AtomicBool,
+    gives_way: AtomicBool,
     /// Where sessions begin, as logins do.
     home: OsString,
     /// Those who wait for the end.
@@ -398,8 +404,11 @@ impl Server {
             }
             let is_late =
                 signalled.load(Ordering::Relaxed) && draining.is_some_and(|since| since.elapsed() > DRAIN_MAX);
-            if self.stop.load(Ordering::Relaxed) || is_late {
-                return self.end_all("the server was stopped");
+            if self.stop.load(Ordering::Relaxed) {
+                return self.stop_all();
+            }
+            if self.gives_way.load(Ordering::Relaxed) || is_late {
+                return self.end_all("the server ends; there may be another one soon");
             }
             // Clients that have not heard everything are there a little longer than their sessions.
             let is_quiet = draining.is_some() && lock(&self.sessions).is_empty();
@@ -412,8 +421,21 @@ impl Server {
 
     fn end_all(&self, why: &str) {
         lock(&self.sessions).iter().for_each(|session| session.end(why));
+        self.wait_for_sessions(LEAVING_MAX);
+    }
+
+    /// Has all sessions tell their clients that the server was stopped, and ends those that do not get that far.
+    fn stop_all(&self) {
+        for session in lock(&self.sessions).iter() {
+            let _ = env::tell_session_to_stop(lock(&session.child).id());
+        }
+        self.wait_for_sessions(STOPPING_MAX);
+        self.end_all("the server was stopped");
+    }
+
+    fn wait_for_sessions(&self, limit: Duration) {
         let waits = Since::now();
-        while !lock(&self.sessions).is_empty() && waits.elapsed() < LEAVING_MAX {
+        while !lock(&self.sessions).is_empty() && waits.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -499,8 +521,10 @@ impl Server {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         info!("session {number} of {name} from {address} over {kind} begins");
         let (bytes, child, since) = (Arc::new(Bytes::default()), Arc::new(Mutex::new(child)), Since::now());
+        let pin = grant.pin;
         lock(&self.sessions).push(Session {
             number,
+            run: None,
             grant,
             address,
             kind,
@@ -511,7 +535,9 @@ impl Server {
         });
         let hang_up = guest.hang_up.clone();
         // A mistake of ours with one client is not one with all of them.
-        let ended = catch_unwind(AssertUnwindSafe(|| pump::carry(guest, &ours, &bytes))).unwrap_or(Ended::Never);
+        let may_begin = |run| self.replace_sessions(number, &pin, run);
+        let ended = catch_unwind(AssertUnwindSafe(|| pump::carry(guest, &ours, &bytes, may_begin)));
+        let ended = ended.unwrap_or(Ended::Never);
         let grace = match ended {
             Ended::ByItself => LEAVING_MAX,
             Ended::Never => Duration::ZERO,
@@ -525,6 +551,33 @@ impl Server {
         let moved = hang_up.moved_after();
         let moved = moved.map_or_else(String::new, |bytes| format!(", after {bytes} by {}", Kind::Tls));
         info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went{moved}");
+    }
+
+    /// Ends the earlier sessions of the run that session `number` continues: their client has lost them, and two attempts of
+    /// one run must not change a tree at once. `false`: there is a later one already, or an earlier one does not end, so
+    /// this one must not begin.
+    fn replace_sessions(&self, number: u64, pin: &Pin, run: RunKey) -> bool {
+        let mut sessions = lock(&self.sessions);
+        let is_of_run = |session: &Session| session.grant.pin == *pin && session.run == Some(run);
+        if sessions.iter().any(|session| session.number > number && is_of_run(session)) {
+            return false;
+        }
+        sessions.iter_mut().filter(|session| session.number == number).for_each(|session| session.run = Some(run));
+        let is_earlier = |session: &Session| session.number < number && is_of_run(session);
+        for session in sessions.iter().filter(|session| is_earlier(session)) {
+            info!("session {} ends: its client goes on with session {number}", session.number);
+            session.end("the client has connected again");
+        }
+        drop(sessions);
+        let waits = Since::now();
+        while lock(&self.sessions).iter().any(is_earlier) {
+            if waits.elapsed() >= LEAVING_MAX {
+                error!("session {number} cannot begin: an earlier one of the same run does not end");
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
     }
 
     /// A process for one client, and our end of what it reads and writes.
@@ -620,6 +673,7 @@ impl Server {
                 Question::Status => continue,
                 Question::Drain => self.drain.store(true, Ordering::Relaxed),
                 Question::Stop => self.stop.store(true, Ordering::Relaxed),
+                Question::GiveWay => self.gives_way.store(true, Ordering::Relaxed),
             }
             // Whoever asked reads to the end, which comes with ours.
             lock(&self.held).push(stream);

@@ -14,6 +14,7 @@ mod lifeline;
 mod log;
 mod once;
 mod pump;
+mod reconnect;
 mod remote;
 mod route;
 mod rules;
@@ -94,6 +95,7 @@ fn fail(env: &mut Env, error: &Error) -> Exit {
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');
     }
+    text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
     if verb::of(&env.program, &env.args).is_none() {
         text.extend_from_slice(&closing::error_line(error.exit, error.role));
     }

@@ -1,6 +1,7 @@
 //! One client of a server and the process of its session: bytes go to and fro until one of them says nothing more.
 
 use crate::env;
+use crate::proto::decode_greeting;
 use crate::transport::net::server::Guest;
 use crate::work::clock::Since;
 use std::io::{self, BufRead, Read, Write};
@@ -41,20 +42,27 @@ pub enum Ended {
 }
 
 /// Carries bytes between a client and its session until one of them says nothing more.
-pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes) -> Ended {
+///
+/// `may_begin` is called with the key of the client's greeting before the session gets the first byte; `false`: the session
+/// ends without having done anything. A client that does not greet is left to the session, which rejects it.
+pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl Fn(RunKey) -> bool + Sync) -> Ended {
     let Guest { mut reader, writer, parting, hang_up, .. } = guest;
     let has_said_all = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let started = thread(env::GUEST).spawn_scoped(scope, || {
             let mut to_session = session;
-            loop {
-                let count = match reader.fill_buf() {
-                    Ok(piece) if !piece.is_empty() && to_session.write_all(piece).is_ok() => piece.len(),
-                    // The client has said all, or is gone: the session ends by itself when it reads the end.
-                    _ => break,
-                };
-                bytes.from_client.fetch_add(count as u64, Ordering::Relaxed);
-                reader.consume(count);
+            let (first, key) = read_greeting(&mut *reader);
+            bytes.from_client.fetch_add(first.len() as u64, Ordering::Relaxed);
+            if key.is_none_or(&may_begin) && to_session.write_all(&first).is_ok() {
+                // Until the client has said all, or is gone: the session ends by itself when it reads the end.
+                while let Ok(piece) = reader.fill_buf() {
+                    let count = piece.len();
+                    if count == 0 || to_session.write_all(piece).is_err() {
+                        break;
+                    }
+                    bytes.from_client.fetch_add(count as u64, Ordering::Relaxed);
+                    reader.consume(count);
+                }
             }
             let _ = session.shutdown(Shutdown::Write);
             has_said_all.store(true, Ordering::Relaxed);
@@ -74,6 +82,29 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes) -> Ended {
         let _ = session.shutdown(Shutdown::Both);
         ended
     })
+}
+
+/// The key in a client's greeting, which is the same in all attempts of one run.
+pub type RunKey = [u8; 16];
+
+/// Reads until a client's greeting is complete: what was read, and the key in it; `None`: it is no greeting.
+fn read_greeting(reader: &mut (dyn BufRead + Send)) -> (Vec<u8>, Option<RunKey>) {
+    let mut first = Vec::new();
+    loop {
+        match decode_greeting(&first) {
+            Ok(Some((greeting, _))) => return (first, Some(greeting.key)),
+            Ok(None) => {}
+            Err(_) => return (first, None),
+        }
+        let count = match reader.fill_buf() {
+            Ok(piece) if !piece.is_empty() => {
+                first.extend_from_slice(piece);
+                piece.len()
+            }
+            _ => return (first, None),
+        };
+        reader.consume(count);
+    }
 }
 
 /// What a session says goes to its client. Once the client `has_left` nobody waits longer than [`LEAVING_MAX`] for a word.

@@ -7,6 +7,7 @@ use super::by_one_off::{self, OneOff};
 use super::by_server::{self, Redial, Server};
 use super::by_shell::{ByShell, Found, Said};
 use super::copy::{self, Prepared};
+use super::reconnect::{self, Attempts, Outcome};
 use super::route::{self, Plan};
 use super::{fail, handover, rules};
 use crate::cli::{self, Far};
@@ -29,7 +30,6 @@ use crate::role::sight::{Guess, guessed_name};
 use crate::role::terms::Terms;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
-use crate::transport::net::Kind;
 use crate::transport::pipe;
 use crate::transport::shell::{Ended, Shell};
 use crate::trust::files::List as _;
@@ -62,9 +62,9 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     };
     // The remote shell is somebody else's program.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
-    let near = Side { options, sources, dest, far };
+    let near = Side { options, sources, dest, far, key: sys::random() };
     let Some(rules) = near.rules_of_early_look(env) else { return near.copy(env, None, since) };
-    let (cwd, stop) = (env.cwd.clone(), env.stop.clone());
+    let (cwd, stop, asked) = (env.cwd.clone(), env.stop.clone(), env.asked.clone());
     let terms = Terms {
         options: &near.options,
         rules: &rules,
@@ -73,9 +73,10 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         stop: &stop,
         threads: copy::threads(),
         stop_at_unix_secs: None,
-        outlives_loss: false,
+        repeats: false,
+        interrupted: &asked,
     };
-    let key = sys::random();
+    let key = near.key;
     let ended = match near.guess(env) {
         None if near.far.server_sends => Ok(near.copy(env, None, since)),
         None => {
@@ -103,6 +104,8 @@ pub struct Side {
     dest: Option<Vec<u8>>,
     /// The other machine.
     pub far: Far,
+    /// See [`Near::key`].
+    key: [u8; 16],
 }
 
 /// What carries a conversation.
@@ -114,11 +117,6 @@ pub enum Carrier {
     /// A link over the network, which ends by itself; and how another is to be had.
     Net(Box<Redial>),
 }
-
-/// How often in a row a connection may be lost soon after it was made: a server that always breaks off is no outage.
-const LOSSES_MAX: u32 = 3;
-/// How long a connection must have lasted to count as one.
-const LASTED: Duration = Duration::from_secs(10);
 
 /// Where a far end finds the paths that are its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -132,26 +130,6 @@ enum Paths {
 /// What this program speaks.
 fn speech() -> Speech {
     Speech::ours(codec::features(None))
-}
-
-/// The connections that a run has lost.
-#[derive(Default)]
-struct Losses {
-    in_a_row: u32,
-}
-
-impl Losses {
-    /// One more is lost, which was made then: whether to make another.
-    fn may_go_on(&mut self, made: Since, env: &Env) -> bool {
-        self.in_a_row = if made.elapsed() >= LASTED { 1 } else { self.in_a_row + 1 };
-        self.in_a_row <= LOSSES_MAX && !env.is_stopping()
-    }
-}
-
-/// Whether a conversation over the network ended with a connection that was lost. A signal that was not ours ended the
-/// server, or its machine.
-fn is_loss(error: &Error) -> bool {
-    matches!(error.exit, Exit::Stream | Exit::Signal)
 }
 
 /// Who was reached.
@@ -362,7 +340,7 @@ impl Side {
         let speech = Speech { features: speech().features | features, ..speech() };
         let Some(Prepared { rules, listed, log }) = prepared else {
             // Where nothing is read, nothing is looked at.
-            return FirstWords::greeting(&speech, &self.options, early);
+            return FirstWords::greeting(&speech, &self.options, self.key, early);
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
@@ -393,6 +371,7 @@ impl Side {
         let sends = !self.far.server_sends;
         let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
         Near {
+            key: self.key,
             options: &self.options,
             speech: speech(),
             setup: self.setup(rules, listed, wants, profile, paths == Paths::Told, env.umask),
@@ -405,7 +384,9 @@ impl Side {
             stop: &env.stop,
             threads: copy::threads(),
             stop_at_unix_secs: copy::stop_at_unix_secs(&self.options),
-            outlives_loss: false,
+            repeats: false,
+            interrupted: &env.asked,
+            is_net: false,
         }
     }
 
@@ -416,7 +397,8 @@ impl Side {
         }
     }
 
-    fn tells_way(&self) -> bool {
+    /// Whether it is reported which way is taken.
+    pub fn tells_way(&self) -> bool {
         let output = &self.options.output;
         output.verbose >= 2 && !output.quiet
     }
@@ -430,45 +412,52 @@ impl Side {
         Error::new(Exit::StartClient, words).by(self.role())
     }
 
-    /// Runs the session, and sees the far end off.
+    /// Runs the session, again where its connection is lost and that is safe, and waits for the far end to leave.
     fn converse(&self, env: &mut Env, begun: Begun, early: Option<Early<'_>>, since: Since) -> Exit {
         let Begun { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
-        let is_net = matches!(carrier, Carrier::Net(_));
-        let paths = self.paths_by(&carrier);
-        let near = Near { outlives_loss: is_net, ..self.near(env, (&rules, &listed), reporter.wants(), paths) };
         let mut tally = Tally::default();
-        let mut made = Since::now();
-        let mut ended = match opened {
+        let wants = reporter.wants();
+        let made = Since::now();
+        let near = self.near(env, (&rules, &listed), wants, self.paths_by(&carrier));
+        let forbids = reconnect::forbids_repeat(&near);
+        let is_net = matches!(carrier, Carrier::Net(_));
+        let near = Near { repeats: is_net && forbids.is_none(), is_net, ..near };
+        let first = match opened {
             Ok(opened) => near.play(opened, early, &mut reporter, &mut tally),
             Err(refusal) => Err(refusal.told(&mut reporter)),
         };
-        // How much was deleted until a loss nobody knows, so a limit could not be held.
-        let may_redial = self.options.delete.max.is_none();
-        if let Carrier::Net(redial) = &mut carrier {
-            let mut losses = Losses::default();
-            while may_redial && ended.as_ref().is_err_and(is_loss) && losses.may_go_on(made, env) {
-                reporter.error(redial.told().as_bytes());
-                reporter.flush();
-                env.go_on();
-                // What is there by now is not sent again: the run is planned anew.
-                let first = near.first_words(None);
-                match redial.link(self, env, &first) {
-                    Ok(Some(link)) => {
+        let outcome = match &mut carrier {
+            Carrier::Net(redial) => {
+                let attempts = Attempts { side: self, env, near: &near, forbids };
+                attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
+            }
+            Carrier::Shell(_) | Carrier::OneOff(_) => Outcome::Ended(first),
+        };
+        drop(near);
+        let mut ended = match (outcome, &carrier) {
+            (Outcome::Stopped(error), Carrier::Net(redial)) => {
+                let peer = redial.peer().clone();
+                let earlier = reconnect::problems_so_far(reporter.problems(), self.far.server_sends);
+                match self.reach_by_shell(env, Some(&peer)) {
+                    Ok(Reached::Native(shell, link, _)) => {
+                        let near = self.near(env, (&rules, &listed), wants, self.paths_by(&shell));
+                        carrier = shell;
                         tally = Tally::default();
-                        made = Since::now();
-                        ended = near.run(link, (Some(first), None), &mut reporter, &mut tally);
+                        let ended = near.run(link, (None, None), &mut reporter, &mut tally);
+                        tally.merge(&earlier);
+                        ended
                     }
-                    Ok(None) => break,
-                    Err(error) => ended = Err(error),
+                    // The installed rsync would begin anew, and print everything once more.
+                    Ok(Reached::Rsync) => Err(error),
+                    Err(error) => Err(error),
                 }
             }
-            if let Some(bytes) = redial.moved_after().filter(|_| self.tells_way()) {
-                let host = route::named(&self.far);
-                reporter.error(format!("sparsync: {host}: by {} after {bytes} bytes", Kind::Tls).as_bytes());
-            }
-        }
+            (Outcome::Ended(ended), _) => ended,
+            (Outcome::Stopped(error), _) => Err(error),
+        };
+        let is_net = matches!(carrier, Carrier::Net(_));
         // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
         let mut instead = None;
@@ -490,7 +479,7 @@ impl Side {
             Carrier::Net(_) => Exit::Stream,
         };
         if let Err(error) = &mut ended
-            && (error.exit == Exit::Stream || is_net && is_loss(error))
+            && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))
         {
             // A signal of a terminal reaches the shell too, and the shell may be the first to go.
             *error = match env.is_stopping() {

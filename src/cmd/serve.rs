@@ -7,8 +7,9 @@ use crate::cli::verb::Session;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::filter::Side;
 use crate::fs::{glob, ids, reach, sys};
-use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource};
+use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
 use crate::proto::message::{ASKS_FIRST, MEETS};
 use crate::proto::{Setup, Speech};
@@ -22,6 +23,7 @@ use crate::transport::stdio;
 use crate::work::clock;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most memory that a session of a server may take.
@@ -58,6 +60,7 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
 /// Serves one client to its end, which a server let in: within what its key was granted.
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
     sys::limit_memory(SESSION_MEMORY_MAX_BYTES);
+    sys::end_with_parent();
     if let Some(budget_bytes) = granted.too_large {
         let words = format!(
             "sparsync: this copy needs more memory than the server may hold for all of them ({} MiB): `sparsync server restart \
@@ -103,7 +106,11 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     sys::share_memory_pools();
     sys::lift_open_files(OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
-    let settle = |setup: &Setup| settle(setup, asked, env);
+    let server_stops = match asked {
+        Asked::Grant(_) => env.hear_server_stop().unwrap_or_default(),
+        Asked::CommandLine(_) | Asked::Nothing(_) => Arc::default(),
+    };
+    let settle = |setup: &Setup| Ok(Settled { server_stops: server_stops.clone(), ..settle(setup, asked, env)? });
     let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
     let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
     let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
@@ -166,12 +173,14 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         }
         (None, _) => None,
     };
-    let outlives_loss = matches!(asked, Asked::Grant(_));
+    let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
+    let repeats = matches!(asked, Asked::Grant(_)) && repeat::forbids_repeat(&options, reads_rules).is_none();
     let ceiling = match asked {
         Asked::Grant(granted) => granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default(),
         Asked::CommandLine(_) | Asked::Nothing(_) => Ceiling::default(),
     };
-    Ok(Settled { options, rules, operands, listed, outlives_loss, ceiling, beyond })
+    let server_stops = Arc::default();
+    Ok(Settled { options, rules, operands, listed, repeats, server_stops, ceiling, beyond })
 }
 
 fn asks_for(words: &str) -> Error {

@@ -52,7 +52,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
     }
     let done = Places::of(env).and_then(|places| match server.action {
         Action::Start(start) => self::start(env, &places, &start),
-        Action::Stop { now } => stop(env, &places, now),
+        Action::Stop { now } => stop(env, &places, now.then_some(Question::Stop)),
         Action::Restart { start, now } => restart(env, &places, start, now),
         Action::Status { json } => status(env, &places, json),
         Action::Install(install) => unit::install(env, &places, &install),
@@ -335,19 +335,21 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn stop(env: &mut Env, places: &Places, now: bool) -> Result<Exit> {
+/// Ends the server: at once if `now`, with this question, or when its sessions have ended.
+fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     // Whoever takes its place meanwhile is not meant.
     let Some(pid) = daemon::pid(places) else {
         tell(env, &format!("sparsync: no server runs{}", at_its_port(places)))?;
         return Ok(Exit::Ok);
     };
+    let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
     let told = if now { Ok(None) } else { control::status(places) };
     let status = match told {
         Err(error) if error.exit == Exit::Ipc => return Err(error),
         // What cannot be read is no hindrance to the end of whoever said it.
         status => status.ok().flatten(),
     };
-    match control::end(places, if now { Question::Stop } else { Question::Drain }) {
+    match control::end(places, question) {
         Ok(Some(ending)) if now => drop(ending.wait(Some(STOP_MAX))),
         Ok(Some(ending)) => {
             status.iter().for_each(|status| tell_waiting(env, status));
@@ -466,7 +468,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
     }
     // The old one serves on where there would be no new one.
     daemon::could_start(places, &wanted, moves)?;
-    stop(env, places, now)?;
+    stop(env, places, now.then_some(Question::GiveWay))?;
     start(env, places, &wanted)
 }
 

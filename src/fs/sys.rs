@@ -617,6 +617,14 @@ pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) 
     Ok(fs::renameat(old.dir(), &*old.name, new.dir(), &*new.name)?)
 }
 
+/// As [`rename`], but fails with [`io::ErrorKind::AlreadyExists`] where the new name is taken.
+pub fn rename_new(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+    enter(Call::Rename);
+    may_write()?;
+    let (old, new) = (spot(from, old)?, spot(to, new)?);
+    Ok(fs::renameat_with(old.dir(), &*old.name, new.dir(), &*new.name, fs::RenameFlags::NOREPLACE)?)
+}
+
 /// Removes anything but a directory.
 pub fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     enter(Call::Unlink);
@@ -756,6 +764,28 @@ pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Opti
     }
     let at = spot(dir, name)?;
     Ok(fs::utimensat(at.dir(), &*at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// When an open file was made; `None`: its file system does not say.
+pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
+    enter(Call::FStat);
+    let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+    let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(is_known.then_some(Time { secs: found.stx_btime.tv_sec, nanos: found.stx_btime.tv_nsec }))
+}
+
+/// When what has a name, a symlink itself, was last changed in any way, attributes and number of names included.
+pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
+    enter(Call::Stat);
+    let at = spot(dir, name)?;
+    let found = fs::statx(at.dir(), &*at.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::CTIME)?;
+    Ok(Time { secs: found.stx_ctime.tv_sec, nanos: found.stx_ctime.tv_nsec })
+}
+
+/// Gives back the lock of [`try_lock`].
+pub fn unlock(fd: BorrowedFd<'_>) -> io::Result<()> {
+    enter(Call::Lock);
+    Ok(fs::flock(fd, fs::FlockOperation::Unlock)?)
 }
 
 /// Takes the lock that marks a temp file as somebody's; `false`: another process holds it.
@@ -1157,6 +1187,12 @@ pub fn machine_memory_bytes() -> u64 {
 /// The bytes in a page of memory.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
+}
+
+/// Has the kernel kill this process when the thread that started it ends: a session whose server was killed must not go on
+/// changing files beside the session of the next server.
+pub fn end_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
 /// Limits the memory that this process can take; more than the system allows is as much as it allows.

@@ -9,7 +9,7 @@
 
 use super::root::Dir;
 use super::sys;
-use crate::flist::Kind;
+use crate::flist::{Kind, Time};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,16 +81,59 @@ impl Pending {
         self.temp_name.is_none()
     }
 
-    /// Leaves it under its temp name, where the next run finds it as if this one had been killed.
-    pub fn leave(mut self) {
+    /// When it was begun, as far as its file system tells; see [`is_superseded`].
+    pub fn birth(&self) -> Option<Time> {
+        sys::birth(self.fd()).ok().flatten()
+    }
+
+    /// Leaves what there is of `name` under its temp name, where the next run finds it as if this one had been killed; not
+    /// if it [`is_superseded`].
+    ///
+    /// The lock goes before that is looked at: a run that gives the file its name looks afterwards whether other temp names
+    /// of it are unlocked. So one of the two removes this one, whichever comes first.
+    pub fn leave(mut self, dir: &Dir, name: &[u8]) {
+        let Some(temp_name) = self.temp_name.clone() else { return };
         self.finished = true;
+        let _ = sys::unlock(self.fd());
+        if is_superseded(self.birth(), dir, name) && is_stale(&self.dir, &temp_name) {
+            remove_unseen(&self.dir, || drop(sys::unlink(self.dir.fd(), &temp_name)));
+        }
+    }
+
+    /// Removes it, and keeps the time of its directory, which the next run may have set by now.
+    pub fn discard(mut self) {
+        if let (false, Some(temp_name)) = (self.in_place, &self.temp_name) {
+            remove_unseen(&self.dir, || drop(sys::unlink(self.dir.fd(), temp_name)));
+            self.finished = true;
+        }
+    }
+
+    /// As [`Pending::place`], unless it [`is_superseded`]: then it is discarded. `is_new`: nothing had the name
+    /// when this file was begun.
+    pub fn place_unless_superseded(mut self, dir: &Dir, name: &[u8], is_new: bool) -> io::Result<()> {
+        let placed = match &self.temp_name {
+            _ if self.in_place => return self.place(dir, name),
+            _ if !is_new && !is_superseded(self.birth(), dir, name) => return self.place(dir, name),
+            _ if !is_new => Err(io::ErrorKind::AlreadyExists.into()),
+            Some(temp_name) => sys::rename_new(self.dir.fd(), temp_name, dir.fd(), name),
+            None => sys::link_tmpfile(self.fd(), dir.fd(), name),
+        };
+        match placed {
+            Ok(()) => self.finished = true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.discard(),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Puts it under its final name, in one step for whoever looks, unless it was begun there.
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         match &self.temp_name {
             Some(_) if self.in_place => {}
-            Some(temp_name) => sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?,
+            Some(temp_name) => {
+                sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?;
+                remove_stale_before(&self.dir, name, temp_name);
+            }
             None => match sys::link_tmpfile(self.fd(), dir.fd(), name) {
                 // The name was taken meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -128,6 +171,31 @@ impl Drop for Pending {
         if let (false, Some(name)) = (self.finished, &self.temp_name) {
             let _ = sys::unlink(self.dir.fd(), name);
         }
+    }
+}
+
+/// Whether `name` was made or replaced since a file for it was begun: another run was faster, and what there is of that file
+/// is of no use. Where it is not known when that was, the name counts as replaced.
+pub fn is_superseded(born: Option<Time>, dir: &Dir, name: &[u8]) -> bool {
+    match sys::changed(dir.fd(), name) {
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        Ok(changed) => born.is_none_or(|born| changed >= born),
+    }
+}
+
+/// Removes something from a directory that keeps its time.
+pub fn remove_unseen(dir: &Dir, remove: impl FnOnce()) {
+    let before = sys::fstat(dir.fd()).ok();
+    remove();
+    let _ = before.map(|stat| sys::utimes(dir.fd(), b"", None, Some(stat.mtime)));
+}
+
+/// Removes the temp names of `name` that come before the one that was used: they were locked when that was chosen, and the
+/// run that had them may have ended since.
+fn remove_stale_before(dir: &Dir, name: &[u8], used: &[u8]) {
+    let earlier = (0..LETTERS.len()).map(|attempt| nth_temp_name(name, attempt)).take_while(|temp| temp != used);
+    for temp in earlier.filter(|temp| is_stale(dir, temp)) {
+        let _ = sys::unlink(dir.fd(), &temp);
     }
 }
 
@@ -349,6 +417,70 @@ mod tests {
             assert_eq!(std::fs::read(top.path().join("f")).unwrap(), b"new");
             assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);
         }
+    }
+
+    /// The time of a directory, and of nothing in it, is what removing must not change.
+    fn mtime(dir: &Dir) -> Time {
+        sys::fstat(dir.fd()).unwrap().mtime
+    }
+
+    #[test]
+    fn what_a_lost_run_leaves_goes_where_another_run_was_faster() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = open(top.path());
+        let names =
+            || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let left_over = std::ffi::OsString::from_vec(temp_name(b"f"));
+        // Nobody has finished the file: the next run goes on with this part.
+        let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
+        pending.leave(&dir, b"f");
+        assert_eq!(names(), std::slice::from_ref(&left_over));
+        let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
+        std::fs::write(top.path().join("f"), "finished").unwrap();
+        let before = Time { secs: 7, nanos: 0 };
+        sys::utimes(dir.fd(), b"", None, Some(before)).unwrap();
+        pending.leave(&dir, b"f");
+        assert_eq!((names(), mtime(&dir)), (vec!["f".into()], before));
+    }
+
+    #[test]
+    fn a_part_never_replaces_what_another_run_has_finished() {
+        for (is_new, is_named) in [(true, true), (true, false), (false, true)] {
+            for is_finished in [false, true] {
+                let top = tempfile::tempdir().unwrap();
+                let dir = open(top.path());
+                if !is_new {
+                    std::fs::write(top.path().join("f"), "old").unwrap();
+                    // The clock of file times goes on in steps.
+                    while sys::birth(Pending::begin(&dir, b"x", 0o600, true, None).unwrap().fd()).unwrap()
+                        <= sys::changed(dir.fd(), b"f").ok()
+                    {
+                        std::thread::yield_now();
+                    }
+                }
+                let pending = Pending::begin(&dir, b"f", 0o600, is_named, None).unwrap();
+                sys::write_all(pending.fd(), b"part").unwrap();
+                if is_finished {
+                    std::fs::write(top.path().join("f"), "finished").unwrap();
+                }
+                pending.place_unless_superseded(&dir, b"f", is_new).unwrap();
+                let wanted = if is_finished { "finished" } else { "part" };
+                let got = std::fs::read_to_string(top.path().join("f")).unwrap();
+                assert_eq!((got.as_str(), std::fs::read_dir(top.path()).unwrap().count()), (wanted, 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_finishes_a_file_removes_what_others_have_left_of_it() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = open(top.path());
+        let first = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
+        let second = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
+        // It was killed, which frees its lock.
+        sys::unlock(first.fd()).unwrap();
+        second.place(&dir, b"f").unwrap();
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);
     }
 
     #[test]

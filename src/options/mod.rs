@@ -10,6 +10,7 @@ pub mod delta;
 pub mod output;
 pub mod place;
 pub mod preserve;
+pub mod repeat;
 pub mod select;
 
 pub use check::{Check, CheckMode, Checksum, Checksums};

@@ -96,6 +96,8 @@ pub struct TextReporter {
     traffic: Option<(u64, u64)>,
     /// Sent, received and total bytes, for the last line of the log if the run fails after all.
     totals: Option<[u64; 3]>,
+    /// The problems reported so far.
+    problems: Tally,
     /// A line under construction.
     line: Vec<u8>,
 }
@@ -141,6 +143,7 @@ impl TextReporter {
             owes_count: false,
             traffic: None,
             totals: None,
+            problems: Tally::default(),
             line: Vec::new(),
             output: output.clone(),
             facts,
@@ -300,6 +303,11 @@ impl TextReporter {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+    }
+
+    /// The problems reported so far, by their weight, whichever end had them.
+    pub fn problems(&self) -> &Tally {
+        &self.problems
     }
 
     /// Whether nobody sees the lines that were to be seen at once.
@@ -474,6 +482,9 @@ impl TextReporter {
 
 impl Reporter for TextReporter {
     fn tell(&mut self, event: &Event) {
+        if let Event::Problem(problem) = event {
+            self.problems.problem(problem.weight);
+        }
         match event {
             Event::Item(item) => self.item(item),
             Event::Deleted { name, kind, .. } => self.deleted(name, *kind),

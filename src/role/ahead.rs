@@ -82,14 +82,13 @@ impl<'a> Aim<'a> {
             let scanner = &scanner;
             std::thread::scope(|scope| {
                 let (tell, gathered) = mpsc::channel();
-                let (key, begun, good_for) = (self.key, Since::now(), self.early);
+                let (begun, good_for) = (Since::now(), self.early);
                 let looking = Looking {
                     scanner,
                     gathered,
                     start: RefCell::default(),
                     is_over: &is_over,
                     is_unheard: is_unheard.clone(),
-                    key,
                     begun,
                     good_for,
                 };
@@ -125,14 +124,6 @@ pub enum Early<'l> {
 }
 
 impl<'l> Early<'l> {
-    /// The key of its digests.
-    pub fn key(&self) -> [u8; 16] {
-        match self {
-            Early::Source(looking) => looking.key(),
-            Early::Dest(glance) => glance.key(),
-        }
-    }
-
     /// The source, if it is that.
     pub fn source(&self) -> Option<&Looking<'l>> {
         match self {
@@ -168,17 +159,11 @@ pub struct Looking<'l> {
     start: RefCell<Option<Result<Start, Error>>>,
     is_over: &'l AtomicBool,
     is_unheard: Arc<AtomicBool>,
-    key: [u8; 16],
     begun: Since,
     good_for: Option<Duration>,
 }
 
 impl Looking<'_> {
-    /// The key of its digests.
-    pub fn key(&self) -> [u8; 16] {
-        self.key
-    }
-
     /// Whoever sets this has nobody any more to tell digests of contents. Lists go on being whole: a part of one, told as
     /// all of it, would have things deleted.
     pub fn is_unheard(&self) -> Arc<AtomicBool> {

@@ -5,7 +5,7 @@ mod ear;
 pub use self::ear::{Heard, ReceiverEar};
 
 use self::ear::Slot;
-use super::apply::{Incoming, Piece, Wire};
+use super::apply::{Incoming, Loss, Piece, Wire};
 use super::destination::{Destination, Facts};
 use super::generator::{Left, Plans};
 use super::line::{Line, unexpected};
@@ -20,6 +20,7 @@ use super::survey::{Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey}
 use super::terms::Terms;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
+use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
@@ -635,6 +636,13 @@ impl Wire for Receiver<'_> {
 
     fn is_silent(&self) -> bool {
         self.heard.is_silent()
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        let exit = self.heard.lock().failed.as_ref()?.exit;
+        let is_broken = matches!(exit, Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated);
+        let is_loss = is_broken && !self.terms.interrupted.load(Ordering::Relaxed);
+        is_loss.then_some(if self.terms.repeats { Loss::Repeated } else { Loss::Final })
     }
 
     fn compared_by(&self) -> &Comparison {

@@ -203,7 +203,6 @@ impl Receiving<'_> {
             compare: self.compare,
             wire: self.wire,
             tells_when_open: self.tells_when_open,
-            outlives_loss: self.terms.outlives_loss,
             alternates: &alternates,
             abilities: Abilities::default(),
             chosen: Chosen::default(),

@@ -41,6 +41,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 /// The near end: the process that the user started.
 pub struct Near<'a> {
+    /// The key of directory digests, the same in all attempts of one run: a server ends the earlier ones by it.
+    pub key: [u8; 16],
     /// The settled options.
     pub options: &'a Options,
     /// What this end speaks.
@@ -65,8 +67,12 @@ pub struct Near<'a> {
     pub threads: usize,
     /// Seconds since 1970 at which the run stops by itself.
     pub stop_at_unix_secs: Option<i64>,
-    /// See [`Terms::outlives_loss`].
-    pub outlives_loss: bool,
+    /// See [`Terms::repeats`].
+    pub repeats: bool,
+    /// See [`Terms::interrupted`].
+    pub interrupted: &'a AtomicBool,
+    /// The connection goes over the network without a shell: a user who watches is told when nothing comes.
+    pub is_net: bool,
 }
 
 impl Near<'_> {
@@ -94,7 +100,7 @@ impl Near<'_> {
                 (first, Vec::new())
             }
             None => {
-                let mut first = FirstWords::greeting(&self.speech, self.options, early);
+                let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
                 let flight = std::mem::take(&mut first.flight.bytes);
                 (first, flight)
             }
@@ -186,7 +192,7 @@ impl Near<'_> {
 
     /// What can be said to a server before it says anything. `early`: this end's tree, if it is looked at already.
     pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
-        let mut first = FirstWords::greeting(&self.speech, self.options, early);
+        let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
         // Which compressions it takes is not known. That it takes zstd is taken for granted: one that does not sends it all
         // the same, and what it is sent depends on what it says.
         let guess = codec::agree(&self.options.delta.compress, codec::features(None));
@@ -235,7 +241,8 @@ impl Near<'_> {
             stop: self.stop,
             threads: self.threads,
             stop_at_unix_secs: self.stop_at_unix_secs,
-            outlives_loss: self.outlives_loss,
+            repeats: self.repeats,
+            interrupted: self.interrupted,
         }
     }
 
@@ -261,7 +268,7 @@ impl Near<'_> {
         std::thread::scope(|scope| {
             // Gone with whatever ends this.
             let _going = going;
-            if self.outlives_loss && wants.progress {
+            if self.is_net && wants.progress {
                 // What needs a thread more than this ends the run if there is none.
                 let _ = spawn(scope, "silence", move || silence::watch(&traffic, long, over, tell_silence));
             }
@@ -452,11 +459,10 @@ impl Flight {
 }
 
 impl FirstWords {
-    /// The greeting alone. `early`: this end's tree, if it is looked at already.
-    pub fn greeting(speech: &Speech, options: &Options, early: Option<&Early<'_>>) -> FirstWords {
+    /// The greeting alone. `key`: see [`Near::key`]; `early`: this end's tree, if it is looked at already, with this key.
+    pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16], early: Option<&Early<'_>>) -> FirstWords {
         let preserve = &options.preserve;
-        // The key of all digests of directories.
-        let mut ours = speech.greeting(early.map_or_else(sys::random, Early::key));
+        let mut ours = speech.greeting(key);
         ours.guess = early.and_then(Early::dest).map(|glance| glance.whole().clone());
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;
@@ -489,8 +495,10 @@ pub struct Settled {
     pub operands: Vec<Vec<u8>>,
     /// What `--files-from` lists.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// See [`Terms::outlives_loss`].
-    pub outlives_loss: bool,
+    /// See [`Terms::repeats`].
+    pub repeats: bool,
+    /// Set when the run stops because its server was stopped: the client is told so.
+    pub server_stops: Arc<AtomicBool>,
     /// How far windows grow.
     pub ceiling: Ceiling,
     /// Something of what was asked for lies outside of what was granted. A client that has no other way is served as far as
@@ -550,7 +558,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
     let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
-    let Settled { options, rules, operands, listed, outlives_loss, .. } = match settled {
+    let Settled { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
@@ -559,9 +567,17 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             return exit;
         }
     };
+    let interrupted = &AtomicBool::new(false);
+    let stop_at_unix_secs = None;
     let terms =
-        Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs: None, outlives_loss };
+        Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs, repeats, interrupted };
     let mut tally = Tally::default();
+    let with_cause = |error: Error| match error.exit {
+        Exit::Signal if server_stops.load(Ordering::Relaxed) => {
+            Error::new(Exit::Terminated, "sparsync: the server was stopped")
+        }
+        _ => error,
+    };
     let ended = if setup.server_sends {
         let heard = sender::Heard::default();
         let tell = |event: Event| line.say(&Message::Event(event));
@@ -579,7 +595,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             profile: setup.profile,
             tell: &tell,
         };
-        talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally))
+        talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
     } else {
         let heard = receiver::Heard::default();
         let ear = receiver_ear(&terms, setup.wants, &heard, &line, false);
@@ -602,7 +618,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             profile: setup.profile,
         };
         let mut listener = Afar { line: &line, lost: None };
-        talk.hold(&ear, || receiver.run(&mut listener, &mut tally))
+        talk.hold(&ear, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
@@ -625,13 +641,14 @@ fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
 
 /// What hears a sender under these terms.
 fn receiver_ear<'a>(
-    terms: &Terms<'_>,
+    terms: &Terms<'a>,
     wants: Wants,
     heard: &'a receiver::Heard,
     line: &'a Line,
     hears_events: bool,
 ) -> ReceiverEar<'a> {
-    ReceiverEar { heard, line, takes_unasked: may_send_unasked(terms.options, wants), hears_events }
+    let takes_unasked = may_send_unasked(terms.options, wants);
+    ReceiverEar { heard, line, takes_unasked, hears_events, interrupted: terms.interrupted }
 }
 
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {

@@ -451,11 +451,6 @@ pub struct Glance<'l> {
 }
 
 impl Glance<'_> {
-    /// The key of its digests.
-    pub fn key(&self) -> [u8; 16] {
-        self.guess.key
-    }
-
     /// The directory of the transfer that is looked at.
     pub fn whole(&self) -> &RelPath {
         &self.guess.whole

@@ -27,8 +27,11 @@ pub struct Terms<'a> {
     pub threads: usize,
     /// Seconds since 1970 at which the run stops by itself.
     pub stop_at_unix_secs: Option<i64>,
-    /// If the peer is lost, it is looked for again, and the run goes on: what is half done is left for that.
-    pub outlives_loss: bool,
+    /// If the connection is lost, the client connects again and repeats the run. Then nothing half-written may have its final
+    /// name.
+    pub repeats: bool,
+    /// Set when the user asked the client to stop.
+    pub interrupted: &'a AtomicBool,
 }
 
 impl Terms<'_> {

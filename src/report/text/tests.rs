@@ -404,6 +404,7 @@ fn trouble_goes_to_stderr_after_what_was_said() {
     assert_eq!(run.out.text(), "a\n");
     let want = "rsync: [sender] link_stat \"/s/nonex\\#001\\\" failed: No such file or directory (2)\n";
     assert_eq!(run.err.text(), want);
+    assert_eq!(run.reporter.problems().failed, 1);
     run.tell(Event::Note(b"created directory d".into()));
     run.reporter.flush();
     assert_eq!(run.out.text(), "created directory d\n");

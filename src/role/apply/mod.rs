@@ -74,8 +74,6 @@ pub struct Context<'a> {
     pub wire: Option<&'a dyn Wire>,
     /// A file is told of once it is open for writing, as rsync's client does when it receives.
     pub tells_when_open: bool,
-    /// See [`crate::role::terms::Terms::outlives_loss`].
-    pub outlives_loss: bool,
     /// Alternate destinations.
     pub alternates: &'a [crate::role::scan::alternate::Alternate],
     /// Similar files that new ones begin with.
@@ -177,10 +175,21 @@ pub trait Wire: Sync {
     fn give_up(&self, error: &Error);
     /// Nothing will come any more.
     fn is_silent(&self) -> bool;
+    /// How the connection was lost; `None`: it was not, or the user asked the run to stop.
+    fn loss(&self) -> Option<Loss>;
     /// By what contents are compared that both ends have.
     fn compared_by(&self) -> &Comparison;
     /// A file has its name: `--remove-source-files`.
     fn placed(&self, file: FileId) -> Result<(), Error>;
+}
+
+/// What follows the loss of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The run ends.
+    Final,
+    /// The client repeats the run, so nothing unfinished may have its final name.
+    Repeated,
 }
 
 /// The content of one file as it comes.

@@ -1,13 +1,16 @@
 //! Directories for unfinished files, and what is kept there of a transfer that was cut off (`--partial`).
 
-use super::Context;
 use super::entry::Job;
+use super::{Context, Loss, Wire};
 use crate::flist::{Kind, Time};
 use crate::fs::operator;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::fs::write::Pending;
+use crate::fs::write::{Pending, is_superseded, remove_unseen};
 use std::io;
+
+/// The time of a part under its final name, the epoch: the next quick check sees a difference.
+const NEVER_THE_SAME: Time = Time { secs: 0, nanos: 0 };
 
 /// Opens a directory for unfinished files; what has its name and is no directory gives way.
 pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
@@ -38,26 +41,56 @@ pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 /// Keeps what there is of an interrupted file, if the options ask for it. An error: it could not be given its name.
 pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
     let place = &context.options.place;
-    if place.inplace && !place.partial {
-        // Written where it belongs: what there is stays there.
-        return pending.place(dir, job.name());
-    }
-    if !place.partial {
+    let loss = context.wire.and_then(Wire::loss);
+    if loss == Some(Loss::Repeated) && context.resumes(job.source().len_bytes) {
+        pending.leave(dir, job.name());
         return Ok(());
     }
-    // The epoch as its time makes the next quick check see a difference.
-    let epoch = Some(Time::default());
-    match &place.partial_dir {
-        None => {
-            let _ = sys::utimes(pending.fd(), b"", None, epoch);
-            pending.place(dir, job.name())
-        }
-        Some(name) => match open_or_make(context, dir, name) {
+    match (&place.partial_dir, loss) {
+        (Some(name), Some(_)) if place.partial => keep_after_loss(context, job, dir, name, pending),
+        (Some(name), None) if place.partial => match open_or_make(context, dir, name) {
             Ok(partial_dir) => pending.place(&partial_dir, job.name()),
-            // As rsync, which does not say so.
+            // As rsync, which does not report it.
             Err(_) => Ok(()),
         },
+        // Nothing of a run that is repeated may have a final name; with --inplace it is not repeated.
+        (_, Some(Loss::Repeated)) => {
+            pending.discard();
+            Ok(())
+        }
+        _ if !place.partial && !place.inplace => Ok(()),
+        (_, loss) => {
+            if place.partial {
+                let _ = sys::utimes(pending.fd(), b"", None, Some(NEVER_THE_SAME));
+            }
+            match loss {
+                // Another run may have finished the file since.
+                Some(Loss::Final) => pending.place_unless_superseded(dir, job.name(), !job.replaces()),
+                _ => pending.place(dir, job.name()),
+            }
+        }
     }
+}
+
+/// Keeps a part in the directory for such, unless another run has finished the file since the connection was lost.
+fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8], pending: Pending) -> io::Result<()> {
+    let born = pending.birth();
+    if is_superseded(born, dir, job.name()) {
+        pending.discard();
+    } else if let Ok(partial_dir) = open_or_make(context, dir, name) {
+        pending.place(&partial_dir, job.name())?;
+    }
+    // A run that finishes the file looks here only after that, so one of the two removes what is kept.
+    if is_superseded(born, dir, job.name()) {
+        remove_unseen(dir, || {
+            forget(context, job, dir);
+            if !name.starts_with(b"/") {
+                // Still there if nothing was kept in it.
+                let _ = sys::rmdir(dir.fd(), name);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Removes what an earlier run had kept of a file that is complete now.

@@ -1,6 +1,7 @@
 //! What a receiver hears: checked against what may come now, and kept until somebody takes it.
 
 use crate::error::Error;
+use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
@@ -11,6 +12,7 @@ use crate::role::line::{Ear, Line, unexpected, wait_for};
 use crate::role::scan::Ticket;
 use crate::role::survey::{Next, Survey};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the sender said, until somebody takes it.
@@ -194,6 +196,8 @@ pub struct ReceiverEar<'a> {
     pub takes_unasked: bool,
     /// The sender is the server, which tells what happens there.
     pub hears_events: bool,
+    /// Set when the sender is the client and says that its user asked it to stop.
+    pub interrupted: &'a AtomicBool,
 }
 
 impl ReceiverEar<'_> {
@@ -356,7 +360,12 @@ impl Ear for ReceiverEar<'_> {
             | Message::Unsent { .. }) => return self.part_of_file(state, message, cost),
             Message::Event(event) if self.hears_events => state.events.push_back((event, cost)),
             Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
-            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
+            Message::Fail { exit, message, role } => {
+                if exit == Exit::Signal && !self.hears_events {
+                    self.interrupted.store(true, Ordering::Relaxed);
+                }
+                return Err(Error::new(exit, message).by(role));
+            }
             _ => return Err(unexpected("something that a sender does not say now")),
         }
         self.heard.told.notify_all();

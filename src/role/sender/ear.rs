@@ -150,7 +150,7 @@ impl Ear for Heard {
             Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
             Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
             Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
-            Message::Fail { exit, message, role } => return Err(Error { exit, message, role }),
+            Message::Fail { exit, message, role } => return Err(Error::new(exit, message).by(role)),
             _ => return Err(unexpected("something that a receiver does not say")),
         }
         drop(state);

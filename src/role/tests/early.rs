@@ -14,6 +14,7 @@ use crate::transport::ceiling::Ceiling;
 /// A client in `cwd` that sends `src` to `dst`, or gets it from there.
 fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Near<'a> {
     Near {
+        key: [7; 16],
         options,
         speech: Speech::ours(codec::features(None)),
         setup: setup(is_pull),
@@ -26,7 +27,9 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         stop,
         threads: 2,
         stop_at_unix_secs: None,
-        outlives_loss: false,
+        repeats: false,
+        interrupted: stop,
+        is_net: false,
     }
 }
 
@@ -40,7 +43,8 @@ fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
         stop: near.stop,
         threads: near.threads,
         stop_at_unix_secs: None,
-        outlives_loss: false,
+        repeats: false,
+        interrupted: near.stop,
     }
 }
 
@@ -52,7 +56,8 @@ fn settled(options: &Options, operand: &[u8]) -> Settled {
         rules: rules(),
         operands,
         listed: None,
-        outlives_loss: false,
+        repeats: false,
+        server_stops: Arc::default(),
         ceiling: Ceiling::default(),
         beyond: None,
     }

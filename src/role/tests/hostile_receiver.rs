@@ -586,7 +586,8 @@ fn silence_ends_with_the_timeout() {
             rules,
             operands,
             listed: None,
-            outlives_loss: false,
+            repeats: false,
+            server_stops: Default::default(),
             ceiling: Ceiling::default(),
             beyond: None,
         })

@@ -498,8 +498,13 @@ fn directories_without_end_that_nobody_takes() {
 fn a_directory_without_end_is_bounded() {
     let heard = super::super::receiver::Heard::default();
     let line = super::super::line::Line::new(Box::new(Native::new(1)));
-    let ear =
-        super::super::receiver::ReceiverEar { heard: &heard, line: &line, takes_unasked: true, hears_events: false };
+    let ear = super::super::receiver::ReceiverEar {
+        heard: &heard,
+        line: &line,
+        takes_unasked: true,
+        hears_events: false,
+        interrupted: &AtomicBool::new(false),
+    };
     let hear = |message: Message, cost: u64| super::super::line::Ear::hear(&ear, message, cost);
     hear(said_roots(), 1).unwrap();
     hear(open_ended(0, "", &[]), 1 << 24).unwrap();

@@ -341,7 +341,8 @@ pub fn serve_by(
                 rules,
                 operands: vec![operand.clone()],
                 listed: None,
-                outlives_loss: false,
+                repeats: false,
+                server_stops: Default::default(),
                 ceiling: ceiling.clone(),
                 beyond: None,
             })
@@ -408,6 +409,7 @@ impl Client<'_> {
             let home = [home.as_os_str().as_bytes(), b"/"].concat();
             let rules = Rules::new(parsed.clone(), ChainOptions::default());
             let near = Near {
+                key: crate::fs::sys::random(),
                 options: &options,
                 speech: Speech::ours(codec::features(None)),
                 setup: setup(receives),
@@ -420,7 +422,9 @@ impl Client<'_> {
                 stop: &AtomicBool::new(false),
                 threads: 2,
                 stop_at_unix_secs: None,
-                outlives_loss: false,
+                repeats: false,
+                interrupted: &AtomicBool::new(false),
+                is_net: false,
             };
             let mut tally = Tally::default();
             let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);

@@ -104,7 +104,8 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
                 stop: &stop,
                 threads: 2,
                 stop_at_unix_secs: None,
-                outlives_loss: false,
+                repeats: false,
+                interrupted: &stop,
             };
             let local = Local { terms, sources: vec![source], dest: Some(dest), listed: None };
             local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
@@ -136,6 +137,7 @@ pub fn converse(
     let mut tally = Tally::default();
     let mut reporter = reporter(&options);
     let near = Near {
+        key: crate::fs::sys::random(),
         options: &options,
         speech: near,
         setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
@@ -148,7 +150,9 @@ pub fn converse(
         stop: &stop,
         threads: 2,
         stop_at_unix_secs: None,
-        outlives_loss: false,
+        repeats: false,
+        interrupted: &stop,
+        is_net: false,
     };
     let operand = if is_pull { &source } else { &dest };
     let settle = |_: &Setup| {
@@ -157,7 +161,8 @@ pub fn converse(
             rules: rules(),
             operands: vec![operand.clone()],
             listed: None,
-            outlives_loss: false,
+            repeats: false,
+            server_stops: Default::default(),
             ceiling: Ceiling::default(),
             beyond: None,
         })

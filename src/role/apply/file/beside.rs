@@ -41,9 +41,7 @@ pub(super) fn replace(
         Content::File(_) => None,
     };
     let is_named = job.replaces() || context.resumes(job.source().len_bytes);
-    // Where the run goes on after a loss of its connection, a part under that name would be taken for a file that was there.
-    let in_place = (place.inplace && !job.replaces() && !context.outlives_loss)
-        .then(|| Pending::begin_in_place(dir, job.name(), mode));
+    let in_place = (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
     let pending = match in_place {
         Some(Ok(pending)) => Ok(pending),
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -80,9 +78,7 @@ pub(super) fn replace(
             Ok(poured)
         }
         Err(failure) => {
-            if context.outlives_loss && is_named && failure.is_loss() {
-                pending.leave();
-            } else if let Err(error) = partial::keep(context, job, dir, pending) {
+            if let Err(error) = partial::keep(context, job, dir, pending) {
                 // Nothing of it is left, where some was to be.
                 rename_failed(context, job, &error).tell(out);
             }

@@ -26,11 +26,6 @@ impl Failure {
             Failure::Fatal(error) => out.fatal = Some(error),
         }
     }
-
-    /// Whether the peer is gone.
-    pub(super) fn is_loss(&self) -> bool {
-        matches!(self, Failure::Fatal(error) if matches!(error.exit, Exit::Stream | Exit::Timeout))
-    }
 }
 
 impl From<Problem> for Failure {

@@ -1,0 +1,224 @@
+//! Whether a run may be repeated by itself after its connection was lost.
+//!
+//! The second attempt starts from what the first one has left, at any moment of its work. It may be made without asking the
+//! user only if it then ends exactly as one uninterrupted run: same trees, same exit code, no side effect twice. Files and
+//! symlinks get their final names complete and with all attributes, so what the first attempt has finished counts as
+//! unchanged in the second one. Options that break this are listed here. Every option is named, so that a new one does not
+//! compile until somebody has decided what it means for a second attempt.
+
+use super::{Check, Connect, Delete, Delta, Options, Output, Place, Preserve, RemoveSource, Select, When};
+
+/// The option, or what it lacks, because of which a second attempt could end otherwise than one uninterrupted run; `None`:
+/// the run may be repeated. `reads_dest_rules`: the receiver reads filter files in the destination.
+pub fn forbids_repeat(options: &Options, reads_dest_rules: bool) -> Option<&'static str> {
+    let Options { select, check, preserve, delete, place, delta, output, connect, dry_run } = options;
+    // Nothing is changed, but all lines would be printed twice.
+    let by_output = dry_run.then_some("--dry-run");
+    by_output
+        .or_else(|| by_select(select))
+        .or_else(|| by_check(check, preserve))
+        .or_else(|| by_preserve(preserve, select))
+        .or_else(|| by_delete(delete, reads_dest_rules))
+        .or_else(|| by_place(place))
+        .or_else(|| by_rest(delta, output, connect))
+}
+
+fn by_select(select: &Select) -> Option<&'static str> {
+    let Select {
+        // The source is read again; what it has decides as before.
+        recurse: _,
+        relative: _,
+        no_implied_dirs: _,
+        one_file_system: _,
+        copy_links: _,
+        copy_unsafe_links: _,
+        copy_dirlinks: _,
+        max_size_bytes: _,
+        min_size_bytes: _,
+        prune_empty_dirs: _,
+        files_from: _,
+        from0: _,
+        missing_args: _,
+        rules: _,
+        cvs_exclude: _,
+        copy_devices: _,
+        open_noatime: _,
+        no_inc_recursive: _,
+        list_only,
+        remove_source,
+    } = select;
+    // The list would be printed twice.
+    let listed = list_only.then_some("--list-only");
+    // The second attempt meets a source that lacks what the first one has removed: arguments are missing, and directories
+    // have new times.
+    listed.or_else(|| (*remove_source != RemoveSource::No).then_some("--remove-source-files"))
+}
+
+fn by_check(check: &Check, preserve: &Preserve) -> Option<&'static str> {
+    let Check { mode: _, sums: _, window_secs: _, update, existing_only, ignore_existing } = check;
+    // Something that makes way for an entry of another type is removed before that entry is there.
+    let existing = existing_only.then_some("--existing");
+    // The first name of a file is skipped then, and what becomes of the others depends on it.
+    let links = || (*ignore_existing && preserve.hard_links).then_some("--ignore-existing with --hard-links");
+    // Without the source's time a complete file counts as newer, with the same effect on its other names.
+    let newer = || (*update && preserve.hard_links && !preserve.times).then_some("--update with --hard-links");
+    existing.or_else(links).or_else(newer)
+}
+
+fn by_preserve(preserve: &Preserve, select: &Select) -> Option<&'static str> {
+    let Preserve {
+        // These are compared again, and set where they differ.
+        links: _,
+        executability: _,
+        owner: _,
+        group: _,
+        times: _,
+        omit_dir_times: _,
+        omit_link_times: _,
+        devices: _,
+        specials: _,
+        drop_devices: _,
+        hard_links: _,
+        acls: _,
+        xattrs: _,
+        chmod: _,
+        numeric_ids: _,
+        usermap: _,
+        groupmap: _,
+        super_user: _,
+        fake_super: _,
+        safe_links: _,
+        munge_links: _,
+        keep_dirlinks: _,
+        link_owners: _,
+        perms,
+        atimes,
+        write_devices,
+    } = preserve;
+    // The mode of a directory that was just made is not yet its own, and one that exists keeps its mode.
+    let modes = (!perms).then_some("--no-perms");
+    // Reading a file in the first attempt changes the time that the second one copies.
+    let reads = || (*atimes && !select.open_noatime).then_some("--atimes without --open-noatime");
+    modes.or_else(reads).or_else(|| write_devices.then_some("--write-devices"))
+}
+
+fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Option<&'static str> {
+    let Delete { when, excluded: _, max, force: _, ignore_errors: _ } = delete;
+    // How many entries the first attempt has deleted is not known.
+    let limited = max.map(|_| "--max-delete");
+    // Filter files that the first attempt has replaced protect other entries; after a transfer they are read anew anyway.
+    let rules = || {
+        let is_early = matches!(when, Some(When::Before | When::During | When::Delay));
+        (is_early && reads_dest_rules).then_some("--delete with per-directory filter files")
+    };
+    limited.or_else(rules)
+}
+
+fn by_place(place: &Place) -> Option<&'static str> {
+    let Place {
+        inplace,
+        append,
+        partial: _,
+        partial_dir: _,
+        temp_dir: _,
+        delay_updates: _,
+        backup,
+        sparse: _,
+        preallocate: _,
+        fsync: _,
+        mkpath: _,
+    } = place;
+    // A file that is half written has the time of now, and may have the length of its source.
+    let appended = append.map(|_| "--append");
+    let inplace = || inplace.then_some("--inplace");
+    // A file that the first attempt has finished could be taken for an old one and replace the backup.
+    appended.or_else(inplace).or_else(|| backup.as_ref().map(|_| "--backup"))
+}
+
+fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static str> {
+    // What is transferred, and what is printed of it, does not change the result.
+    let Delta { whole_file: _, block_size_bytes: _, fuzzy: _, alt_dest: _, compress: _ } = delta;
+    let Output {
+        verbose: _,
+        quiet: _,
+        info: _,
+        debug: _,
+        itemize: _,
+        out_format: _,
+        created_dir: _,
+        unsafe_links: _,
+        log_file: _,
+        human: _,
+        eight_bit: _,
+        outbuf: _,
+        stderr: _,
+        progress: _,
+    } = output;
+    let Connect {
+        transport: _,
+        shell_was_said: _,
+        shell: _,
+        program: _,
+        args: _,
+        family: _,
+        trust_sender: _,
+        address: _,
+        port: _,
+        timeout_secs: _,
+        contimeout_secs: _,
+        bwlimit_bytes_per_sec: _,
+        stop: _,
+    } = connect;
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Append, Backup, CheckMode};
+
+    fn archive() -> Options {
+        let preserve = Preserve { perms: true, times: true, owner: true, group: true, ..Preserve::default() };
+        Options { preserve, ..Options::default() }
+    }
+
+    /// What forbids to repeat `-a` with a change.
+    fn with(change: impl FnOnce(&mut Options)) -> Option<&'static str> {
+        let mut options = archive();
+        change(&mut options);
+        forbids_repeat(&options, false)
+    }
+
+    #[test]
+    fn what_is_replaced_in_one_step_may_be_repeated() {
+        assert_eq!(with(|_| {}), None);
+        assert_eq!(with(|o| o.delete.when = Some(When::During)), None);
+        assert_eq!(with(|o| o.place.partial = true), None);
+        assert_eq!(with(|o| o.place.delay_updates = true), None);
+        assert_eq!(with(|o| o.check.ignore_existing = true), None);
+        assert_eq!(with(|o| o.check.update = true), None);
+        assert_eq!(with(|o| o.check.mode = CheckMode::IgnoreTimes), None);
+        assert_eq!(with(|o| o.preserve.hard_links = true), None);
+    }
+
+    #[test]
+    fn what_leaves_traces_may_not() {
+        assert_eq!(with(|o| o.place.inplace = true), Some("--inplace"));
+        assert_eq!(with(|o| o.place.append = Some(Append::Verify)), Some("--append"));
+        assert_eq!(with(|o| o.place.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })), Some("--backup"));
+        assert_eq!(with(|o| o.select.remove_source = RemoveSource::All), Some("--remove-source-files"));
+        assert_eq!(with(|o| o.delete.max = Some(7)), Some("--max-delete"));
+        assert_eq!(with(|o| o.dry_run = true), Some("--dry-run"));
+        assert_eq!(with(|o| o.check.existing_only = true), Some("--existing"));
+        assert_eq!(with(|o| o.preserve.perms = false), Some("--no-perms"));
+    }
+
+    #[test]
+    fn filter_files_in_the_destination_count_only_before_the_transfer() {
+        for (when, forbidden) in [(When::Before, true), (When::During, true), (When::Delay, true), (When::After, false)]
+        {
+            let options = Options { delete: Delete { when: Some(when), ..Delete::default() }, ..archive() };
+            assert_eq!(forbids_repeat(&options, true).is_some(), forbidden, "{when:?}");
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Lost connections: a run that reconnects ends exactly as an uninterrupted one, or it ends with an error.
+//!
+//! Client and server speak TLS through a relay of the test, which acts once a given number of bytes has passed: it breaks
+//! the connection for both ends or for the client alone, or has the client, the session or the server killed. The trees of
+//! both ends are then compared with what an uninterrupted rsync leaves, and once more after the server has noticed that the
+//! first connection is gone. [`CASES`] says of each option set whether the run has to finish or has to refuse to reconnect.
+
+use crate::kit::{Lens, oracle, snapshot, until};
+use crate::server::Scene;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// What a run must do about a lost connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Must {
+    /// Reconnect and exit with 0.
+    Finish,
+    /// Exit with rsync's error for a broken stream and a hint: a second attempt could end otherwise.
+    Refuse,
+}
+
+/// An option set, and what it must do.
+struct Case(&'static str, Must);
+
+/// Every option whose side effects a second attempt could meet.
+const CASES: &[Case] = &[
+    Case("-a", Must::Finish),
+    Case("-a --delete", Must::Finish),
+    Case("-a --delete-before", Must::Finish),
+    Case("-a --delete-delay", Must::Finish),
+    Case("-a --delete-after", Must::Finish),
+    Case("-a --delete --max-delete=100", Must::Refuse),
+    Case("-aH --delete", Must::Finish),
+    Case("-a --partial", Must::Finish),
+    Case("-a --partial -W", Must::Finish),
+    Case("-a --partial --ignore-existing", Must::Finish),
+    Case("-a --partial --ignore-existing -W", Must::Finish),
+    Case("-a --partial -u", Must::Finish),
+    Case("-a --partial-dir=.part", Must::Finish),
+    Case("-a --partial-dir=.part -W --delete", Must::Finish),
+    Case("-a -W", Must::Finish),
+    Case("-a --temp-dir=TOP/temp", Must::Finish),
+    Case("-a --delay-updates", Must::Finish),
+    Case("-aH --delay-updates --delete-after", Must::Finish),
+    Case("-a --ignore-existing", Must::Finish),
+    Case("-aH --ignore-existing", Must::Refuse),
+    Case("-a --existing", Must::Refuse),
+    Case("-a -u", Must::Finish),
+    Case("-a --size-only", Must::Finish),
+    Case("-a -c", Must::Finish),
+    Case("-a -I", Must::Finish),
+    Case("-a --fuzzy", Must::Finish),
+    Case("-a --fuzzy --delete-after", Must::Finish),
+    Case("-a --link-dest=../alt", Must::Finish),
+    Case("-aH --link-dest=../alt --delete", Must::Finish),
+    Case("-a --copy-dest=../alt", Must::Finish),
+    Case("-a --compare-dest=../alt", Must::Finish),
+    Case("-a --backup", Must::Refuse),
+    Case("-a --backup --backup-dir=.bak --delete", Must::Refuse),
+    Case("-a --backup --backup-dir=../old", Must::Refuse),
+    Case("-rlt", Must::Refuse),
+    Case("-aF --delete", Must::Refuse),
+    Case("-aF --delete-after", Must::Finish),
+    Case("-a --inplace", Must::Refuse),
+    Case("-a --inplace -u", Must::Refuse),
+    Case("-a --inplace --backup", Must::Refuse),
+    Case("-a --append", Must::Refuse),
+    Case("-a --append-verify", Must::Refuse),
+    Case("-a --remove-source-files", Must::Refuse),
+];
+
+/// What happens to the first connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// It breaks for both ends.
+    Connection,
+    /// It breaks for the client; to the server it looks alive.
+    AtClient,
+    /// The process of the session is killed.
+    Session,
+    /// The server is killed and started again.
+    Server,
+    /// The client is killed and the command run again, while the connection looks alive to the server.
+    Client,
+}
+
+const LOSSES: [Loss; 5] = [Loss::Connection, Loss::AtClient, Loss::Session, Loss::Server, Loss::Client];
+
+/// Which end has the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Push,
+    Pull,
+}
+
+/// A TCP proxy in front of the server.
+struct Relay {
+    port: u16,
+    server: Arc<Mutex<SocketAddr>>,
+    /// Ends of connections that one side has lost, which look alive to the other.
+    held: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+/// When the relay acts on the first connection that carries so much.
+struct Trigger {
+    after_bytes: usize,
+    /// Bytes towards the server count, or those towards the client.
+    to_server: bool,
+    loss: Loss,
+    /// Sent when it is time; the relay goes on once the receiver has answered.
+    reached: SyncSender<SyncSender<()>>,
+}
+
+impl Relay {
+    fn start(server: SocketAddr, trigger: Trigger) -> Relay {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (server, held) = (Arc::new(Mutex::new(server)), Arc::new(Mutex::default()));
+        let relay = Relay { port, server: server.clone(), held: held.clone() };
+        std::thread::spawn(move || {
+            let trigger = Arc::new(Mutex::new(Some(trigger)));
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(upstream) = TcpStream::connect(*server.lock().unwrap()) else { continue };
+                for to_server in [true, false] {
+                    let (client, upstream) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
+                    let (trigger, held) = (trigger.clone(), held.clone());
+                    std::thread::spawn(move || pass(client, upstream, to_server, &trigger, &held));
+                }
+            }
+        });
+        relay
+    }
+}
+
+/// Passes one direction of a connection on until it ends or the trigger fires.
+fn pass(
+    client: TcpStream,
+    server: TcpStream,
+    to_server: bool,
+    trigger: &Mutex<Option<Trigger>>,
+    held: &Mutex<Vec<TcpStream>>,
+) {
+    let (mut from, mut to) = if to_server { (&client, &server) } else { (&server, &client) };
+    let mut passed = 0;
+    let mut piece = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut piece) {
+        if to.write_all(&piece[..count]).is_err() {
+            break;
+        }
+        passed += count;
+        let is_due = |trigger: &mut Trigger| trigger.to_server == to_server && passed >= trigger.after_bytes;
+        let Some(trigger) = trigger.lock().unwrap().take_if(is_due) else { continue };
+        let (go_on, answered) = sync_channel(0);
+        if trigger.loss == Loss::AtClient {
+            held.lock().unwrap().push(server.try_clone().unwrap());
+            let _ = client.shutdown(Shutdown::Both);
+        }
+        if trigger.loss == Loss::Client {
+            held.lock().unwrap().push(server.try_clone().unwrap());
+        }
+        let _ = trigger.reached.send(go_on);
+        let _ = answered.recv();
+        if trigger.loss == Loss::Connection {
+            break;
+        }
+    }
+    // A connection that is held looks alive to the server.
+    let is_held = held.lock().unwrap().iter().any(|held| held.local_addr().ok() == server.local_addr().ok());
+    if !is_held {
+        let _ = server.shutdown(Shutdown::Both);
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+/// Content without repetitions, the same for each seed.
+fn noise(seed: u64, len_bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(len_bytes.div_ceil(8)).flatten().take(len_bytes).collect()
+}
+
+/// Files of this length and more are left where the next attempt finds them.
+const RESUMED_BYTES: usize = 1 << 20;
+
+/// Makes `src`, `dst` and `alt` below `top`.
+fn build(top: &Path) {
+    let put = |path: &str, content: &[u8], secs: u64| {
+        let path = top.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000 + secs);
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    };
+    for n in 0..12 {
+        put(&format!("src/a/{n}"), &noise(n, 2_000), 50);
+    }
+    for n in 0..6 {
+        put(&format!("dst/a/{n}"), b"old", 10);
+        put(&format!("dst/a/extra{n}"), b"extra", 10);
+    }
+    put("src/b_new", &noise(20, 2 * RESUMED_BYTES), 50);
+    put("src/c_changed", &noise(21, RESUMED_BYTES + 5_000), 50);
+    put("dst/c_changed", &[&noise(21, 400_000)[..], &noise(22, 500_000)].concat(), 10);
+    put("src/d/new", &noise(23, 600_000), 50);
+    put("src/d/changed", &noise(24, 500_000), 50);
+    put("dst/d/changed", &noise(25, 500_000), 10);
+    put("src/d/newer", b"the source's", 20);
+    put("dst/d/newer", b"the destination's", 40);
+    put("src/d/same", b"same", 20);
+    put("dst/d/same", b"same", 20);
+    put("src/e_log", &noise(26, 700_000), 50);
+    put("dst/e_log", &noise(26, 300_000), 10);
+    put("src/f_alt", &noise(27, 300_000), 30);
+    put("alt/f_alt", &noise(27, 300_000), 30);
+    put("src/g_linked", &noise(28, 300_000), 50);
+    std::fs::hard_link(top.join("src/g_linked"), top.join("src/h_linked")).unwrap();
+    std::fs::hard_link(top.join("src/g_linked"), top.join("src/z_linked")).unwrap();
+    put("dst/h_linked", b"old", 10);
+    put("src/i/new", &noise(29, 3 * RESUMED_BYTES), 50);
+    put("src/j/last", &noise(30, 900_000), 50);
+    put("dst/gone/x", b"x", 10);
+    put("dst/gone/y/z", b"z", 10);
+    std::os::unix::fs::symlink("b_new", top.join("src/k_link")).unwrap();
+    std::fs::create_dir(top.join("temp")).unwrap();
+    for dir in ["src/a", "src/d", "src/i", "src/j", "src", "dst/a", "dst/d", "dst/gone/y", "dst/gone", "dst", "alt"] {
+        let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+        std::fs::File::open(top.join(dir)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// The trees, as they must be compared: what became of the source, and of the destination with everything beside it.
+fn trees(top: &Path) -> Vec<String> {
+    let lens = Lens { blocks: false, atimes: false, now_secs: 1_700_000_000 };
+    let one = |name: &str| {
+        let dir = top.join(name);
+        let tree = if dir.exists() { snapshot(&dir, lens) } else { Default::default() };
+        tree.into_values().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+    };
+    ["src", "dst", "old", "temp", "alt"].iter().flat_map(|name| one(name)).collect()
+}
+
+/// Whether a line is about a temporary file, `.name.XXXXXX`.
+fn is_temp(line: &str) -> bool {
+    let path = line.split('"').nth(1).unwrap();
+    let name = path.rsplit('/').next().unwrap();
+    name.starts_with('.') && name.len() > 8 && name.as_bytes()[name.len() - 7] == b'.'
+}
+
+#[track_caller]
+fn same_trees(told: &str, wanted: &[String], got: &[String]) {
+    let missing: Vec<_> = wanted.iter().filter(|line| !got.contains(line)).collect();
+    let extra: Vec<_> = got.iter().filter(|line| !wanted.contains(line)).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "{told}\nwanted: {missing:#?}\ngot: {extra:#?}");
+}
+
+/// The processes of the sessions of a server.
+fn sessions_of(server: &str) -> Vec<String> {
+    let found = Command::new("pgrep").args(["-P", server]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+fn kill(pid: &str) {
+    assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+}
+
+fn start(scene: &Scene, line: &str) -> Child {
+    let mut command = scene.command("client", line);
+    command.current_dir(scene.path("run")).env("SPARSYNC_CONFIG_DIR", scene.path("client"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Loses the connection of one run in one way, after `share` of what it carries.
+fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
+    let told = format!("{options}, {way:?}, {loss:?} after {share}");
+    let scene = Scene::new();
+    scene.enroll("--root TOP");
+    let oracle_top = scene.path("oracle");
+    for top in [&oracle_top, &scene.path("run")] {
+        build(top);
+    }
+    let in_top = |top: &Path| options.replace("TOP", top.to_str().unwrap());
+    let mut by_rsync = Command::new(oracle::rsync());
+    by_rsync.args(in_top(&oracle_top).split_whitespace()).args(["src/", "dst/"]).current_dir(&oracle_top);
+    assert!(by_rsync.status().unwrap().success(), "{told}");
+    let wanted = trees(&oracle_top);
+
+    let (reached, trigger) = sync_channel(0);
+    let after_bytes = (carried_bytes(options) as f64 * share) as usize;
+    let server = |scene: &Scene| SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()));
+    let relay = Relay::start(server(&scene), Trigger { after_bytes, to_server: way == Way::Push, loss, reached });
+    let hosts = format!(
+        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
+         met = \"2026-01-01T00:00:00Z\"\n",
+        relay.port,
+        scene.status("pin")
+    );
+    std::fs::write(scene.path("client/hosts.toml"), hosts).unwrap();
+    let operands = match way {
+        Way::Push => "src/ host:TOP/run/dst/",
+        Way::Pull => "host:TOP/run/src/ dst/",
+    };
+    let line = format!("--transport=tls {} {operands}", in_top(&scene.path("run")));
+    let mut client = start(&scene, &line);
+    let Ok(go_on) = trigger.recv() else { panic!("{told}: the relay is gone") };
+    let pid = scene.status("pid");
+    match loss {
+        Loss::Connection | Loss::AtClient => {}
+        Loss::Session => sessions_of(&pid).iter().for_each(|session| kill(session)),
+        Loss::Server => {
+            kill(&pid);
+            until(|| scene.command("server", "server status").output().unwrap().status.code() == Some(3));
+            scene.well("start --port 0");
+            *relay.server.lock().unwrap() = server(&scene);
+        }
+        Loss::Client => {
+            // `timeout` passes nothing on that it does not catch.
+            sessions_of(&client.id().to_string()).iter().for_each(|client| kill(client));
+            client.wait().unwrap();
+            client = start(&scene, &line);
+        }
+    }
+    drop(go_on);
+    let Output { status, stderr, .. } = client.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&stderr).into_owned();
+    let told = format!("{told}: {status}\n{stderr}");
+    let must = if loss == Loss::Client { Must::Finish } else { *must };
+    match must {
+        Must::Finish => {
+            assert!(status.success(), "{told}");
+            let mut got = trees(&scene.path("run"));
+            // A session that was not replaced still has its temporary files.
+            got.retain(|line| loss != Loss::Client || !is_temp(line));
+            same_trees(&told, &wanted, &got);
+        }
+        Must::Refuse => {
+            assert_eq!(status.code(), Some(12), "{told}");
+            assert!(stderr.contains("hint: "), "{told}");
+        }
+    }
+    // The server notices at last that the first connection is gone.
+    relay.held.lock().unwrap().drain(..).for_each(|held| drop(held.shutdown(Shutdown::Both)));
+    let pid = scene.status("pid");
+    until(|| sessions_of(&pid).is_empty());
+    if must == Must::Finish {
+        same_trees(&format!("{told}\nafter the end of the first session"), &wanted, &trees(&scene.path("run")));
+    }
+}
+
+/// About how much a run carries towards the destination.
+fn carried_bytes(options: &str) -> usize {
+    let all = 9_700_000;
+    match options {
+        _ if options.contains("ignore-existing") => all - 2_200_000,
+        _ if options.contains("existing") => 2_000_000,
+        _ => all - 1_700_000,
+    }
+}
+
+/// Stops the server while a copy of a large file is under way, and returns how the copy ended.
+fn stopped_during(scene: &Scene, options: &str) -> Output {
+    const BYTES: usize = 16 << 20;
+    std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
+    let mut copy = scene.command("client", &format!("-a --bwlimit=3m {options} src/big host:TOP/in/big"));
+    // What ssh would start there.
+    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
+    let copy = copy.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
+    scene.well("stop --now");
+    copy.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_copy_whose_server_is_stopped_continues_over_ssh() {
+    for transport in ["quic", "tls"] {
+        let scene = Scene::new();
+        scene.enroll("--root TOP");
+        std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
+        let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+        let last = format!("{hosts}last_route = \"{transport}\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
+        std::fs::write(scene.path("client/hosts.toml"), last).unwrap();
+        let output = stopped_during(&scene, "");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{output:?}");
+        assert!(told.contains("sparsync: the server of host was stopped; continuing over ssh"), "{told}");
+        assert!(std::fs::read(scene.path("in/big")).unwrap() == std::fs::read(scene.path("src/big")).unwrap());
+        assert_eq!(std::fs::read_dir(scene.path("in")).unwrap().count(), 2, "nothing is left beside it");
+    }
+}
+
+#[test]
+fn a_copy_whose_server_is_stopped_ends_where_it_must_not_be_repeated_or_has_no_other_way() {
+    for (options, hint) in [
+        ("--transport=quic", "hint: run the same command again\n"),
+        ("--transport=tls", "hint: run the same command again\n"),
+        ("--inplace", "hint: run the same command again; --inplace forbids to do so automatically\n"),
+    ] {
+        let scene = Scene::new();
+        scene.enroll("--root TOP");
+        std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
+        let output = stopped_during(&scene, options);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(12), "{options}: {output:?}");
+        let told_why = told.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
+        assert!(told_why, "{options}: {told}");
+    }
+}
+
+/// Loses the connection in one way under each option set: once, with direction and moment in turn, or with
+/// SPARSYNC_FAULTS=all in both directions, early and late.
+fn loses_in_one_way(loss: Loss) {
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    for (n, case) in CASES.iter().enumerate() {
+        for (turn, (way, share)) in
+            [(Way::Push, 0.2), (Way::Pull, 0.8), (Way::Push, 0.8), (Way::Pull, 0.2)].into_iter().enumerate()
+        {
+            let (by_case, by_turn) = (n % LOSSES.len(), n / LOSSES.len() % 4);
+            if is_whole || LOSSES[by_case] == loss && by_turn == turn {
+                loses(case, way, loss, share);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_breaks() {
+    loses_in_one_way(Loss::Connection);
+}
+
+#[test]
+fn a_connection_that_breaks_for_the_client_alone() {
+    loses_in_one_way(Loss::AtClient);
+}
+
+#[test]
+fn a_session_that_is_killed() {
+    loses_in_one_way(Loss::Session);
+}
+
+#[test]
+fn a_server_that_is_killed_and_started_again() {
+    loses_in_one_way(Loss::Server);
+}
+
+#[test]
+fn a_client_that_is_killed_and_run_again() {
+    loses_in_one_way(Loss::Client);
+}
+
+#[test]
+fn two_clients_copy_to_one_destination_at_once() {
+    let scene = Scene::new();
+    scene.enroll("--root TOP");
+    build(&scene.path("run"));
+    let copies = [(); 2].map(|()| start(&scene, "--transport=quic -aH --delete src/ host:TOP/run/dst/"));
+    for copy in copies {
+        let output = copy.wait_with_output().unwrap();
+        assert!(output.status.success() || output.status.code() == Some(23), "{output:?}");
+    }
+    // What one of them deleted or replaced under the other's hands it may report, but the last run finds nothing to do.
+    let output = start(&scene, "--transport=quic -aHi --delete src/ host:TOP/run/dst/").wait_with_output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+}
