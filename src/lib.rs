@@ -8,6 +8,7 @@ pub mod exit;
 
 mod error;
 mod path;
+mod zone;
 
 pub mod options;
 

@@ -13,6 +13,7 @@ mod cost;
 mod delete;
 mod devices;
 mod enroll;
+mod errors;
 mod exit;
 mod faults;
 mod faults_far;

@@ -240,6 +240,16 @@ fn several_starts_at_once_make_one_server() {
 }
 
 #[test]
+fn a_port_that_the_system_chose_is_kept_by_the_next_start() {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    let port = scene.status("port");
+    scene.well("stop");
+    scene.well("start");
+    assert_eq!(scene.status("port"), port);
+}
+
+#[test]
 fn what_a_crash_left_is_no_hindrance() {
     let scene = Scene::new();
     scene.well("start --port 0");

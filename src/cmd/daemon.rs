@@ -110,7 +110,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let limits = Limits { ceiling: budget.ceiling().clone(), ..Limits::default() };
     let lasting = Lasting(identity.secret_for("sparsync stateless resets"));
     let listener = open(&config, lasting, (start, port_of(places, start)), &limits)?;
-    remember_port(places, start);
+    remember_port(places, start, listener.addresses());
     let control = control::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
@@ -218,8 +218,9 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
     start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
 }
 
-fn remember_port(places: &Places, start: &Start) {
-    let Some(port) = start.port.filter(|&port| port > 0) else { return };
+/// Remembers the port that the server got, also where any free one was asked for: enrolled clients know no other.
+fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
+    let Some(port) = start.port.and(addresses.first()).map(SocketAddr::port) else { return };
     let dir = places.state.as_os_str().as_bytes();
     let put = sys::open_dir_path(dir)
         .and_then(|dir| files::put(dir.as_fd(), PORT_FILE, format!("{port}\n").as_bytes(), 0o600));

@@ -162,7 +162,7 @@ impl Side {
     pub fn patience(&self, env: &Env) -> Patience {
         let secs = u64::from(self.options.connect.timeout_secs);
         let idle = (secs > 0).then(|| Duration::from_secs(secs));
-        Patience { idle, stop: env.stop.clone(), ..Patience::default() }
+        Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) }
     }
 
     /// The rules for a look at this end's tree while the far end is not known yet; `None`: there shall be no such look.

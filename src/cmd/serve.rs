@@ -98,7 +98,7 @@ pub fn can_limit() -> Result<(), Error> {
 }
 
 fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
-    let patience = Patience { idle, stop: env.stop.clone(), ..Patience::default() };
+    let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
     let link = match env.hear_signals().and_then(|()| stdio::link(patience.clone())) {
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),

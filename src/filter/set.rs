@@ -22,10 +22,11 @@ pub struct Match {
 /// The rules of a run, of which the chain of each tree is made.
 #[derive(Debug)]
 pub struct Rules {
+    /// Empty if there is a shared chain.
     parsed: Vec<Parsed>,
     options: ChainOptions,
-    /// For sender and receiver, where no rule looks at what is above the root.
-    shared: Option<[Chain; 2]>,
+    /// That of every tree and both sides, where no rule looks at what is above the root. There may be millions of rules.
+    shared: Option<Chain>,
 }
 
 impl Rules {
@@ -37,16 +38,18 @@ impl Rules {
             Parsed::Cvs(cvs) => cvs.absolute,
             Parsed::Clear | Parsed::Nothing => false,
         });
-        let mut rules = Rules { parsed, options, shared: None };
-        if !looks_up {
-            rules.shared = Some([Side::Sender, Side::Receiver].map(|side| rules.chain(side, b"")));
+        match looks_up {
+            true => Rules { parsed, options, shared: None },
+            false => Rules { parsed: Vec::new(), shared: Some(Chain::new(parsed, options.clone())), options },
         }
-        rules
     }
 
     /// The rules that mean the same in every tree: those up to the first that reads a file in it, or looks at what is
     /// above its root. None if rules that come later take back those before.
     pub fn fixed(&self, side: Side) -> Chain {
+        if let Some(shared) = &self.shared {
+            return shared.clone();
+        }
         let depends = |parsed: &Parsed| match parsed {
             Parsed::Rule(rule) => rule.absolute,
             Parsed::Merge(_) | Parsed::Cvs(_) => true,
@@ -60,11 +63,8 @@ impl Rules {
 
     /// The chain of the tree at `root_abs`, before any directory is entered.
     pub fn chain(&self, side: Side, root_abs: &[u8]) -> Chain {
-        if let Some([sender, receiver]) = &self.shared {
-            return match side {
-                Side::Sender => sender.clone(),
-                Side::Receiver => receiver.clone(),
-            };
+        if let Some(shared) = &self.shared {
+            return shared.clone();
         }
         let options = ChainOptions { root_abs: clean(root_abs), side: Some(side), ..self.options.clone() };
         Chain::new(self.parsed.clone(), options)

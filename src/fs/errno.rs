@@ -7,6 +7,24 @@ pub fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
+/// What a look at something found; `None`: there is nothing. All other errors say nothing about that.
+pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// A path leads to nothing that this user may see: it is missing, or closed, or goes in circles, or through a file.
+pub fn is_unreachable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR))
+}
+
+/// What was opened holds no text: it is a directory, say.
+pub fn is_no_text(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EINVAL | libc::ENXIO | libc::EPERM))
+}
+
 /// There can be no second name: another file system, too many names, or not allowed to this user.
 pub fn cannot_link(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM))
@@ -30,6 +48,11 @@ pub fn may_be_a_symlink(error: &io::Error) -> bool {
 /// "Too many levels of symbolic links", said by us of something below a link that leads outside.
 pub fn outside() -> io::Error {
     io::Error::from_raw_os_error(libc::ELOOP)
+}
+
+/// The same error once more, by its number.
+pub fn again(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 /// "Permission denied", said by us of something that was found closed before.

@@ -132,7 +132,7 @@ fn open_from_here(path: &[u8], how: How, owners: LinkOwners) -> io::Result<Owned
 fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
     if owners == LinkOwners::Anyone {
-        sys::enter(call);
+        sys::enter(call)?;
         return sys::open_through(dir, path, flags, mode);
     }
     let user = sys::ids().0;
@@ -165,7 +165,7 @@ fn open_below(start: Start<'_>, path: &[u8], how: How, user: u32) -> io::Result<
     if start.is_floor {
         resolve |= ResolveFlags::BENEATH;
     }
-    sys::enter(call);
+    sys::enter(call)?;
     loop {
         match fs::openat2(start.dir, path, flags, mode, resolve) {
             Ok(fd) => return Ok(fd),
@@ -194,7 +194,7 @@ fn walk(start: Start<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> i
         let is_last = rest.iter().all(|&b| b == b'/');
         // A slash at the end asks for a directory.
         let flags = if rest.is_empty() { flags } else { flags | OFlags::DIRECTORY };
-        sys::enter(call);
+        sys::enter(call)?;
         match name {
             b"" | b"." => {}
             b".." => place.climb()?,

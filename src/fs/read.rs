@@ -1,5 +1,6 @@
 //! Lists directories and completes what stat tells of an entry by what a run asks for.
 
+use super::errno;
 use super::operator;
 use super::root::Dir;
 use super::sys::{self, Listed};
@@ -254,9 +255,8 @@ pub fn typed_names(dir: &Dir) -> io::Result<DirList> {
         None => untyped.push(entry.name.to_vec()),
     })?;
     for name in untyped {
-        // What is gone by now is no directory.
-        let is_dir = sys::stat(dir.fd(), &name, false).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir));
-        list.push_name(&name, is_dir);
+        let Some(stat) = errno::if_there(sys::stat(dir.fd(), &name, false))? else { continue };
+        list.push_name(&name, Kind::of_mode(stat.mode) == Some(Kind::Dir));
     }
     list.sort();
     Ok(list)

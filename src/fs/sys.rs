@@ -1,11 +1,16 @@
 //! Every system call on files, one function each: the one place that counts and fails them.
 //!
-//! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and can be told to die at the n-th one
-//! (`SPARSYNC_KILL_AT=n`), or to panic there (`SPARSYNC_PANIC_AT=n`), or to wait there, with all threads that come that far,
-//! until somebody wrote to a fifo (`SPARSYNC_HOLD_AT=n:path`), or to have little room between two ends
-//! (`SPARSYNC_LINK_BYTES=n`), or to list names without their types (`SPARSYNC_UNTYPED=1`), which is how the tests of cost, of
-//! crashes, of changing trees and of signals work.
-//! Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
+//! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and have hooks for tests, set by the environment. At the
+//! n-th call the process
+//!
+//! - kills itself (`SPARSYNC_KILL_AT=n`) or panics (`SPARSYNC_PANIC_AT=n`),
+//! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`), or it and all later ones (`n+:EIO`), or lets it read or write one byte
+//!   (`n:SHORT`); with `SPARSYNC_FAULT_LOG=path` it notes there which call that was,
+//! - waits, with all threads that come that far, until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
+//!
+//! `SPARSYNC_FAULT_IN=session` restricts this to the session processes of a server, and `SPARSYNC_FAULT_ONCE=path` to the first
+//! process that creates this file. `SPARSYNC_LINK_BYTES=n` leaves little room between two ends, and `SPARSYNC_UNTYPED=1` lists
+//! names without their types. Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
 //! are not followed here unless a function says so.
 
 use super::reach::{self, Spot};
@@ -15,6 +20,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// The calls that are counted, under the names that the kernel has for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,53 +60,168 @@ pub enum Call {
 }
 
 #[cfg(debug_assertions)]
+#[allow(clippy::disallowed_methods, reason = "hooks of debug builds, which no caller shall know of")]
 mod counted {
     use super::Call;
+    use rustix::io::Errno;
+    use std::cell::Cell;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
     const CALLS: usize = Call::XattrSet as usize + 1;
     static COUNTS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
     static ALL: AtomicU64 = AtomicU64::new(0);
-    static KILL_AT: OnceLock<Option<u64>> = OnceLock::new();
-    static PANIC_AT: OnceLock<Option<u64>> = OnceLock::new();
-    static HOLD_AT: OnceLock<Option<(u64, String)>> = OnceLock::new();
     static HELD: OnceLock<()> = OnceLock::new();
 
-    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
-    pub fn enter(call: Call) {
-        COUNTS[call as usize].fetch_add(1, Relaxed);
-        let nth = ALL.fetch_add(1, Relaxed) + 1;
-        let kill_at = KILL_AT.get_or_init(|| std::env::var("SPARSYNC_KILL_AT").ok()?.parse().ok());
-        if *kill_at == Some(nth) {
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    /// What happens at the n-th call.
+    enum Fault {
+        Kill,
+        Panic,
+        /// All threads wait from there on until somebody writes to this fifo.
+        Hold(String),
+        /// It fails.
+        Fail(Errno),
+        /// It fails, and all calls after it.
+        FailFrom(Errno),
+        /// It reads or writes one byte.
+        Short,
+    }
+
+    /// What the environment says, and at which call.
+    struct Plan {
+        fault: Fault,
+        at: u64,
+        /// The fault happens only if this file can be created: once for all processes that have this environment.
+        once: Option<String>,
+        happened: AtomicBool,
+    }
+
+    const ERRORS: [(&str, Errno); 7] = [
+        ("EIO", Errno::IO),
+        ("ENOSPC", Errno::NOSPC),
+        ("EACCES", Errno::ACCESS),
+        ("EMFILE", Errno::MFILE),
+        ("ENOMEM", Errno::NOMEM),
+        ("EINTR", Errno::INTR),
+        ("EAGAIN", Errno::AGAIN),
+    ];
+
+    thread_local! {
+        static IS_SHORT: Cell<bool> = const { Cell::new(false) };
+    }
+
+    fn read_plan() -> Option<Plan> {
+        let var = |name: &str| std::env::var(name).ok();
+        let is_session = std::env::args().nth(2).is_some_and(|word| word == "session");
+        if var("SPARSYNC_FAULT_IN").is_some_and(|place| place == "session") && !is_session {
+            return None;
         }
-        let panic_at = PANIC_AT.get_or_init(|| std::env::var("SPARSYNC_PANIC_AT").ok()?.parse().ok());
-        assert!(*panic_at != Some(nth), "SPARSYNC_PANIC_AT");
-        let hold_at = HOLD_AT.get_or_init(|| {
-            let said = std::env::var("SPARSYNC_HOLD_AT").ok()?;
+        let number = |name: &str| var(name)?.parse().ok();
+        let (at, fault) = if let Some(at) = number("SPARSYNC_KILL_AT") {
+            (at, Fault::Kill)
+        } else if let Some(at) = number("SPARSYNC_PANIC_AT") {
+            (at, Fault::Panic)
+        } else if let Some(said) = var("SPARSYNC_HOLD_AT") {
             let (at, fifo) = said.split_once(':')?;
-            Some((at.parse().ok()?, fifo.to_owned()))
-        });
-        if let Some((at, fifo)) = hold_at
-            && nth >= *at
-        {
-            HELD.get_or_init(|| drop(std::fs::read(fifo)));
+            (at.parse().ok()?, Fault::Hold(fifo.to_owned()))
+        } else {
+            let said = var("SPARSYNC_FAIL_AT")?;
+            let (at, error) = said.split_once(':')?;
+            let (at, is_from) = at.strip_suffix('+').map_or((at, false), |at| (at, true));
+            let errno = ERRORS.iter().find(|(name, _)| *name == error).map(|(_, errno)| *errno);
+            let fault = match errno {
+                Some(errno) if is_from => Fault::FailFrom(errno),
+                Some(errno) => Fault::Fail(errno),
+                None => Fault::Short,
+            };
+            (at.parse().ok()?, fault)
+        };
+        Some(Plan { fault, at, once: var("SPARSYNC_FAULT_ONCE"), happened: AtomicBool::new(false) })
+    }
+
+    impl Plan {
+        /// Whether it happens at the n-th call.
+        fn is_due(&self, nth: u64) -> bool {
+            let goes_on = matches!(self.fault, Fault::Hold(_) | Fault::FailFrom(_));
+            if !(nth == self.at || goes_on && nth > self.at) {
+                return false;
+            }
+            let may_happen = || self.once.as_ref().is_none_or(|file| std::fs::File::create_new(file).is_ok());
+            if nth == self.at && may_happen() {
+                self.happened.store(true, Relaxed);
+            }
+            goes_on && self.once.is_none() || self.happened.load(Relaxed)
         }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
+    /// The n-th use of a pipe to the peer fails where `SPARSYNC_FAIL_LINK_AT=n:ERROR` says so.
+    pub fn enter_link() -> Result<(), Errno> {
+        static PLAN: OnceLock<Option<(u64, Errno)>> = OnceLock::new();
+        static USES: AtomicU64 = AtomicU64::new(0);
+        let read_plan = || {
+            let said = std::env::var("SPARSYNC_FAIL_LINK_AT").ok()?;
+            let (at, error) = said.split_once(':')?;
+            let (_, errno) = ERRORS.iter().find(|(name, _)| *name == error)?;
+            Some((at.parse().ok()?, *errno))
+        };
+        let nth = USES.fetch_add(1, Relaxed) + 1;
+        match PLAN.get_or_init(read_plan) {
+            Some((at, errno)) if *at == nth => {
+                note(nth, Call::Write);
+                Err(*errno)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub fn enter(call: Call) -> Result<(), Errno> {
+        static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
+        COUNTS[call as usize].fetch_add(1, Relaxed);
+        let nth = ALL.fetch_add(1, Relaxed) + 1;
+        let Some(plan) = PLAN.get_or_init(read_plan).as_ref().filter(|plan| plan.is_due(nth)) else { return Ok(()) };
+        match &plan.fault {
+            Fault::Kill => {
+                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            }
+            Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
+            Fault::Hold(fifo) => {
+                HELD.get_or_init(|| drop(std::fs::read(fifo)));
+            }
+            Fault::Fail(errno) | Fault::FailFrom(errno) => {
+                note(nth, call);
+                return Err(*errno);
+            }
+            Fault::Short => {
+                note(nth, call);
+                IS_SHORT.set(true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a test which call failed.
+    fn note(nth: u64, call: Call) {
+        use std::io::Write as _;
+        if let Ok(log) = std::env::var("SPARSYNC_FAULT_LOG") {
+            let file = std::fs::File::options().create(true).append(true).open(log);
+            let _ = file.and_then(|mut file| writeln!(file, "{nth} {call:?}"));
+        }
+    }
+
+    /// How many of so many bytes a call may read or write that was just entered.
+    pub fn granted(len_bytes: usize) -> usize {
+        if IS_SHORT.replace(false) { len_bytes.min(1) } else { len_bytes }
+    }
+
     pub fn link_bytes() -> Option<usize> {
         std::env::var("SPARSYNC_LINK_BYTES").ok()?.parse().ok()
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
     pub fn hides_types() -> bool {
         static HIDES: OnceLock<bool> = OnceLock::new();
         *HIDES.get_or_init(|| std::env::var_os("SPARSYNC_UNTYPED").is_some())
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a hook of debug builds, which no caller shall know of")]
     pub fn datagram_bytes() -> Option<u16> {
         std::env::var("SPARSYNC_DATAGRAM_BYTES").ok()?.parse().ok()
     }
@@ -155,12 +276,74 @@ pub fn counts() -> Vec<(String, u64)> {
     Vec::new()
 }
 
+/// Counts a call; an error: a test wants it to fail.
 #[inline(always)]
-pub(super) fn enter(call: Call) {
+pub(super) fn enter(call: Call) -> rustix::io::Result<()> {
     #[cfg(debug_assertions)]
-    counted::enter(call);
+    return counted::enter(call);
     #[cfg(not(debug_assertions))]
-    let _ = call;
+    {
+        let _ = call;
+        Ok(())
+    }
+}
+
+/// Uses a pipe to the peer; an error: a test wants it to fail.
+#[inline(always)]
+fn enter_link() -> rustix::io::Result<()> {
+    #[cfg(debug_assertions)]
+    return counted::enter_link();
+    #[cfg(not(debug_assertions))]
+    Ok(())
+}
+
+/// How many of so many bytes a call that was just entered may read or write: all of them, unless a test wants it otherwise.
+#[inline(always)]
+fn granted(len_bytes: usize) -> usize {
+    #[cfg(debug_assertions)]
+    return counted::granted(len_bytes);
+    #[cfg(not(debug_assertions))]
+    len_bytes
+}
+
+/// Who asks whether this process has done something meanwhile.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub enum Asks {
+    /// The one that tells the peer of it.
+    Writer = 1,
+    /// The one that decides whether the peer's silence means anything.
+    Reader = 2,
+}
+
+/// A bit for each of [`Asks`], set again by any work.
+static WORKED: AtomicU8 = AtomicU8::new(0);
+
+/// Notes that this process does something, and does not only wait for its peer.
+#[inline]
+pub fn note_work() {
+    const ALL: u8 = Asks::Writer as u8 | Asks::Reader as u8;
+    // Looked at first: what all threads write to costs each of them.
+    if WORKED.load(Relaxed) != ALL {
+        WORKED.store(ALL, Relaxed);
+    }
+}
+
+/// Whether something was done since this was asked last.
+pub fn has_worked(asks: Asks) -> bool {
+    WORKED.fetch_and(!(asks as u8), Relaxed) & asks as u8 != 0
+}
+
+/// Makes a call, again if a signal interrupted it.
+#[inline]
+fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    note_work();
+    loop {
+        match enter(call).map_err(io::Error::from).and_then(|()| make()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 /// Whether lists shall not tell which entries are directories, as on some file systems, in a test of debug builds.
@@ -221,24 +404,25 @@ pub fn open_dir_to_search(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io
 }
 
 fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags) -> io::Result<OwnedFd> {
-    enter(Call::OpenDir);
-    let path: &[u8] = if path.is_empty() { b"." } else { path };
-    let resolve = match follow {
-        Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-        Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-        Follow::Anywhere => return open_through(at, path, flags, Mode::empty()),
-    };
-    loop {
-        match fs::openat2(at, path, flags, Mode::empty(), resolve) {
-            Ok(fd) => return Ok(fd),
-            // The kernel asks to try again when something was renamed during the walk.
-            Err(Errno::AGAIN | Errno::INTR) => continue,
-            // A link that leads outside is told as rsync tells it: too many levels of symbolic links.
-            Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
-            Err(Errno::NOSYS | Errno::PERM) => return stepwise(at, path, flags),
-            Err(error) => return Err(error.into()),
+    attempt(Call::OpenDir, || {
+        let path: &[u8] = if path.is_empty() { b"." } else { path };
+        let resolve = match follow {
+            Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+            Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+            Follow::Anywhere => return open_through(at, path, flags, Mode::empty()),
+        };
+        loop {
+            match fs::openat2(at, path, flags, Mode::empty(), resolve) {
+                Ok(fd) => return Ok(fd),
+                // The kernel asks to try again when something was renamed during the walk.
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                // A link that leads outside is told as rsync tells it: too many levels of symbolic links.
+                Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
+                Err(Errno::NOSYS | Errno::PERM) => return stepwise(at, path, flags),
+                Err(error) => return Err(error.into()),
+            }
         }
-    }
+    })
 }
 
 /// The same walk for kernels and sandboxes without `openat2`: one element at a time, no symlinks.
@@ -256,76 +440,83 @@ pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Res
 
 /// Opens any path as a directory, following symlinks. What the command line names is opened by [`super::operator`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
-    enter(Call::OpenDir);
-    open_through(fs::CWD, path, DIR_FLAGS, Mode::empty())
+    attempt(Call::OpenDir, || open_through(fs::CWD, path, DIR_FLAGS, Mode::empty()))
 }
 
 /// As [`open_dir_path`], for a directory that may not be listed.
 pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
-    enter(Call::OpenDir);
-    let flags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-    open_through(fs::CWD, path, flags, Mode::empty())
+    attempt(Call::OpenDir, || {
+        let flags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+        open_through(fs::CWD, path, flags, Mode::empty())
+    })
 }
 
 /// Opens a file for reading; never waits on a fifo that was swapped in.
 pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) -> io::Result<OwnedFd> {
-    enter(Call::Open);
-    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if !follow {
-        flags |= OFlags::NOFOLLOW;
-    }
-    if noatime {
-        flags |= OFlags::NOATIME;
-    }
-    let open = |flags: OFlags| match follow {
-        true => open_through(dir, name, flags, Mode::empty()),
-        false => spot(dir, name).and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
-    };
-    match open(flags) {
-        // Only the owner may ask for O_NOATIME.
-        Err(error) if noatime && error.raw_os_error() == Some(libc::EPERM) => open(flags.difference(OFlags::NOATIME)),
-        other => other,
-    }
+    attempt(Call::Open, || {
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        if !follow {
+            flags |= OFlags::NOFOLLOW;
+        }
+        if noatime {
+            flags |= OFlags::NOATIME;
+        }
+        let open = |flags: OFlags| match follow {
+            true => open_through(dir, name, flags, Mode::empty()),
+            false => spot(dir, name).and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
+        };
+        match open(flags) {
+            // Only the owner may ask for O_NOATIME.
+            Err(error) if noatime && error.raw_os_error() == Some(libc::EPERM) => {
+                open(flags.difference(OFlags::NOATIME))
+            }
+            other => other,
+        }
+    })
 }
 
 /// Opens an existing file for reading and writing in place.
 pub fn open_write(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    enter(Call::Open);
-    may_write()?;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    let at = spot(dir, name)?;
-    Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)
+    attempt(Call::Open, || {
+        may_write()?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+        let at = spot(dir, name)?;
+        Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)
+    })
 }
 
 /// Creates a file that must not exist.
 pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
-    enter(Call::Create);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    may_write()?;
-    let at = spot(dir, name)?;
-    Ok(fs::openat(at.dir(), &*at.name, flags, Mode::from_raw_mode(mode))?)
+    attempt(Call::Create, || {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        may_write()?;
+        let at = spot(dir, name)?;
+        Ok(fs::openat(at.dir(), &*at.name, flags, Mode::from_raw_mode(mode))?)
+    })
 }
 
 /// Creates a file without a name, which the kernel removes if nobody links it.
 pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
-    enter(Call::TmpFile);
-    may_write()?;
-    Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
+    attempt(Call::TmpFile, || {
+        may_write()?;
+        Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
+    })
 }
 
 /// Gives a file made by [`tmpfile`] its name, which must be free.
 pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    enter(Call::Link);
-    may_write()?;
-    let at = spot(dir, name)?;
-    match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
-        // Kernels before 6.10 want a capability for that; the detour through /proc they allow.
-        Err(Errno::NOENT | Errno::PERM) => {
-            let path = proc_fd(fd);
-            Ok(fs::linkat(fs::CWD, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
+    attempt(Call::Link, || {
+        may_write()?;
+        let at = spot(dir, name)?;
+        match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
+            // Kernels before 6.10 want a capability for that; the detour through /proc they allow.
+            Err(Errno::NOENT | Errno::PERM) => {
+                let path = proc_fd(fd);
+                Ok(fs::linkat(fs::CWD, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
+            }
+            other => Ok(other?),
         }
-        other => Ok(other?),
-    }
+    })
 }
 
 /// The path under which /proc shows a descriptor.
@@ -349,20 +540,21 @@ fn wanted(links: bool) -> StatxFlags {
 
 /// Looks at one name of a directory.
 pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
-    enter(Call::Stat);
-    // A slash at the end asks for what a link leads to, too.
-    let follows = follow || name.ends_with(b"/");
-    if follows && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
-        return stat_in_reach(dir, name);
-    }
-    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let at = spot(dir, name)?;
-    let (dir, name) = (at.dir(), &*at.name);
-    match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
-        Ok(found) => Ok(from_statx(&found)),
-        Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
-        Err(error) => Err(error.into()),
-    }
+    attempt(Call::Stat, || {
+        // A slash at the end asks for what a link leads to, too.
+        let follows = follow || name.ends_with(b"/");
+        if follows && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
+            return stat_in_reach(dir, name);
+        }
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let at = spot(dir, name)?;
+        let (dir, name) = (at.dir(), &*at.name);
+        match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
+            Ok(found) => Ok(from_statx(&found)),
+            Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
+            Err(error) => Err(error.into()),
+        }
+    })
 }
 
 /// [`stat`] for a process that is confined, where a symlink may lead out.
@@ -378,8 +570,7 @@ fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
 
 /// The path that an open directory has now, as far as the system tells.
 pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    enter(Call::ReadLink);
-    Ok(fs::readlinkat(fs::CWD, proc_fd(dir).as_slice(), Vec::new())?.into_bytes())
+    attempt(Call::ReadLink, || Ok(fs::readlinkat(fs::CWD, proc_fd(dir).as_slice(), Vec::new())?.into_bytes()))
 }
 
 /// Looks at any path, for operands.
@@ -389,8 +580,7 @@ pub fn stat_path(path: &[u8], follow: bool) -> io::Result<Stat> {
 
 /// Looks at an open file.
 pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
-    enter(Call::FStat);
-    Ok(from_stat(&fs::fstat(fd)?))
+    attempt(Call::FStat, || Ok(from_stat(&fs::fstat(fd)?)))
 }
 
 fn from_statx(s: &fs::Statx) -> Stat {
@@ -452,12 +642,13 @@ pub fn list_while(
             if !wants_more() {
                 return Ok(false);
             }
-            enter(Call::GetDents);
+            attempt(Call::GetDents, || Ok(()))?;
         }
-        let Some(entry) = entries.next() else {
-            return Ok(true);
+        let entry = match entries.next() {
+            None => return Ok(true),
+            Some(Err(Errno::INTR)) => continue,
+            Some(entry) => entry?,
         };
-        let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." {
             continue;
@@ -473,28 +664,32 @@ pub fn list_while(
 
 /// A symlink's value.
 pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
-    enter(Call::ReadLink);
-    let at = spot(dir, name)?;
-    Ok(fs::readlinkat(at.dir(), &*at.name, Vec::with_capacity(256))?.into_bytes())
+    attempt(Call::ReadLink, || {
+        let at = spot(dir, name)?;
+        Ok(fs::readlinkat(at.dir(), &*at.name, Vec::with_capacity(256))?.into_bytes())
+    })
 }
 
 /// Reads at the file's position; 0 is the end.
 pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
-    enter(Call::Read);
-    retry(|| rustix::io::read(fd, &mut *into))
+    attempt(Call::Read, || {
+        let len_bytes = granted(into.len());
+        Ok(rustix::io::read(fd, &mut into[..len_bytes])?)
+    })
 }
 
 /// Reads at an offset.
 pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> {
-    enter(Call::Read);
-    retry(|| rustix::io::pread(fd, &mut *into, at))
+    attempt(Call::Read, || {
+        let len_bytes = granted(into.len());
+        Ok(rustix::io::pread(fd, &mut into[..len_bytes], at)?)
+    })
 }
 
 /// Writes all of it at the file's position.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        enter(Call::Write);
-        match retry(|| rustix::io::write(fd, bytes))? {
+        match attempt(Call::Write, || Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?))? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => bytes = &bytes[n..],
         }
@@ -505,8 +700,7 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 /// Writes all of it at an offset; to what has none, such as a terminal, where it is.
 pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        enter(Call::Write);
-        match retry(|| rustix::io::pwrite(fd, bytes, at)) {
+        match attempt(Call::Write, || Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => (bytes, at) = (&bytes[n..], at + n as u64),
             Err(error) if error.kind() == io::ErrorKind::NotSeekable => return write_all(fd, bytes),
@@ -518,31 +712,29 @@ pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Resu
 
 /// Copies inside the kernel, from one file's position to the other's; 0 is the end.
 pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> io::Result<usize> {
-    enter(Call::CopyRange);
-    retry(|| fs::copy_file_range(from, None, to, None, len_bytes))
+    attempt(Call::CopyRange, || Ok(fs::copy_file_range(from, None, to, None, granted(len_bytes))?))
 }
 
 /// Makes `to` share the blocks of `from`, where the file system can.
 pub fn clone(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> io::Result<()> {
-    enter(Call::Clone);
-    Ok(fs::ioctl_ficlone(to, from)?)
+    attempt(Call::Clone, || Ok(fs::ioctl_ficlone(to, from)?))
 }
 
 /// The next offset at or after `at` that holds data, or the end of the file (`None`).
 pub fn next_data(fd: BorrowedFd<'_>, at: u64) -> io::Result<Option<u64>> {
-    enter(Call::Seek);
-    match fs::seek(fd, fs::SeekFrom::Data(at)) {
+    attempt(Call::Seek, || match fs::seek(fd, fs::SeekFrom::Data(at)) {
         Ok(at) => Ok(Some(at)),
         Err(Errno::NXIO) => Ok(None),
         Err(error) => Err(error.into()),
-    }
+    })
 }
 
 /// Moves the file's position.
 pub fn seek_to(fd: BorrowedFd<'_>, at: u64) -> io::Result<()> {
-    enter(Call::Seek);
-    fs::seek(fd, fs::SeekFrom::Start(at))?;
-    Ok(())
+    attempt(Call::Seek, || {
+        fs::seek(fd, fs::SeekFrom::Start(at))?;
+        Ok(())
+    })
 }
 
 /// How much content an open file has: a file its length, a device as far as it can be sought in, which is nowhere for
@@ -552,8 +744,7 @@ pub fn content_len(fd: BorrowedFd<'_>) -> io::Result<u64> {
     if Kind::of_mode(stat.mode) != Some(Kind::Device) {
         return Ok(stat.len_bytes);
     }
-    enter(Call::Seek);
-    let len_bytes = fs::seek(fd, fs::SeekFrom::End(0)).unwrap_or(0);
+    let len_bytes = attempt(Call::Seek, || Ok(fs::seek(fd, fs::SeekFrom::End(0)).unwrap_or(0)))?;
     if len_bytes > 0 {
         seek_to(fd, 0)?;
     }
@@ -562,33 +753,35 @@ pub fn content_len(fd: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Sets the length.
 pub fn truncate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
-    enter(Call::Truncate);
-    Ok(fs::ftruncate(fd, len_bytes)?)
+    attempt(Call::Truncate, || Ok(fs::ftruncate(fd, len_bytes)?))
 }
 
 /// Reserves blocks; the length stays.
 pub fn allocate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
-    enter(Call::Allocate);
-    Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?)
+    attempt(Call::Allocate, || Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?))
 }
 
 /// Makes a hole.
 pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
-    enter(Call::Allocate);
-    Ok(fs::fallocate(fd, fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE, at, len_bytes)?)
+    attempt(Call::Allocate, || {
+        Ok(fs::fallocate(fd, fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE, at, len_bytes)?)
+    })
 }
 
 /// Waits until the file is on the medium.
 pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
-    enter(Call::FSync);
-    Ok(fs::fsync(fd)?)
+    attempt(Call::FSync, || Ok(fs::fsync(fd)?))
 }
 
 /// Meets what a file system puts off until a descriptor is closed, as NFS does with writing, while the file stays open.
 #[allow(unsafe_code)]
 pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
     use std::os::fd::IntoRawFd;
-    enter(Call::Close);
+    match enter(Call::Close) {
+        // An interrupted close has closed the descriptor.
+        Ok(()) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
     let Ok(second) = rustix::io::fcntl_dupfd_cloexec(fd, 0) else {
         // No descriptor is left for that; the file itself is none the worse.
         return Ok(());
@@ -603,54 +796,60 @@ pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Another name for an entry; a symlink itself is linked, not what it names.
 pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
-    enter(Call::Link);
-    may_write()?;
-    let (old, new) = (spot(from, old)?, spot(to, new)?);
-    Ok(fs::linkat(old.dir(), &*old.name, new.dir(), &*new.name, AtFlags::empty())?)
+    attempt(Call::Link, || {
+        may_write()?;
+        let (old, new) = (spot(from, old)?, spot(to, new)?);
+        Ok(fs::linkat(old.dir(), &*old.name, new.dir(), &*new.name, AtFlags::empty())?)
+    })
 }
 
 /// Moves an entry; whatever has the new name is replaced.
 pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
-    enter(Call::Rename);
-    may_write()?;
-    let (old, new) = (spot(from, old)?, spot(to, new)?);
-    Ok(fs::renameat(old.dir(), &*old.name, new.dir(), &*new.name)?)
+    attempt(Call::Rename, || {
+        may_write()?;
+        let (old, new) = (spot(from, old)?, spot(to, new)?);
+        Ok(fs::renameat(old.dir(), &*old.name, new.dir(), &*new.name)?)
+    })
 }
 
 /// As [`rename`], but fails with [`io::ErrorKind::AlreadyExists`] where the new name is taken.
 pub fn rename_new(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
-    enter(Call::Rename);
-    may_write()?;
-    let (old, new) = (spot(from, old)?, spot(to, new)?);
-    Ok(fs::renameat_with(old.dir(), &*old.name, new.dir(), &*new.name, fs::RenameFlags::NOREPLACE)?)
+    attempt(Call::Rename, || {
+        may_write()?;
+        let (old, new) = (spot(from, old)?, spot(to, new)?);
+        Ok(fs::renameat_with(old.dir(), &*old.name, new.dir(), &*new.name, fs::RenameFlags::NOREPLACE)?)
+    })
 }
 
 /// Removes anything but a directory.
 pub fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    enter(Call::Unlink);
-    may_write()?;
-    let at = spot(dir, name)?;
-    Ok(fs::unlinkat(at.dir(), &*at.name, AtFlags::empty())?)
+    attempt(Call::Unlink, || {
+        may_write()?;
+        let at = spot(dir, name)?;
+        Ok(fs::unlinkat(at.dir(), &*at.name, AtFlags::empty())?)
+    })
 }
 
 /// Removes an empty directory.
 pub fn rmdir(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    enter(Call::RmDir);
-    may_write()?;
-    let at = spot(dir, name)?;
-    Ok(fs::unlinkat(at.dir(), &*at.name, AtFlags::REMOVEDIR)?)
+    attempt(Call::RmDir, || {
+        may_write()?;
+        let at = spot(dir, name)?;
+        Ok(fs::unlinkat(at.dir(), &*at.name, AtFlags::REMOVEDIR)?)
+    })
 }
 
 /// Makes a directory.
 pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
-    enter(Call::MkDir);
-    may_write()?;
-    let at = spot(dir, name)?;
-    // A root, which is there.
-    if &*at.name == b"." {
-        return Err(Errno::EXIST.into());
-    }
-    Ok(fs::mkdirat(at.dir(), &*at.name, Mode::from_raw_mode(mode))?)
+    attempt(Call::MkDir, || {
+        may_write()?;
+        let at = spot(dir, name)?;
+        // A root, which is there.
+        if &*at.name == b"." {
+            return Err(Errno::EXIST.into());
+        }
+        Ok(fs::mkdirat(at.dir(), &*at.name, Mode::from_raw_mode(mode))?)
+    })
 }
 
 /// Makes a directory of any path, for operands.
@@ -660,24 +859,32 @@ pub fn mkdir_path(path: &[u8], mode: u32) -> io::Result<()> {
 
 /// Makes a symlink.
 pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    enter(Call::Symlink);
-    may_write()?;
-    let at = spot(dir, name)?;
-    Ok(fs::symlinkat(target, at.dir(), &*at.name)?)
+    attempt(Call::Symlink, || {
+        may_write()?;
+        let at = spot(dir, name)?;
+        Ok(fs::symlinkat(target, at.dir(), &*at.name)?)
+    })
 }
 
 /// Makes a device, fifo or socket. `mode` has the type bits. Errs for a device where this process may not reach everything.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
-    enter(Call::MkNod);
-    may_write()?;
-    let is_device =
-        matches!(fs::FileType::from_raw_mode(mode), fs::FileType::CharacterDevice | fs::FileType::BlockDevice);
-    if is_device && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
-        // Whoever opened it, if only because it was swapped in for a file, would be outside.
-        return Err(Errno::PERM.into());
-    }
-    let at = spot(dir, name)?;
-    Ok(fs::mknodat(at.dir(), &*at.name, fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777), rdev)?)
+    attempt(Call::MkNod, || {
+        may_write()?;
+        let is_device =
+            matches!(fs::FileType::from_raw_mode(mode), fs::FileType::CharacterDevice | fs::FileType::BlockDevice);
+        if is_device && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
+            // Whoever opened it, if only because it was swapped in for a file, would be outside.
+            return Err(Errno::PERM.into());
+        }
+        let at = spot(dir, name)?;
+        Ok(fs::mknodat(
+            at.dir(),
+            &*at.name,
+            fs::FileType::from_raw_mode(mode),
+            Mode::from_raw_mode(mode & 0o7777),
+            rdev,
+        )?)
+    })
 }
 
 /// Keeps reading from leaving an access time; only an owner may ask for that.
@@ -687,28 +894,30 @@ pub fn spare_atime(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Sets the permission bits of an open file.
 pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
-    enter(Call::Chmod);
-    may_write()?;
-    Ok(fs::fchmod(fd, Mode::from_raw_mode(mode & 0o7777))?)
+    attempt(Call::Chmod, || {
+        may_write()?;
+        Ok(fs::fchmod(fd, Mode::from_raw_mode(mode & 0o7777))?)
+    })
 }
 
 /// Sets the permission bits of an entry that is not a symlink. Where the kernel cannot refuse to
 /// follow one, the entry is opened as a path first and changed through /proc.
 pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
-    enter(Call::Chmod);
-    may_write()?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let at = spot(dir, name)?;
-    let fd = fs::openat(at.dir(), &*at.name, flags, Mode::empty())?;
-    let kind = fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode);
-    if kind == fs::FileType::Symlink {
-        return Err(Errno::OPNOTSUPP.into());
-    }
-    if !has_proc() {
-        return chmod_without_proc(&at, kind, mode & 0o7777);
-    }
-    let path = proc_fd(fd.as_fd());
-    Ok(fs::chmodat(fs::CWD, path.as_slice(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+    attempt(Call::Chmod, || {
+        may_write()?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let at = spot(dir, name)?;
+        let fd = fs::openat(at.dir(), &*at.name, flags, Mode::empty())?;
+        let kind = fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode);
+        if kind == fs::FileType::Symlink {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if !has_proc() {
+            return chmod_without_proc(&at, kind, mode & 0o7777);
+        }
+        let path = proc_fd(fd.as_fd());
+        Ok(fs::chmodat(fs::CWD, path.as_slice(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+    })
 }
 
 /// The same by the call that Linux has had for it since 6.6, or else through what can be opened without doing anything by
@@ -738,86 +947,90 @@ fn chmod_without_proc(at: &Spot<'_>, kind: fs::FileType, mode: u32) -> io::Resul
 /// Sets owner and group of an entry, not following a symlink; `None` leaves one as it is. An empty
 /// name means `dir` itself, which may be an open file.
 pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-    enter(Call::Chown);
-    may_write()?;
-    let uid = uid.map(rustix::process::Uid::from_raw);
-    let gid = gid.map(rustix::process::Gid::from_raw);
-    if name.is_empty() {
-        return Ok(fs::fchown(dir, uid, gid)?);
-    }
-    let at = spot(dir, name)?;
-    Ok(fs::chownat(at.dir(), &*at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+    attempt(Call::Chown, || {
+        may_write()?;
+        let uid = uid.map(rustix::process::Uid::from_raw);
+        let gid = gid.map(rustix::process::Gid::from_raw);
+        if name.is_empty() {
+            return Ok(fs::fchown(dir, uid, gid)?);
+        }
+        let at = spot(dir, name)?;
+        Ok(fs::chownat(at.dir(), &*at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+    })
 }
 
 /// Sets access and modification time, not following a symlink; `None` leaves one as it is. An empty name
 /// means `dir` itself, which may be an open file.
 pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Option<Time>) -> io::Result<()> {
-    enter(Call::Utimes);
-    may_write()?;
-    let spec = |time: Option<Time>| match time {
-        Some(time) => fs::Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) as _ },
-        None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
-    };
-    let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
-    if name.is_empty() {
-        return Ok(fs::futimens(dir, &times)?);
-    }
-    let at = spot(dir, name)?;
-    Ok(fs::utimensat(at.dir(), &*at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    attempt(Call::Utimes, || {
+        may_write()?;
+        let spec = |time: Option<Time>| match time {
+            Some(time) => fs::Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) as _ },
+            None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+        };
+        let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+        if name.is_empty() {
+            return match fs::futimens(dir, &times) {
+                // A directory that is open to be searched only.
+                Err(Errno::BADF) => Ok(fs::utimensat(dir, c".", &times, AtFlags::empty())?),
+                set => Ok(set?),
+            };
+        }
+        let at = spot(dir, name)?;
+        Ok(fs::utimensat(at.dir(), &*at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    })
 }
 
 /// When an open file was made; `None`: its file system does not say.
 pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
-    enter(Call::FStat);
-    let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
-    let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-    Ok(is_known.then_some(Time { secs: found.stx_btime.tv_sec, nanos: found.stx_btime.tv_nsec }))
+    attempt(Call::FStat, || {
+        let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+        let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        Ok(is_known.then_some(Time { secs: found.stx_btime.tv_sec, nanos: found.stx_btime.tv_nsec }))
+    })
 }
 
 /// When what has a name, a symlink itself, was last changed in any way, attributes and number of names included.
 pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
-    enter(Call::Stat);
-    let at = spot(dir, name)?;
-    let found = fs::statx(at.dir(), &*at.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::CTIME)?;
-    Ok(Time { secs: found.stx_ctime.tv_sec, nanos: found.stx_ctime.tv_nsec })
+    attempt(Call::Stat, || {
+        let at = spot(dir, name)?;
+        let found = fs::statx(at.dir(), &*at.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::CTIME)?;
+        Ok(Time { secs: found.stx_ctime.tv_sec, nanos: found.stx_ctime.tv_nsec })
+    })
 }
 
 /// Gives back the lock of [`try_lock`].
 pub fn unlock(fd: BorrowedFd<'_>) -> io::Result<()> {
-    enter(Call::Lock);
-    Ok(fs::flock(fd, fs::FlockOperation::Unlock)?)
+    attempt(Call::Lock, || Ok(fs::flock(fd, fs::FlockOperation::Unlock)?))
 }
 
 /// Takes the lock that marks a temp file as somebody's; `false`: another process holds it.
 pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    enter(Call::Lock);
-    match fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive) {
+    attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
-    }
+    })
 }
 
 /// Takes the same lock together with others who share it; `false`: another process holds it alone.
 pub fn try_share_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    enter(Call::Lock);
-    match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {
+    attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
-    }
+    })
 }
 
 /// Takes the lock of a file, waiting until whoever holds it lets go.
 pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
-    enter(Call::Lock);
-    retry(|| fs::flock(fd, fs::FlockOperation::LockExclusive))
+    attempt(Call::Lock, || retry(|| fs::flock(fd, fs::FlockOperation::LockExclusive)))
 }
 
 /// An attribute's value, or `None` where it does not exist or cannot exist. Open file.
 pub fn fgetxattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
-        enter(Call::XattrGet);
+        enter(Call::XattrGet)?;
         fs::fgetxattr(fd, name, buffer)
     })
 }
@@ -825,7 +1038,7 @@ pub fn fgetxattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>>
 /// An attribute's value of a path, not following a symlink at its end.
 pub fn lgetxattr(path: &[u8], name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
-        enter(Call::XattrGet);
+        enter(Call::XattrGet)?;
         fs::lgetxattr(path, name, buffer)
     })
 }
@@ -833,7 +1046,7 @@ pub fn lgetxattr(path: &[u8], name: &[u8]) -> io::Result<Option<Vec<u8>>> {
 /// The names of all attributes of a path, each ending in NUL; `None` where there cannot be any.
 pub fn llistxattr(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
-        enter(Call::XattrGet);
+        enter(Call::XattrGet)?;
         fs::llistxattr(path, buffer)
     })
 }
@@ -841,37 +1054,41 @@ pub fn llistxattr(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
 /// The same of an open file.
 pub fn flistxattr(fd: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
-        enter(Call::XattrGet);
+        enter(Call::XattrGet)?;
         fs::flistxattr(fd, buffer)
     })
 }
 
 /// Sets an attribute of an open file.
 pub fn fsetxattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
-    enter(Call::XattrSet);
-    may_write()?;
-    Ok(fs::fsetxattr(fd, name, value, fs::XattrFlags::empty())?)
+    attempt(Call::XattrSet, || {
+        may_write()?;
+        Ok(fs::fsetxattr(fd, name, value, fs::XattrFlags::empty())?)
+    })
 }
 
 /// Sets an attribute of a path, not following a symlink at its end.
 pub fn lsetxattr(path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
-    enter(Call::XattrSet);
-    may_write()?;
-    Ok(fs::lsetxattr(path, name, value, fs::XattrFlags::empty())?)
+    attempt(Call::XattrSet, || {
+        may_write()?;
+        Ok(fs::lsetxattr(path, name, value, fs::XattrFlags::empty())?)
+    })
 }
 
 /// Removes an attribute of an open file.
 pub fn fremovexattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    enter(Call::XattrSet);
-    may_write()?;
-    Ok(fs::fremovexattr(fd, name)?)
+    attempt(Call::XattrSet, || {
+        may_write()?;
+        Ok(fs::fremovexattr(fd, name)?)
+    })
 }
 
 /// Removes an attribute of a path, not following a symlink at its end.
 pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
-    enter(Call::XattrSet);
-    may_write()?;
-    Ok(fs::lremovexattr(path, name)?)
+    attempt(Call::XattrSet, || {
+        may_write()?;
+        Ok(fs::lremovexattr(path, name)?)
+    })
 }
 
 /// Whether [`proc_fd`] leads anywhere: not in a root directory of its own without /proc.
@@ -902,6 +1119,12 @@ const XATTR_MAX: usize = 64 * 1024;
 
 /// Calls with a small buffer and, where that is too small, with the largest there can be.
 fn grown(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
+    let mut call = |buffer: &mut [u8]| loop {
+        match call(&mut *buffer) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    };
     let mut small = [0u8; 512];
     match call(&mut small) {
         Ok(len) => return Ok(Some(small[..len].to_vec())),
@@ -995,6 +1218,22 @@ pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Waits until something can be written.
+pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    Ok(rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None)).map(drop)?)
+}
+
+/// Reads what a peer wrote into a pipe or socket; 0 is the end.
+pub fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| enter_link().and_then(|()| rustix::io::read(fd, &mut *into)))?)
+}
+
+/// Writes into a pipe or socket to a peer, as much as there is room for.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| enter_link().and_then(|()| rustix::io::write(fd, bytes)))?)
 }
 
 /// Whether the other end of a socket says nothing more, also where some of what it said was not read.
@@ -1174,8 +1413,7 @@ pub fn share_of_open_files(parts: usize, most: usize) -> usize {
 
 /// A file without a name, in memory. Programs that this one starts have it open, too, by the same number.
 pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
-    enter(Call::Open);
-    Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?)
+    attempt(Call::Open, || Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?))
 }
 
 /// The memory of this machine, in bytes.
@@ -1227,8 +1465,9 @@ pub fn system_and_machine() -> String {
 
 /// Opens a file of any path to read it.
 pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
-    enter(Call::Open);
-    open_through(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    attempt(Call::Open, || {
+        open_through(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    })
 }
 
 /// Whether this process may run a file.
@@ -1243,16 +1482,16 @@ fn stat_is_file(path: &std::ffi::OsStr) -> bool {
 
 /// Opens a file of any path to append to it, making it if it is missing.
 pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
-    enter(Call::Open);
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-    may_write()?;
-    open_through(fs::CWD, path, flags, Mode::from_raw_mode(mode))
+    attempt(Call::Open, || {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+        may_write()?;
+        open_through(fs::CWD, path, flags, Mode::from_raw_mode(mode))
+    })
 }
 
 /// Reads a whole file of any path, up to `max_bytes`. In a session of a server it has to be a regular one.
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
-    enter(Call::Open);
-    read_whole(open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(), max_bytes)
+    attempt(Call::Open, || read_whole(open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(), max_bytes))
 }
 
 /// How a file is opened for [`read_whole`]: nobody in a session of a server waits for whoever might write to a pipe.

@@ -57,6 +57,8 @@ pub enum Reason {
     NothingToAppend,
     /// A directory stands in its place and may not go; it was told already.
     InTheWay,
+    /// What the destination has in its place could not be examined; that was reported.
+    Unknown,
 }
 
 /// What the destination has in the way of an entry.

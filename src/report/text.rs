@@ -137,7 +137,7 @@ impl TextReporter {
             screen: Screen::new(output, charset, facts.stdout_is_tty, stdout, stderr),
             log: log.map(|writer| Log::new(writer, Format::parse(log_format), facts.pid)),
             clock,
-            times: LocalTimes::system(),
+            times: LocalTimes::local(),
             meter: scope.map(|scope| Meter::new(scope, output.human)),
             has_begun: false,
             owes_count: false,

@@ -1,5 +1,6 @@
 //! Local times as rsync writes them: `2026/11/21 00:46:53`.
 
+use crate::zone;
 use jiff::tz::{Offset, TimeZone};
 use std::io::Write;
 
@@ -9,21 +10,22 @@ const WIDTH: usize = 19;
 /// Turns seconds since 1970 into local times.
 #[derive(Debug)]
 pub struct LocalTimes {
-    zone: TimeZone,
+    /// `None`: the local one, which is read with the first time.
+    zone: Option<TimeZone>,
     /// The last answer: entries of a tree often share their second, log lines nearly always.
     last: (i64, u8),
     text: Vec<u8>,
 }
 
 impl LocalTimes {
-    /// Times of the system's zone, `TZ` first.
-    pub fn system() -> LocalTimes {
-        LocalTimes::new(TimeZone::system())
+    /// Times of the local zone, which is not read before it is needed.
+    pub fn local() -> LocalTimes {
+        LocalTimes { zone: None, last: (0, 0), text: Vec::new() }
     }
 
     /// Times of a zone.
     pub fn new(zone: TimeZone) -> LocalTimes {
-        LocalTimes { zone, last: (0, 0), text: Vec::new() }
+        LocalTimes { zone: Some(zone), ..LocalTimes::local() }
     }
 
     /// Appends `YYYY/MM/DD HH:MM:SS` with `between` for the blank (`%M` has a dash).
@@ -46,10 +48,11 @@ impl LocalTimes {
     }
 
     /// Seconds that the zone is ahead of UTC; for times that jiff does not count, as at its ends.
-    fn offset_secs(&self, secs: i64) -> i64 {
+    fn offset_secs(&mut self, secs: i64) -> i64 {
+        let zone = self.zone.get_or_insert_with(zone::local);
         let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
         let within = secs.clamp(first.as_second(), last.as_second());
-        let offset = jiff::Timestamp::from_second(within).map_or(Offset::UTC, |time| self.zone.to_offset(time));
+        let offset = jiff::Timestamp::from_second(within).map_or(Offset::UTC, |time| zone.to_offset(time));
         i64::from(offset.seconds())
     }
 }

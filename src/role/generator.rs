@@ -23,17 +23,17 @@ use self::outbox::Outbox;
 use self::plans::Stock;
 pub use self::plans::{Left, Plans};
 use super::apply::entry::{self, Job};
-use super::apply::{Context, Outcome, Spot, delayed, file, refusal};
+use super::apply::{Context, Outcome, Spot, delayed, file};
 use super::scan::{DirPlan, Findings, Listed, NONE, Step, SubDir, Ticket};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Root;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
-use crate::report::event::{Event, Problem, Update, Weight};
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -241,7 +241,14 @@ impl<'a> Generator<'a> {
         let Some(mut plan) = stray else { return Ok(None) };
         // What it names alone, no argument did.
         plan.is_named = false;
-        let dir = self.context.dest.and_then(|dest| dest.open_dir_to_search(&plan.path).ok());
+        let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.path)));
+        let dir = dir.transpose().unwrap_or_else(|error| {
+            let full = self.context.full(plan.path.as_bytes());
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+            plan.leave_all();
+            None
+        });
+        let dir = dir.flatten();
         let spot = Arc::new(Spot::new(plan.path.clone(), dir, self.dirs.untouched(Some(&spot.last))));
         self.enter(plan, spot, None, None).map(Some)
     }
@@ -270,7 +277,7 @@ impl<'a> Generator<'a> {
         self.look_ahead(Stock::hold_more)?;
         self.tell_list();
         let head = &mut self.out.head;
-        self.deletions.note_file_systems(&plan);
+        self.deletions.note_file_systems(&plan, head);
         self.deletions.during(&plan, &spot, head);
         if plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some() {
             // A directory that cannot be listed stops what would be deleted after it.
@@ -310,8 +317,8 @@ impl<'a> Generator<'a> {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
         let place = plan.places.first().and_then(Option::as_ref);
-        let (decision, refusals) = self.plans.walk().decide_root(&top.source, top.there.as_ref(), place);
-        self.out.head.extend(std::iter::repeat_with(refusal).take(refusals));
+        let (decision, problems) = self.plans.walk().decide_root(&top.source, top.there.as_ref(), place);
+        self.out.head.extend(problems.into_iter().map(Event::Problem));
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.out.tally.created.add(Kind::Dir);
@@ -411,11 +418,12 @@ impl<'a> Generator<'a> {
         let Some(dir) = spot.dir.as_ref().filter(|_| may_be_gone && !self.context.is_dry()) else { return sub };
         let name = parent.name_of(&sub.step);
         let was_dir = parent.dest.entries[sub.step.dest as usize].is_dir();
-        if !was_dir || sys::stat(dir.fd(), name, true).is_ok() {
-            return sub;
-        }
+        let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));
+        let link = errno::if_there(sys::stat(dir.fd(), name, false));
+        // What cannot be examined now is opened as it was found.
+        let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
         let mut there = DirList::default();
-        if let Ok(stat) = sys::stat(dir.fd(), name, false) {
+        if let Some(stat) = link {
             there.push(name, &stat);
         }
         let source = &parent.source.entries[sub.step.source as usize];

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::fs::sys::{self, Asks};
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
 use crate::role::window::{Hearing, Saying};
 use crate::transport::ceiling::Ceiling;
@@ -126,6 +127,10 @@ struct State {
     ending: bool,
     /// Whatever would be said now, the peer does not hear it or need not: it said [`Message::Fail`], or hung up.
     is_deaf: bool,
+    /// Why nothing more could be written to the peer.
+    write_error: Option<Error>,
+    /// That is because the peer reads no more.
+    has_hung_up: bool,
     last_write: Since,
 }
 
@@ -212,6 +217,8 @@ impl Line {
                 shut: None,
                 ending: false,
                 is_deaf: false,
+                write_error: None,
+                has_hung_up: false,
                 last_write: Since::now(),
             }),
             to_write: Condvar::new(),
@@ -401,6 +408,17 @@ impl Line {
         self.to_write.notify_all();
     }
 
+    /// Why nothing more could be written to the peer, if that is so.
+    pub fn write_error(&self) -> Option<Error> {
+        self.lock().write_error.clone()
+    }
+
+    /// An error if our last words could not be written, and not because the peer had heard enough.
+    pub fn check_written(&self) -> Result<(), Error> {
+        let state = self.lock();
+        state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
+    }
+
     /// Says why the run ends, whatever else cannot be said any more: behind what waits already, without regard to room.
     /// A peer that said so itself, or is gone, is told nothing: `false`.
     pub fn fail(&self, error: &Error) -> bool {
@@ -425,9 +443,9 @@ impl Line {
         self.to_write.notify_all();
     }
 
-    /// Writes what is said until [`Line::end`], or until nobody reads it. `quiet_for`: after so long without a word a
-    /// [`Message::Ping`] is said.
-    pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>) {
+    /// Writes what is said until [`Line::end`], or until that fails: then `parting` begins, so that nobody waits for
+    /// answers of a peer that does not hear us. `quiet_for`: after so long without a word a [`Message::Ping`] is said.
+    pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
         let mut out = Vec::new();
         loop {
             let mut state = self.lock();
@@ -441,7 +459,9 @@ impl Line {
                     Some(quiet_for) => {
                         let waited = self.to_write.wait_timeout(state, quiet_for);
                         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-                        if state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for {
+                        let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
+                        // Two that only wait for each other shall not keep each other waiting.
+                        if is_quiet && sys::has_worked(Asks::Writer) {
                             let State { dialect, buffer, .. } = &mut *state;
                             let _ = dialect.encode(&Message::Ping, buffer);
                         }
@@ -472,9 +492,16 @@ impl Line {
             let written = self.write_out(&mut *writer, &out, &as_it_is).and_then(|()| writer.flush());
             self.note_wait(WRITING, waits);
             if let Err(error) = written {
-                self.lock().is_deaf = true;
+                let is_hang_up = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
-                return self.shut(Error::new(Exit::Stream, message));
+                let error = Error::new(Exit::Stream, message);
+                let mut state = self.lock();
+                state.is_deaf = true;
+                state.write_error = Some(error.clone());
+                state.has_hung_up = is_hang_up;
+                drop(state);
+                self.shut(error);
+                return parting.begin();
             }
             self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
@@ -528,6 +555,8 @@ impl Line {
         let ended = self.read_all(&mut *reader, &mut *dialect, ear);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
+            // Reading was given up because writing had failed.
+            Err(error) if error.exit == Exit::Signal => self.write_error().unwrap_or(error),
             Err(error) => error,
         };
         self.shut(error.clone());
@@ -541,6 +570,7 @@ impl Line {
         // What was read and not understood yet is from `start` to `end`.
         let mut buffer = vec![0; READ_BYTES];
         let (mut start, mut end) = (0, 0);
+        let mut pinged = false;
         loop {
             loop {
                 let mut input = &buffer[start..end];
@@ -557,8 +587,9 @@ impl Line {
                 match message {
                     Message::Grant { class, bytes } => self.granted(class, bytes)?,
                     Message::Blocked(class) => self.blocked(class),
-                    Message::Ping => {}
+                    Message::Ping => pinged = true,
                     message => {
+                        sys::note_work();
                         if let Message::Fail { .. } = message {
                             self.lock().is_deaf = true;
                         }
@@ -571,6 +602,10 @@ impl Line {
             }
             buffer.copy_within(start..end, 0);
             (start, end) = (0, end - start);
+            if end > 0 && !std::mem::take(&mut pinged) {
+                // A piece of a long message has come.
+                sys::note_work();
+            }
             // Room for as much again as is there, and not for what a frame says to be.
             let known = dialect.frame_len(&buffer[..end])?.unwrap_or(0);
             let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);

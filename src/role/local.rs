@@ -20,7 +20,6 @@ use crate::report::event::{Event, Weight};
 use crate::report::tally::Tally;
 use crate::report::{Reporter, TextReporter};
 use std::io;
-use std::sync::atomic::AtomicBool;
 
 /// A copy between two trees on this machine.
 pub struct Local<'a> {
@@ -76,7 +75,7 @@ impl Local<'_> {
     ) -> Result<(), Error> {
         let accounts = Accounts { ids: Ids::new() };
         let compare = |source: Original<'_>, dest: (&Dir, &[u8])| match source.place {
-            Some(place) => same_content((&place.dir, source.name), dest, self.terms.stop),
+            Some(place) => same_content((&place.dir, source.name), dest, &self.terms),
             None => Ok(false),
         };
         let receiving = Receiving {
@@ -202,14 +201,17 @@ impl Names for Accounts {
 }
 
 /// Compares two files of one length as `--checksum` asks; fails if the run is being stopped.
-fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), stop: &AtomicBool) -> io::Result<bool> {
+fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -> io::Result<bool> {
     use std::os::fd::AsFd;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
     let (source, dest) = match (open(source), open(dest)) {
-        // What nobody may read on either side rsync takes to be the same.
-        (Err(_), Err(_)) => return Ok(true),
+        (Err(source), Err(dest)) if is_denied(&source) && is_denied(&dest) => return Ok(terms.unreadable_is_same()),
         (source, dest) => (source?, dest?),
     };
     let len_bytes = sys::content_len(source.as_fd())?;
-    Ok(sys::content_len(dest.as_fd())? == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, stop)?)
+    Ok(sys::content_len(dest.as_fd())? == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, terms.stop)?)
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }

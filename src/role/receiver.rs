@@ -26,12 +26,12 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::path::RelPath;
 use crate::plan::idmap::{Class as IdClass, Names};
 use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
-use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::report::event::{Event, Problem, Voice, Wants, Weight};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -122,7 +122,7 @@ impl Receiver<'_> {
         accounts.learn(&roots.ids);
         let compare = |source: Original<'_>, dest: (&Dir, &[u8])| {
             let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.heard.is_silent();
-            same_digest(source.entry, dest, &self.compared_by, &is_over)
+            same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.compared_by, &is_over)
         };
         let receiving = Receiving {
             terms: self.terms,
@@ -146,17 +146,20 @@ impl Receiver<'_> {
     }
 }
 
-/// Whether a file of the destination has the content whose digest the source told. Fails once `is_over` says so.
+/// Whether a file of the destination has the content whose digest the sender told. Fails once `is_over` says so.
+/// `unreadable_is_same`: a file that may be read at neither end counts as such.
 fn same_digest(
     source: &Entry,
     (dir, name): (&Dir, &[u8]),
+    unreadable_is_same: bool,
     by: &Comparison,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<bool> {
     let dest = sys::open_read(dir.fd(), name, false, false);
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
-        // What nobody may read on either side rsync takes to be the same.
-        return Ok(dest.is_err());
+        // The sender may not read it; it reports every other error.
+        let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        return Ok(is_denied && unreadable_is_same);
     };
     // That they are of one length was seen a moment ago.
     Ok(digest_of_beginning(dest?.as_fd(), source.len_bytes, by, is_over)? == digest)
@@ -349,7 +352,16 @@ impl<'w> ToldPlans<'w> {
             missing.push(dir);
         }
         for dir in missing.into_iter().rev() {
-            if let Some(Ok(open)) = self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
+            let opened = match self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
+                // Rules that cannot be read could have kept something from being deleted.
+                Some(Err(error)) if !errno::is_unreachable(&error) => {
+                    let full = self.walk.dest.map(|root| root.full(dir.as_bytes())).unwrap_or_default();
+                    let problem = Problem::failed(Voice::Generator, "opendir", &full, &error);
+                    return Err(Error::new(Exit::FileIo, problem.line).by("generator"));
+                }
+                opened => opened.and_then(Result::ok),
+            };
+            if let Some(open) = opened {
                 let owners = self.walk.policy.preserve.link_owners;
                 match enter_dir(&chain, &open, &dir, ("generator", owners)) {
                     Ok((entered, _)) => chain = entered,
@@ -454,8 +466,7 @@ impl Plans for ToldPlans<'_> {
         let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
         let chain = self.chain_above(&found.path)?;
         // Of its parent nothing else matters, which may be long.
-        let known = self.walk.see_one(&found.path, path.name());
-        let mut plan = self.walk.decide(found, &There::Present, chain, Some(known));
+        let mut plan = self.walk.decide_single(found, chain);
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }

@@ -17,16 +17,16 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
-use crate::fs::operator;
 use crate::fs::read::{self, Incomplete};
 use crate::fs::root::{Dir, Root};
+use crate::fs::{errno, operator};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
-use crate::plan::{Action, Decision, InTheWay};
+use crate::plan::{Action, Decision, InTheWay, Reason};
 use crate::proto::{DirId, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -277,6 +277,8 @@ pub struct DirPlan {
     pub is_outside: bool,
     /// Indices in `source` of entries of which nobody may say whether the destination has them.
     pub hidden: Vec<u32>,
+    /// Names of the destination's entries that could not be examined, which was reported: they are left alone.
+    pub unknown: HashSet<Vec<u8>>,
     /// Indices in `source` of directories that `-m` left out.
     pub pruned: Vec<u32>,
     /// The content was listed completely, so that extra entries may go.
@@ -412,13 +414,31 @@ impl DirPlan {
             });
         }
         if let (true, Some(root)) = (parked.dest, walk.dest) {
-            self.dest_dir = root.open_dir(&self.path).ok();
+            match errno::if_there(root.open_dir_to_search(&self.path)) {
+                Ok(dir) => self.dest_dir = dir,
+                Err(error) => {
+                    let full = root.full(self.path.as_bytes());
+                    self.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                    self.leave_all();
+                }
+            }
         }
         let mut alternates = AltDirs::default();
         for (at, mode, tree) in parked.hits {
             if let Some(dir) = alternates.open(tree, &walk.alternates[tree], &self.path) {
                 self.hits.insert(at, Hit { dir, mode, tree });
             }
+        }
+        self.problems.append(&mut alternates.problems);
+    }
+
+    /// Leaves every entry alone: what the destination has cannot be examined, which was reported.
+    pub fn leave_all(&mut self) {
+        self.steps.clear();
+        self.extras.clear();
+        self.hits.clear();
+        for sub in &mut self.subdirs {
+            sub.step.decision.action = Action::Refuse(Reason::Unknown);
         }
     }
 
@@ -582,11 +602,15 @@ pub fn enter_dir(
 ) -> Result<(Chain, Vec<Problem>), Error> {
     let mut refusals = Vec::new();
     let mut text_of = |name: &[u8]| {
-        let text = read::rules_file(dir, name, owners);
-        if text.as_ref().is_err_and(operator::is_refused) {
-            refusals.push(Problem::said(operator::REFUSAL, Weight::Warning));
+        match read::rules_file(dir, name, owners) {
+            Err(error) if operator::is_refused(&error) => {
+                refusals.push(Problem::said(operator::REFUSAL, Weight::Warning));
+                Ok(None)
+            }
+            // As rsync, which takes what it may not read for a file without rules.
+            Err(error) if errno::is_unreachable(&error) || errno::is_no_text(&error) => Ok(None),
+            text => text,
         }
-        Ok(text.unwrap_or(None))
     };
     match chain.enter(path.as_bytes(), &mut text_of) {
         Ok(chain) => Ok((chain, refusals)),

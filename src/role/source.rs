@@ -428,10 +428,14 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The content of a directory is the transfer's root.
-    fn top(&mut self, stat: Stat, base: Arc<Base>) {
-        match self.out.top {
-            None => self.out.top = Some((stat, base)),
-            Some(_) => self.out.tops_more += 1,
+    fn top(&mut self, stat: io::Result<Stat>, base: &Arc<Base>) {
+        match (&self.out.top, stat) {
+            (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
+            (None, Err(error)) => {
+                let problem = Problem::failed(Voice::Sender, "link_stat", &base.root.path, &error);
+                self.out.problems.push(problem.weighing(Weight::SourceError));
+            }
+            (Some(_), _) => self.out.tops_more += 1,
         }
     }
 
@@ -462,7 +466,7 @@ impl<'a> Gatherer<'a> {
         if self.select.recurse == Recurse::Full {
             self.out.whole.push((base.clone(), RelPath::root()));
         }
-        self.top(stat, base);
+        self.top(Ok(stat), &base);
         self.found(None);
         self.out.lone_dir = Some([trimmed, b"/"].concat());
         Ok(())
@@ -529,8 +533,8 @@ impl<'a> Gatherer<'a> {
         }
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
-        } else if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
-            self.top(stat, base.clone());
+        } else {
+            self.top(sys::fstat(base.root.dir().fd()), base);
         }
     }
 
@@ -542,9 +546,7 @@ impl<'a> Gatherer<'a> {
                 if self.select.recurse == Recurse::Full {
                     self.out.whole.push((base.clone(), RelPath::root()));
                 }
-                if let Ok(stat) = sys::fstat(base.root.dir().fd()) {
-                    self.top(stat, base.clone());
-                }
+                self.top(sys::fstat(base.root.dir().fd()), base);
             } else {
                 self.out.notes.push(b"skipping directory .".to_vec());
             }

@@ -6,7 +6,7 @@ use crate::flist::{Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{Options, Preserve};
+use crate::options::{Options, Preserve, RemoveSource};
 use crate::plan;
 use std::sync::atomic::AtomicBool;
 
@@ -35,6 +35,12 @@ pub struct Terms<'a> {
 }
 
 impl Terms<'_> {
+    /// Whether `--checksum` takes two files to be the same that may be read at neither end, as rsync does. Not where the
+    /// source goes then: it may hold the only copy of a content.
+    pub fn unreadable_is_same(&self) -> bool {
+        self.options.select.remove_source == RemoveSource::No
+    }
+
     /// Calls `body` with what is read of each entry. `preserve`: which attributes this side keeps; `map` makes of what
     /// the source told what the destination shall have.
     pub fn with_wanted<R>(

@@ -1,11 +1,11 @@
 //! A link: a stream of bytes each way, blocking.
 
-use crate::fs::sys;
+use crate::fs::sys::{self, Asks};
 use crate::work::clock::Since;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A stream of bytes to a peer and one from it.
@@ -83,9 +83,17 @@ pub struct Patience {
     pub parting: Parting,
     /// When this is set, another way to the peer was the faster one: nobody waits for this one any more.
     pub beaten: Arc<AtomicBool>,
+    /// When this process worked last, where that excuses the peer's silence: a peer that waits for our work has nothing to
+    /// say. `None`: it does not.
+    pub worked: Option<Arc<Mutex<Since>>>,
 }
 
 impl Patience {
+    /// With a peer that may wait for what this process does.
+    pub fn of_a_copy(idle: Option<Duration>) -> Patience {
+        Patience { idle, worked: Some(Arc::new(Mutex::new(Since::now()))), ..Patience::default() }
+    }
+
     /// Whether somebody who has waited so long shall wait on; the errors are those that a read then fails with.
     pub fn check(&self, waited: Duration) -> io::Result<()> {
         if self.beaten.load(Ordering::Relaxed)
@@ -94,8 +102,15 @@ impl Patience {
         {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        let excused = self.worked.as_ref().map_or(waited, |worked| {
+            let mut worked = worked.lock().unwrap_or_else(PoisonError::into_inner);
+            if sys::has_worked(Asks::Reader) {
+                *worked = Since::now();
+            }
+            worked.elapsed()
+        });
         match self.idle {
-            Some(idle) if waited >= idle => Err(io::ErrorKind::TimedOut.into()),
+            Some(idle) if waited.min(excused) >= idle => Err(io::ErrorKind::TimedOut.into()),
             _ => Ok(()),
         }
     }
@@ -110,23 +125,45 @@ pub struct PatientReader<R> {
     patience: Patience,
 }
 
-impl<R: Read + AsFd> PatientReader<R> {
+impl<R: AsFd> PatientReader<R> {
     /// Reads from a pipe or socket.
     pub fn new(reader: R, patience: Patience) -> PatientReader<R> {
         PatientReader { reader, patience }
     }
 }
 
-impl<R: Read + AsFd> Read for PatientReader<R> {
+impl<R: AsFd> Read for PatientReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let waits = Since::now();
         let mut waited = Duration::ZERO;
         loop {
             self.patience.check(waited)?;
             if sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
-                return self.reader.read(into);
+                match sys::receive(self.reader.as_fd(), into) {
+                    // Another process that has it open may have made it non-blocking.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    received => return received,
+                }
             }
             waited = waits.elapsed();
         }
+    }
+}
+
+/// A writer to a pipe or socket, which waits for room also where another process has made it non-blocking.
+pub struct BlockingWriter<W>(pub W);
+
+impl<W: AsFd> Write for BlockingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match sys::send(self.0.as_fd(), bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sys::wait_writable(self.0.as_fd())?,
+                sent => return sent,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is the home of programs that are started")]
 
 use super::Link;
-use super::link::{FAREWELL, Moved, Patience, PatientReader};
+use super::link::{BlockingWriter, FAREWELL, Moved, Patience, PatientReader};
 use crate::env;
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -304,7 +304,7 @@ impl Shell {
                     noise.write_all(&heard[..noise_len])?;
                     let rest = Cursor::new(heard.split_off(noise_len));
                     let parting = patience.parting.clone();
-                    let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(stdin));
+                    let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(BlockingWriter(stdin)));
                     return Ok(Answer::Native(Link { reader, writer, parting, leave: None, moved: Moved::default() }));
                 }
                 Sniffed::Rsync { .. } => return Ok(Answer::Rsync),

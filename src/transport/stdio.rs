@@ -1,7 +1,7 @@
 //! The far end's link: standard input and output of this process.
 
 use super::Link;
-use super::link::{Moved, Patience, PatientReader};
+use super::link::{BlockingWriter, Moved, Patience, PatientReader};
 use crate::fs::sys;
 use std::fs::File;
 use std::io;
@@ -15,5 +15,5 @@ pub fn link(patience: Patience) -> io::Result<Link> {
     sys::widen_pipe(to_peer.as_fd());
     let parting = patience.parting.clone();
     let reader = Box::new(PatientReader::new(from_peer, patience));
-    Ok(Link { reader, writer: Box::new(to_peer), parting, leave: None, moved: Moved::default() })
+    Ok(Link { reader, writer: Box::new(BlockingWriter(to_peer)), parting, leave: None, moved: Moved::default() })
 }

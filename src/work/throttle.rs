@@ -1,6 +1,7 @@
 //! A rate at which bytes may go: `--bwlimit`.
 
 use super::clock::Since;
+use crate::fs::sys::note_work;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -38,6 +39,7 @@ impl Throttle<'_> {
             if behind.is_zero() {
                 return;
             }
+            note_work();
             std::thread::sleep(behind.min(PAUSE_MAX));
         }
     }

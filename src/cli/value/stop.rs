@@ -2,6 +2,7 @@
 
 use crate::cli::flag::refuse;
 use crate::error::Result;
+use crate::zone;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -21,7 +22,7 @@ pub fn after(text: &[u8]) -> Result<u64> {
 ///
 /// `[[y-]m-]d`, `[[y-]m-]dTh:m`, `h:m` or `:m`; what is left out is chosen so that the time is the next.
 pub fn at(text: &[u8], now_unix_secs: i64) -> Result<i64> {
-    at_in(text, now_unix_secs, &TimeZone::system())
+    at_in(text, now_unix_secs, &zone::local())
 }
 
 fn at_in(text: &[u8], now_unix_secs: i64, zone: &TimeZone) -> Result<i64> {

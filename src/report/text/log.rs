@@ -4,6 +4,7 @@ use super::BLOCK_BYTES;
 use crate::report::escape::{self, Charset};
 use crate::report::format::Format;
 use crate::report::times::LocalTimes;
+use crate::zone;
 use std::io::Write;
 
 /// The log file: each line with time and process, written at least once a second while lines come.
@@ -20,7 +21,7 @@ pub(super) struct Log {
 impl Log {
     /// At its end. `pid` stands in each line.
     pub(super) fn new(writer: Box<dyn Write + Send>, format: Format, pid: u32) -> Log {
-        Log { writer, format, pid, buf: Vec::new(), times: LocalTimes::system(), written_secs: 0 }
+        Log { writer, format, pid, buf: Vec::new(), times: LocalTimes::new(zone::local()), written_secs: 0 }
     }
 
     /// A line.

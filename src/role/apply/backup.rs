@@ -5,10 +5,10 @@ use super::attrs::{self, Has, Subject};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, Manner};
-use crate::fs::operator;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
+use crate::fs::{errno, operator};
 use crate::fs::{read, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
@@ -332,9 +332,11 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
     let mut here = root.dir().clone();
     let mut walked = RelPath::root();
     for part in path.as_bytes().split(|&b| b == b'/') {
-        let live_parent = context.dest.and_then(|dest| dest.open_dir(&walked).ok());
+        let live_parent = context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&walked)));
+        let live_parent = live_parent.transpose()?.flatten();
         walked = walked.join(part);
-        let live = live_parent.as_ref().and_then(|live| sys::stat(live.fd(), part, false).ok());
+        let live = live_parent.as_ref().map(|live| errno::if_there(sys::stat(live.fd(), part, false)));
+        let live = live.transpose()?.flatten();
         // Its mode from the start: if this run dies here, the next one finds it made and leaves it alone.
         let make = || sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
         let mut made = make();

@@ -100,12 +100,28 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
             events.push(Event::Problem(problem));
             continue;
         }
-        match sys::rename(staging.fd(), name, dir.fd(), name) {
+        let renamed = sys::rename(staging.fd(), name, dir.fd(), name);
+        let is_gone = |()| if file.replaces { unlink_twin(staging, name) } else { Ok(()) };
+        match renamed.and_then(is_gone) {
             Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
             Err(error) => events.push(Event::Problem(unnamed(context, &file.path, &error))),
         }
         // Empty by now, or not yet: the last file of the directory removes it.
-        let _ = sys::rmdir(dir.fd(), staging_name);
+        match sys::rmdir(dir.fd(), staging_name) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+                let full = context.full(file.path.parent().unwrap_or_default().join(staging_name).as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rmdir", &full, &error)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Removes the name that a rename leaves behind where both names are one file's, as after a run that was cut off.
+fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
+    match sys::unlink(staging.fd(), name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        unlinked => unlinked,
     }
 }
 

@@ -188,7 +188,7 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
     let name = match reason {
         Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
         Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.told_path(),
-        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay => job.told_path(),
+        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => job.told_path(),
     };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     let line = match reason {

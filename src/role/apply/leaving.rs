@@ -87,12 +87,14 @@ impl Original {
             Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
                 return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
-            Ok(now) => {
-                let there = arrived.and_then(|(dir, name)| sys::stat(dir.fd(), name, false).ok());
-                if there.is_some_and(|there| (there.dev, there.ino) == (now.dev, now.ino)) {
+            Ok(now) => match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
+                Some(Ok(there)) if (there.dev, there.ino) == (now.dev, now.ino) => {
                     return events.push(skipped("of destination file: ", self.path.as_bytes()));
                 }
-            }
+                // It may be the only one.
+                Some(Err(error)) => return events.push(failed("sender failed to re-lstat the destination of", &error)),
+                Some(Ok(_)) | None => {}
+            },
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
         match sys::unlink(place.dir.fd(), &self.name) {

@@ -3,7 +3,7 @@
 use super::entry::{Job, carry_out, checked, link_over, perform, refuse};
 use super::{Context, Outcome, Spot, backup, delayed, file, leaving};
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::options::AltKind;
 use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, Reason};
@@ -104,11 +104,13 @@ fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
 
 fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
     let hit = job.hit().filter(|_| job.step.decision.action == Action::Link)?;
-    inode(&hit.dir, job.name())
+    inode(&hit.dir, job.name()).ok().flatten()
 }
 
-fn inode(dir: &Dir, name: &[u8]) -> Option<(u64, u64)> {
-    sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino))
+/// Device and inode of an entry; `None`: there is none.
+fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
+    let stat = errno::if_there(sys::stat(dir.fd(), name, false))?;
+    Ok(stat.map(|stat| (stat.dev, stat.ino)))
 }
 
 /// Makes an entry a hard link to one that was placed before.
@@ -209,14 +211,21 @@ impl Follower<'_> {
             // Its source goes when it has its name.
             return false;
         }
-        let leader_inode = || inode(&leader_dir, leader.path.name());
-        let Some(leader_inode) = (!leader.is_stale.load(Ordering::Relaxed)).then(leader_inode).flatten() else {
-            // The leader could not be had; perhaps this name of it can.
-            return carry_out(context, hands, job, out);
-        };
-        if job.replaces() && inode(dir, job.name()) == Some(leader_inode) {
-            self.tell(Changes::NONE, true, out);
-            return true;
+        let is_stale = leader.is_stale.load(Ordering::Relaxed);
+        let leader_inode = if is_stale { Ok(None) } else { inode(&leader_dir, leader.path.name()) };
+        let own_inode = if job.replaces() { inode(dir, job.name()) } else { Ok(None) };
+        match (leader_inode, own_inode) {
+            // The leader was not transferred; perhaps this name of it can be.
+            (Ok(None), Ok(_)) => return carry_out(context, hands, job, out),
+            (Ok(leader), Ok(own)) if leader == own => {
+                self.tell(Changes::NONE, true, out);
+                return true;
+            }
+            (Ok(_), Ok(_)) => {}
+            (Err(error), _) | (_, Err(error)) => {
+                out.events.push(self.failed(&error));
+                return false;
+            }
         }
         job.spot.last.touch();
         if job.replaces()

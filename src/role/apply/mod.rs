@@ -22,7 +22,7 @@ use crate::exit::Exit;
 use crate::fs::copy::Abilities;
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
-use crate::fs::{acl, operator, sys};
+use crate::fs::{acl, errno, operator, sys};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
@@ -256,9 +256,12 @@ impl Spot {
         *self.new_ids.get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
     }
 
-    /// What files that are made here inherit, if anything.
+    /// What files that are made here inherit, if anything; empty where that cannot be read.
     pub fn default_acl(&self) -> Option<&[u8]> {
-        let read = || sys::fgetxattr(self.dir.as_ref()?.fd(), b"system.posix_acl_default").ok().flatten();
+        let read = || match sys::fgetxattr(self.dir.as_ref()?.fd(), b"system.posix_acl_default") {
+            Ok(acl) => acl,
+            Err(error) => (!errno::is_unsupported(&error)).then(Vec::new),
+        };
         self.default_acl.get_or_init(read).as_deref()
     }
 

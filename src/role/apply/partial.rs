@@ -95,14 +95,16 @@ fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8],
 
 /// Removes what an earlier run had kept of a file that is complete now.
 pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
-    forget_all(context, dir, |_| vec![job.name().to_vec()]);
+    if let Some(holder) = &context.options.place.partial_dir {
+        forget_all(context, dir, holder, |_| vec![job.name().to_vec()]);
+    }
 }
 
-/// Removes what earlier runs had kept of files of one directory: of those that `find` names, which is shown what holds
-/// them. That goes, too, if it lies in the directory and is empty then. Whether the directory has changed.
-pub fn forget_all(context: &Context<'_>, dir: &Dir, find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
-    let Some(holder) = &context.options.place.partial_dir else { return false };
+/// Removes what earlier runs had kept of files of one directory in `holder`: of those that `find` names, which is shown that
+/// directory. It goes, too, if it lies in the first one and is empty then. Whether the directory has changed.
+pub fn forget_all(context: &Context<'_>, dir: &Dir, holder: &[u8], find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
     let Ok(partials) = open_partial(context, dir, holder) else { return false };
     let gone = find(&partials).iter().filter(|name| sys::unlink(partials.fd(), name).is_ok()).count();
-    gone > 0 && !holder.starts_with(b"/") && sys::rmdir(dir.fd(), holder).is_ok()
+    let may_be_left = gone > 0 || context.options.place.delay_updates;
+    may_be_left && !holder.starts_with(b"/") && sys::rmdir(dir.fd(), holder).is_ok()
 }

@@ -155,13 +155,19 @@ impl<'a> Remover<'a> {
     ) -> Removed {
         let emptied = match self.open_for_removal(parent, path, events) {
             Some(dir) => {
-                if let Some(dev) = self.one_file_system
-                    && sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev != dev)
-                {
-                    if self.context.options.output.info.mount >= 1 {
-                        events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
+                let dev = self.one_file_system.map(|dev| sys::fstat(dir.fd()).map(|stat| stat.dev == dev));
+                match dev {
+                    Some(Ok(true)) | None => {}
+                    Some(Ok(false)) => {
+                        if self.context.options.output.info.mount >= 1 {
+                            events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
+                        }
+                        return Removed::Stays;
                     }
-                    return Removed::Stays;
+                    Some(Err(error)) => {
+                        events.push(self.failed("delete_file: fstat", path, &error));
+                        return Removed::Stays;
+                    }
                 }
                 self.empty_dir(&dir, path, chain, events)
             }

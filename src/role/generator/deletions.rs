@@ -4,17 +4,18 @@ use crate::error::Error;
 use crate::filter::Chain;
 use crate::flist::{DirList, Kind, Time, order};
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::RelPath;
 use crate::plan::{Action, InTheWay, Reason};
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::apply::late::LastTouch;
 use crate::role::apply::remove::{Removed, Remover};
 use crate::role::apply::{Context, Spot};
 use crate::role::scan::dest::DestWalk;
 use crate::role::scan::{DirPlan, enter_dir};
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 /// Deletes what is extra, as the options say when. Whatever is told goes to `head`.
@@ -23,7 +24,7 @@ pub(super) struct Deletions<'a> {
     walk: &'a DestWalk<'a>,
     remover: Remover<'a>,
     /// The file systems that deletion stays on (`-x`), by the directories that arguments gave.
-    stays_on: HashMap<RelPath, u64>,
+    stays_on: HashMap<RelPath, StaysOn>,
     /// What `--delete-missing-args` shall remove, the first to go last.
     missing: Vec<RelPath>,
     /// The source could not be read somewhere, or a directory that was to go, so no further directory loses anything.
@@ -33,6 +34,14 @@ pub(super) struct Deletions<'a> {
     delayed: Vec<Delayed>,
     /// `--delete-after`
     after: Vec<After>,
+}
+
+/// The file system that deletion stays on.
+#[derive(Clone, Copy)]
+enum StaysOn {
+    Device(u64),
+    /// It could not be found out, which was reported: nothing is deleted.
+    Unknown,
 }
 
 /// What a directory loses at the end (`--delete-delay`).
@@ -106,40 +115,73 @@ impl<'a> Deletions<'a> {
     }
 
     /// Notes the file systems on which arguments begin, as the destination has them (`-x`).
-    pub(super) fn note_file_systems(&mut self, plan: &DirPlan) {
+    pub(super) fn note_file_systems(&mut self, plan: &DirPlan, head: &mut Vec<Event>) {
         let options = self.context.options;
         let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else { return };
-        if plan.path.is_root()
-            && let Ok(stat) = sys::fstat(dest.dir().fd())
-        {
-            self.stays_on.insert(RelPath::root(), stat.dev);
+        let mut note = |path: RelPath, dev: io::Result<u64>| match errno::if_there(dev) {
+            Ok(dev) => drop(dev.map(|dev| self.stays_on.insert(path, StaysOn::Device(dev)))),
+            Err(error) => {
+                head.push(cannot_stat(self.context, &path, &error));
+                self.stays_on.insert(path, StaysOn::Unknown);
+            }
+        };
+        if plan.path.is_root() {
+            note(RelPath::root(), sys::fstat(dest.dir().fd()).map(|stat| stat.dev));
         }
         if !plan.is_named {
             return;
         }
-        let Ok(dir) = dest.open_dir_to_search(&plan.path) else { return };
+        let dir = dest.open_dir_to_search(&plan.path);
         for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
             let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
-            if let Ok(stat) = sys::stat(dir.fd(), name, options.preserve.keep_dirlinks) {
-                self.stays_on.insert(plan.path.join(name), stat.dev);
-            }
+            let stat = match &dir {
+                Ok(dir) => sys::stat(dir.fd(), name, options.preserve.keep_dirlinks),
+                Err(error) => Err(errno::again(error)),
+            };
+            note(plan.path.join(name), stat.map(|stat| stat.dev));
         }
     }
 
-    /// Whether a directory lies on the file system that deletion stays on; the remover hears which one that is.
-    fn stays_in(&mut self, path: &RelPath, dir: &Dir) -> bool {
+    /// Whether a directory lies on the file system that deletion stays on; the remover hears which one that is. Where that
+    /// cannot be found out, it does not.
+    fn stays_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
         if self.context.options.select.one_file_system == 0 {
             return true;
         }
         let above = std::iter::successors(Some(path.clone()), RelPath::parent);
-        let dev = above.filter_map(|path| self.stays_on.get(&path).copied()).next();
-        self.remover.one_file_system = dev;
-        dev.is_none_or(|dev| sys::fstat(dir.fd()).is_ok_and(|stat| stat.dev == dev))
+        let dev = match above.filter_map(|path| self.stays_on.get(&path).copied()).next() {
+            Some(StaysOn::Device(dev)) => dev,
+            Some(StaysOn::Unknown) => return false,
+            None => {
+                self.remover.one_file_system = None;
+                return true;
+            }
+        };
+        self.remover.one_file_system = Some(dev);
+        match sys::fstat(dir.fd()) {
+            Ok(stat) => stat.dev == dev,
+            Err(error) => {
+                head.push(cannot_stat(self.context, path, &error));
+                false
+            }
+        }
+    }
+
+    /// Opens a directory that is looked at again at the end; `None`: it is gone, or it cannot be opened, which is reported.
+    fn open_again(&self, path: &RelPath, head: &mut Vec<Event>) -> Option<Dir> {
+        match errno::if_there(self.context.dest?.open_dir(path)) {
+            Ok(dir) => dir,
+            Err(error) => {
+                let full = self.context.full(path.as_bytes());
+                head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                None
+            }
+        }
     }
 
     /// `--delete-before`: removes what is extra in one directory. Its new time, if it has one.
     pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
-        self.note_file_systems(plan);
+        self.note_file_systems(plan, head);
         let is_opened = plan.may_delete && !plan.extras.is_empty();
         if is_opened {
             plan.take_up(self.walk);
@@ -155,7 +197,7 @@ impl<'a> Deletions<'a> {
         if !plan.may_delete || !self.are_allowed(head) {
             return None;
         }
-        let dir = plan.dest_dir.as_ref().filter(|dir| self.stays_in(&plan.path, dir))?;
+        let dir = plan.dest_dir.as_ref().filter(|dir| self.stays_in(&plan.path, dir, head))?;
         self.remove_extras(plan, &plan.path, dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
     }
 
@@ -183,7 +225,7 @@ impl<'a> Deletions<'a> {
         let Some(dir) = plan.dest_dir.as_ref() else { return };
         if when == Some(When::Delay) {
             self.delay(plan, spot);
-        } else if self.stays_in(&plan.path, dir) && self.remove_extras(plan, &spot.path, dir, head) {
+        } else if self.stays_in(&plan.path, dir, head) && self.remove_extras(plan, &spot.path, dir, head) {
             spot.last.touch();
         }
     }
@@ -224,8 +266,8 @@ impl<'a> Deletions<'a> {
             delayed.clear();
         }
         for delayed in delayed {
-            let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&delayed.path)) else { continue };
-            if self.stays_in(&delayed.path, &dir) {
+            let Some(dir) = self.open_again(&delayed.path, head) else { continue };
+            if self.stays_in(&delayed.path, &dir, head) {
                 self.remove_named(&dir, (&delayed.path, &delayed.last), &delayed.extras, delayed.chain.as_ref(), head);
             }
         }
@@ -260,7 +302,7 @@ impl<'a> Deletions<'a> {
         chains: &mut HashMap<RelPath, Chain>,
         head: &mut Vec<Event>,
     ) -> Result<(), Error> {
-        let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir(&after.path)) else { return Ok(()) };
+        let Some(dir) = self.open_again(&after.path, head) else { return Ok(()) };
         let above = after.path.parent().and_then(|parent| chains.get(&parent));
         let mut chain = above.unwrap_or(self.walk.receiver_chain).clone();
         if chain.has_per_dir() && (after.may_delete || !after.path.is_root()) {
@@ -273,10 +315,17 @@ impl<'a> Deletions<'a> {
             chain = entered;
             chains.insert(after.path.clone(), chain.clone());
         }
-        if after.may_delete && self.are_allowed(head) && self.stays_in(&after.path, &dir) {
-            let mut extras = self.walk.extras_now(&after.path, &after.source, &dir, &chain);
-            extras.reverse();
-            self.remove_named(&dir, (&after.path, &after.last), &extras, Some(&chain), head);
+        if after.may_delete && self.are_allowed(head) && self.stays_in(&after.path, &dir, head) {
+            match self.walk.extras_now(&after.path, &after.source, &dir, &chain) {
+                Ok(mut extras) => {
+                    extras.reverse();
+                    self.remove_named(&dir, (&after.path, &after.last), &extras, Some(&chain), head);
+                }
+                Err(error) => {
+                    let full = self.context.full(after.path.as_bytes());
+                    head.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+                }
+            }
         }
         Ok(())
     }
@@ -343,17 +392,32 @@ impl<'a> Deletions<'a> {
                 head.push(Event::Missing(path.as_bytes().to_vec()));
             }
             let Some(dest) = self.context.dest else { continue };
-            let Ok(dir) = dest.open_dir_to_search(&parent) else { continue };
-            self.stays_in(&parent, &dir);
-            if let Ok(stat) = sys::stat(dir.fd(), path.name(), false) {
-                let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-                let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
-                if let Some(here) = here.filter(|here| removed == Removed::Gone && here.path == parent) {
-                    here.last.touch();
+            let found = errno::if_there(dest.open_dir_to_search(&parent)).and_then(|dir| {
+                let Some(dir) = dir else { return Ok(None) };
+                Ok(errno::if_there(sys::stat(dir.fd(), path.name(), false))?.map(|stat| (dir, stat)))
+            });
+            let (dir, stat) = match found {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(error) => {
+                    head.push(cannot_stat(self.context, &path, &error));
+                    continue;
                 }
+            };
+            self.stays_in(&parent, &dir, head);
+            let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+            let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
+            if let Some(here) = here.filter(|here| removed == Removed::Gone && here.path == parent) {
+                here.last.touch();
             }
         }
     }
+}
+
+/// The line for something that is to be deleted, or not, and cannot be examined.
+fn cannot_stat(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Event {
+    let full = context.full(path.as_bytes());
+    Event::Problem(Problem::about(Voice::Generator, "delete_in_dir: failed to stat", &full, error))
 }
 
 /// The order of two paths in the list, neither being a directory's.

@@ -243,7 +243,13 @@ impl<'a> Dirs<'a> {
     /// The attributes of a directory that was just made.
     /// Returns the mode that must wait for the end.
     fn finish_new(&self, dir: &Dir, model: Model<'_>, head: &mut Vec<Event>) -> Option<u32> {
-        let stat = sys::fstat(dir.fd()).ok()?;
+        let stat = match sys::fstat(dir.fd()) {
+            Ok(stat) => stat,
+            Err(error) => {
+                head.push(Event::Problem(Problem::about(Voice::Generator, "failed to stat", model.full, &error)));
+                return None;
+            }
+        };
         let (working, late) = self.modes(model);
         let inherits = self.context.policy.preserve.acls && model.around.default_acl_mode.is_some();
         let acls = (!inherits).then_some((&b""[..], &b""[..]));

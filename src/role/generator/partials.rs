@@ -2,6 +2,7 @@
 
 use crate::flist::{DirList, Kind};
 use crate::fs::read;
+use crate::fs::write::{is_stale, is_temp_name};
 use crate::plan::Action;
 use crate::role::apply::{Context, Spot, partial};
 use crate::role::scan::DirPlan;
@@ -9,11 +10,16 @@ use crate::role::scan::DirPlan;
 /// Removes the left-overs of those files of one directory that are up to date.
 pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let Some(dir) = spot.dir.as_ref().filter(|_| !context.is_dry()) else { return };
-    let has_changed = partial::forget_all(context, dir, |partials| {
+    let place = &context.options.place;
+    // With --delay-updates a run that was cut off may have left files that were complete, and their directory.
+    let staging = place.delay_updates.then(|| context.staging_name());
+    let Some(holder) = place.partial_dir.as_deref().or(staging) else { return };
+    let has_changed = partial::forget_all(context, dir, holder, |partials| {
         let mut stale = Vec::new();
         // What cannot be listed stays.
         let _ = read::names(partials, usize::MAX, |entry| {
-            if is_up_to_date(plan, entry.name) {
+            let is_left_over = is_temp_name(entry.name) && is_stale(partials, entry.name);
+            if is_left_over || is_up_to_date(plan, entry.name) {
                 stale.push(entry.name.to_vec());
             }
         });

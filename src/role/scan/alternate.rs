@@ -9,6 +9,7 @@ use crate::options::{AltKind, LinkOwners};
 use crate::path::RelPath;
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
 use crate::plan::{self, Action, Decision};
+use crate::report::event::{Problem, Voice, Weight};
 use std::io;
 
 /// One alternate tree.
@@ -85,7 +86,9 @@ impl DestWalk<'_> {
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
             let Some(dir) = dirs.open(tree, alternate, path) else { continue };
-            let Ok(stat) = sys::stat(dir.fd(), name, false) else { continue };
+            let Some(stat) = dirs.found(alternate, &path.join(name), sys::stat(dir.fd(), name, false)) else {
+                continue;
+            };
             let mut list = DirList::default();
             let there = list.push(name, &stat);
             let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
@@ -116,8 +119,8 @@ fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub struct AltDirs {
     opened: Vec<Option<Namesake>>,
-    /// How often one was asked for that lies behind a symlink of an untrusted user.
-    pub refusals: usize,
+    /// What was met with: it is reported, and the tree in question counts as one that does not have the entry.
+    pub problems: Vec<Problem>,
 }
 
 #[derive(Debug, Clone)]
@@ -128,20 +131,35 @@ enum Namesake {
 }
 
 impl AltDirs {
-    /// The namesake in one of the trees; `None`: there is none that may be opened.
+    /// The namesake in one of the trees; `None`: there is none that can be opened.
     pub fn open(&mut self, tree: usize, alternate: &Alternate, path: &RelPath) -> Option<Dir> {
         if self.opened.len() <= tree {
             self.opened.resize(tree + 1, None);
         }
-        let open = || match alternate.open_dir(path) {
-            Ok(dir) => Namesake::Open(dir),
-            Err(error) if operator::is_refused(&error) => Namesake::Refused,
-            Err(_) => Namesake::Missing,
-        };
-        match self.opened[tree].get_or_insert_with(open) {
+        if self.opened[tree].is_none() {
+            let opened = alternate.open_dir(path);
+            self.opened[tree] = Some(match opened {
+                Err(error) if operator::is_refused(&error) => Namesake::Refused,
+                opened => self.found(alternate, path, opened).map_or(Namesake::Missing, Namesake::Open),
+            });
+        }
+        match self.opened[tree].as_ref()? {
             Namesake::Open(dir) => return Some(dir.clone()),
             Namesake::Missing => {}
-            Namesake::Refused => self.refusals += 1,
+            Namesake::Refused => self.problems.push(Problem::said(operator::REFUSAL, Weight::Warning)),
+        }
+        None
+    }
+
+    /// What a look at a path in a tree found; why it failed is noted, unless it is that nothing can be seen there.
+    fn found<T>(&mut self, alternate: &Alternate, path: &RelPath, found: io::Result<T>) -> Option<T> {
+        match found {
+            Ok(found) => return Some(found),
+            Err(error) if errno::is_unreachable(&error) => {}
+            Err(error) => {
+                let full = alternate.root.as_ref().map(|root| root.full(path.as_bytes())).unwrap_or_default();
+                self.problems.push(Problem::about(Voice::Generator, "failed to stat", &full, &error));
+            }
         }
         None
     }

@@ -10,14 +10,13 @@ use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::SHORT_BYTES;
 use crate::fs::errno;
-use crate::fs::operator;
 use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
 use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
-use crate::plan::{self, Action, Decision, Policy};
+use crate::plan::{self, Action, Decision, Policy, Reason};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
 use std::collections::HashMap;
@@ -26,7 +25,7 @@ use std::os::fd::AsFd;
 
 /// What a look at the destination's side of a pair found, if there is anything; and whether the contents are the same, if that
 /// is known already.
-type Look = Option<(Stat, Option<bool>)>;
+type Look = io::Result<Option<(Stat, Option<bool>)>>;
 
 /// From this length on it pays to go on with what a crash left of a file. In bytes.
 const RESUMED_BYTES: u64 = 1 << 20;
@@ -85,6 +84,7 @@ impl DestWalk<'_> {
         // The directory above a named argument is no part of the transfer, nor are its rules.
         let is_entered = !plan.is_named || !plan.path.is_root();
         let is_known = known.is_some();
+        let mut is_reached = true;
         if let (There::Present, Some(root)) = (there, self.dest) {
             match (root.open_dir_to_search(&plan.path), known) {
                 (Ok(dir), Some(known)) => {
@@ -96,28 +96,49 @@ impl DestWalk<'_> {
                 (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
                 // What a symlink led to may have been deleted meanwhile; who comes to it in order sees that.
                 (Err(error), _) if self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
-                (Err(error), _) => self.cannot_reach(&mut plan, root, &error),
+                (Err(error), _) => {
+                    self.cannot_reach(&mut plan, root, &error);
+                    is_reached = plan.is_outside;
+                }
             }
         }
         self.decide_all(&mut plan, &chain, is_known);
         if plan.is_outside {
             plan.steps.clear();
         }
+        if !is_reached {
+            plan.leave_all();
+        }
         plan.receiver_chain = Some(chain);
         plan
     }
 
+    /// Decides about one directory of the source whose parent matters in nothing else.
+    pub fn decide_single(&self, mut found: Listed, chain: Chain) -> DirPlan {
+        let name = found.source.name(&found.source.entries[0]).to_vec();
+        match self.see_one(&found.path, &name) {
+            Ok(known) => self.decide(found, &There::Present, chain, Some(known)),
+            Err(error) => {
+                let full = self.dest.map(|root| root.full(found.path.join(&name).as_bytes()));
+                found.problems.push(cannot_stat(&full.unwrap_or_default(), &error));
+                let mut plan = self.decide(found, &There::Absent, chain, None);
+                plan.leave_all();
+                plan
+            }
+        }
+    }
+
     /// Looks at one directory in a directory of the destination; an empty list: there is none.
-    pub fn see_one(&self, parent: &RelPath, name: &[u8]) -> DirList {
+    fn see_one(&self, parent: &RelPath, name: &[u8]) -> io::Result<DirList> {
         let mut list = DirList::default();
-        let Some(root) = self.dest else { return list };
-        let Ok(dir) = root.open_dir_to_search(parent) else { return list };
-        let Some(stat) = self.look_at_dest(&dir, name, true) else { return list };
+        let Some(root) = self.dest else { return Ok(list) };
+        let Some(dir) = errno::if_there(root.open_dir_to_search(parent))? else { return Ok(list) };
+        let Some(stat) = self.look_at_dest(&dir, name, true)? else { return Ok(list) };
         let entry = list.push(name, &stat);
         let path = || parent.join(name).as_bytes().to_vec();
         // What cannot be read of it counts as different.
         let _ = self.wanted.complete_dest(entry, &stat, (&dir, name), &|| root.full(&path()), &path);
-        list
+        Ok(list)
     }
 
     /// The destination's directory cannot be opened. Under `-K` it may be a symlink that leads outside; then
@@ -165,6 +186,7 @@ impl DestWalk<'_> {
         plan.hits.clear();
         plan.dest_unseen = false;
         plan.hidden.clear();
+        plan.unknown.clear();
         let mut chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         if let Some(dir) = dir {
             self.see_dest(plan, dir.clone(), root, &mut chain, true);
@@ -239,7 +261,11 @@ impl DestWalk<'_> {
                     plan.dest_unseen = true;
                     plan.hidden.push(at as u32);
                 }
-                Err(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    plan.problems.push(cannot_stat(&root.full(plan.path.join(name).as_bytes()), &error));
+                    plan.unknown.insert(name.clone());
+                }
             }
         }
         dest.sort();
@@ -250,7 +276,6 @@ impl DestWalk<'_> {
     fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
         let source = std::mem::take(&mut plan.source);
         let mut dest = std::mem::take(&mut plan.dest);
-        let dest_dir = plan.dest_dir.clone();
         let mut full = plan.path.as_bytes().to_vec();
         if !full.is_empty() {
             full.push(b'/');
@@ -272,12 +297,16 @@ impl DestWalk<'_> {
         let mut subs = std::mem::take(&mut plan.subs).into_iter();
         for block in pairs.chunks(parallel::BLOCK) {
             let looks = match is_known {
-                true => vec![None; block.len()],
+                true => block.iter().map(|_| Ok(None)).collect(),
                 false => self.look_at_pairs(plan, (&source, &dest), block),
             };
             let mut found = Vec::with_capacity(block.len());
-            for (&(_, dest_at), looked) in block.iter().zip(looks) {
+            for (&(source_at, dest_at), looked) in block.iter().zip(looks) {
                 let known = (is_known && dest_at != NONE).then_some((dest_at as usize, None));
+                let looked = looked.unwrap_or_else(|error| {
+                    self.cannot_examine(plan, (source_at, source.name(&source.entries[source_at as usize])), &error);
+                    None
+                });
                 found.push(known.or_else(|| {
                     let (stat, same) = looked?;
                     self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
@@ -288,19 +317,13 @@ impl DestWalk<'_> {
                 self.measure_devices(plan, &source, &mut dest, block.iter().zip(&found));
             }
             self.compare_rest(plan, (&source, &dest), block, &mut found);
-            for (&(source_at, dest_at), found) in block.iter().zip(found) {
+            for (&(source_at, _), found) in block.iter().zip(found) {
                 let (there, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
-                if there.is_none()
-                    && !is_known
-                    && let Some(dir) = dest_dir.as_ref().filter(|_| dest_at != NONE)
-                    && sys::stat(dir.fd(), b".", false).is_err()
-                {
-                    // Its names may be read, and nothing of what they name.
-                    plan.dest_unseen = true;
-                    plan.hidden.push(source_at);
-                }
                 let source_at = source_at as usize;
                 let mut step = self.decide_one(plan, (&source, source_at), (&dest, there), same);
+                if plan.unknown.contains(source.name(&source.entries[source_at])) {
+                    step.decision.action = Action::Refuse(Reason::Unknown);
+                }
                 self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
                 match source.entries[source_at].is_dir() {
                     true => {
@@ -385,13 +408,31 @@ impl DestWalk<'_> {
     }
 
     /// Looks at an entry of the destination; `None` if it is gone.
-    fn look_at_dest(&self, dir: &Dir, name: &[u8], source_is_dir: bool) -> Option<Stat> {
-        let stat = sys::stat(dir.fd(), name, false).ok()?;
+    fn look_at_dest(&self, dir: &Dir, name: &[u8], source_is_dir: bool) -> io::Result<Option<Stat>> {
+        let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else { return Ok(None) };
         if source_is_dir && self.keep_dirlinks && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
-            let there = sys::stat(dir.fd(), name, true).ok();
-            return Some(there.filter(|there| Kind::of_mode(there.mode) == Some(Kind::Dir)).unwrap_or(stat));
+            let there = match sys::stat(dir.fd(), name, true) {
+                Err(error) if errno::is_unreachable(&error) => None,
+                followed => Some(followed?),
+            };
+            return Ok(there.filter(|there| Kind::of_mode(there.mode) == Some(Kind::Dir)).or(Some(stat)));
         }
-        Some(stat)
+        Ok(Some(stat))
+    }
+
+    /// Notes that an entry of the destination could not be examined: it is left alone. The source's entry is given by index
+    /// and name.
+    fn cannot_examine(&self, plan: &mut DirPlan, (source_at, name): (u32, &[u8]), error: &io::Error) {
+        let is_dir_closed = |dir: &Dir| sys::stat(dir.fd(), b".", false).is_err();
+        if error.kind() == io::ErrorKind::PermissionDenied && plan.dest_dir.as_ref().is_some_and(is_dir_closed) {
+            // Its names may be read, and nothing of what they name.
+            plan.dest_unseen = true;
+            plan.hidden.push(source_at);
+            return;
+        }
+        let full = self.dest.map(|root| root.full(plan.path.join(name).as_bytes())).unwrap_or_default();
+        plan.problems.push(cannot_stat(&full, error));
+        plan.unknown.insert(name.to_vec());
     }
 
     /// Fills in what is known of an entry of the destination.
@@ -411,14 +452,14 @@ impl DestWalk<'_> {
     fn look_at_pairs(&self, plan: &DirPlan, (source, dest): (&DirList, &DirList), pairs: &[(u32, u32)]) -> Vec<Look> {
         let compares = self.policy.check.mode == CheckMode::Digest;
         let look = |&(source_at, dest_at): &(u32, u32)| {
-            let dir = plan.dest_dir.as_ref().filter(|_| dest_at != NONE)?;
+            let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else { return Ok(None) };
             let entry = &source.entries[source_at as usize];
             let name = dest.name(&dest.entries[dest_at as usize]);
-            let stat = self.look_at_dest(dir, name, entry.is_dir())?;
+            let Some(stat) = self.look_at_dest(dir, name, entry.is_dir())? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
             let is_asked = || self.asks_digest(entry, DirList::default().push(name, &stat));
             let same = (may_be_same && is_asked()).then(|| self.is_same(plan, source, entry));
-            Some((stat, same))
+            Ok(Some((stat, same)))
         };
         match compares {
             false => parallel::map(pairs, self.threads, look),
@@ -517,17 +558,19 @@ impl DestWalk<'_> {
         let (decision, hit) =
             self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
         step.decision = decision;
-        for _ in 0..std::mem::take(&mut dirs.refusals) {
-            plan.problems.push(Problem::said(operator::REFUSAL, Weight::Warning));
-        }
+        plan.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
     }
 
-    /// What shall be done about the transfer's root itself; and how many alternate trees lie behind a symlink of an
-    /// untrusted user.
-    pub fn decide_root(&self, source: &Entry, there: Option<&Entry>, place: Option<&Place>) -> (Decision, usize) {
+    /// What shall be done about the transfer's root itself; and what was met with in the alternate trees.
+    pub fn decide_root(
+        &self,
+        source: &Entry,
+        there: Option<&Entry>,
+        place: Option<&Place>,
+    ) -> (Decision, Vec<Problem>) {
         let decision = match self.is_dry {
             true => plan::decide(source, there, None, false, &self.policy),
             false => plan::decide_root(source, there, &self.policy),
@@ -535,15 +578,21 @@ impl DestWalk<'_> {
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = Original { entry: source, place, name: b"." };
         let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
-        (decision, dirs.refusals)
+        (decision, dirs.problems)
     }
 
     /// What only the destination has now, in order: names, and whether they are directories.
     /// `chain`: the receiver's rules in force here now.
-    pub fn extras_now(&self, path: &RelPath, source: &DirList, dir: &Dir, chain: &Chain) -> Vec<(Vec<u8>, bool)> {
+    pub fn extras_now(
+        &self,
+        path: &RelPath,
+        source: &DirList,
+        dir: &Dir,
+        chain: &Chain,
+    ) -> io::Result<Vec<(Vec<u8>, bool)>> {
         let mut now =
             DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), may_delete: true, ..DirPlan::default() };
-        let Ok(list) = read::typed_names(dir) else { return Vec::new() };
+        let list = read::typed_names(dir)?;
         let mut full = path.as_bytes().to_vec();
         if !full.is_empty() {
             full.push(b'/');
@@ -554,10 +603,8 @@ impl DestWalk<'_> {
                 self.judge_extra(&mut now, &list, at, &mut full, chain);
             }
         }
-        now.extras
-            .iter()
-            .map(|&at| (list.name(&list.entries[at as usize]).to_vec(), list.entries[at as usize].is_dir()))
-            .collect()
+        let extras = now.extras.iter().map(|&at| &list.entries[at as usize]);
+        Ok(extras.map(|entry| (list.name(entry).to_vec(), entry.is_dir())).collect())
     }
 }
 

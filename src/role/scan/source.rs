@@ -105,6 +105,14 @@ impl SourceWalk<'_> {
             // What is named can be reached where nothing can be listed.
             Listing::Named(_) => root.open_dir_to_search(&origin.path),
         };
+        let wants_device =
+            self.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. });
+        let opened = opened.and_then(|dir| {
+            if wants_device {
+                origin.dev = Some(sys::fstat(dir.fd())?.dev);
+            }
+            Ok(dir)
+        });
         let dir = match opened {
             Ok(dir) => dir,
             Err(error) => {
@@ -123,9 +131,6 @@ impl SourceWalk<'_> {
         if self.open_noatime {
             // Where it is not allowed, the directory is read all the same.
             let _ = sys::spare_atime(dir.fd());
-        }
-        if self.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. }) {
-            origin.dev = sys::fstat(dir.fd()).ok().map(|stat| stat.dev);
         }
         let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
         let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
@@ -350,11 +355,12 @@ impl SourceWalk<'_> {
         if self.copy_unsafe_links && safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
             return Ok((sys::stat(place.dir.fd(), name, true)?, None));
         }
-        if self.copy_dirlinks
-            && let Ok(there) = sys::stat(place.dir.fd(), name, true)
-            && Kind::of_mode(there.mode) == Some(Kind::Dir)
-        {
-            return Ok((there, None));
+        if self.copy_dirlinks {
+            match sys::stat(place.dir.fd(), name, true) {
+                Ok(there) if Kind::of_mode(there.mode) == Some(Kind::Dir) => return Ok((there, None)),
+                Err(error) if !errno::is_unreachable(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
         }
         // As long as it is here, whatever is told of it.
         stat.len_bytes = target.len() as u64;
@@ -389,7 +395,7 @@ impl SourceWalk<'_> {
 
     /// The tasks of the directories in this one, and what is said of each of these.
     fn tasks_below(&self, found: &mut Listed, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
-        let mut tasks = Vec::new();
+        let (mut tasks, mut problems) = (Vec::new(), Vec::new());
         // Above the first directory of a run, and of no other, rsync looks for per-directory files too.
         let mut is_first = found.path.is_root() && found.is_named;
         for at in 0..found.source.len() {
@@ -398,7 +404,7 @@ impl SourceWalk<'_> {
                 continue;
             }
             let name = found.source.name(entry);
-            let (mut below, is_implied) = self.origins_below(found, origins, node, name, entry);
+            let (mut below, is_implied) = self.origins_below((found, &mut problems), origins, node, (name, entry));
             found.subs.push(ToldSub { is_walked: !below.is_empty(), is_implied });
             if below.is_empty() {
                 continue;
@@ -413,17 +419,17 @@ impl SourceWalk<'_> {
             let node = node.and_then(|node| node.children.get(name).cloned());
             tasks.push((at as u32, SourceTask { path, origins: below, node }));
         }
+        found.problems.append(&mut problems);
         tasks
     }
 
     /// Where the entries of a directory in this one come from, and whether only `-R` implies it.
     fn origins_below(
         &self,
-        found: &Listed,
+        (found, problems): (&Listed, &mut Vec<Problem>),
         origins: &[Origin],
         node: Option<&Node>,
-        name: &[u8],
-        entry: &Entry,
+        (name, entry): (&[u8], &Entry),
     ) -> (Vec<Origin>, bool) {
         let mut below = Vec::new();
         let mut implied = true;
@@ -453,13 +459,21 @@ impl SourceWalk<'_> {
             };
             // With one origin the entry is surely its own; with several each is asked.
             let is_entered = || match origins.len() {
-                1 => !entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point),
-                _ => self.look_through(place, source_name, &found.path, followed).is_ok_and(|(stat, _)| {
+                1 => Ok(!entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point)),
+                _ => self.look_through(place, source_name, &found.path, followed).map(|(stat, _)| {
                     Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
                 }),
             };
-            if content == Content::None || !is_entered() {
+            if content == Content::None {
                 continue;
+            }
+            match is_entered() {
+                Ok(true) => {}
+                Err(error) if !errno::is_unreachable(&error) => {
+                    problems.push(self.look_problem(place, source_name, false, &error));
+                    continue;
+                }
+                Ok(false) | Err(_) => continue,
             }
             below.push(Origin {
                 base: origin.base.clone(),

@@ -103,9 +103,9 @@ impl Talk<'_> {
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read holds the writer up for ever; nobody waits for it then.
         let (is_writing, written) = mpsc::channel::<()>();
-        let writing = line.clone();
+        let (writing, parts) = (line.clone(), parting.clone());
         let write = move || {
-            writing.write(writer, quiet_for);
+            writing.write(writer, quiet_for, &parts);
             drop(is_writing);
         };
         std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
@@ -114,6 +114,11 @@ impl Talk<'_> {
             spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
+            // A peer that does not hear us any more ends without a reason of its own.
+            let ended = ended.map_err(|error| match line.write_error() {
+                Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
+                _ => error,
+            });
             let is_told = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
             line.end();
             if is_told {
@@ -131,6 +136,7 @@ impl Talk<'_> {
             }
             parting.begin();
             let _ = written.recv_timeout(FAREWELL);
+            let ended = ended.and_then(|()| line.check_written());
             if let Some(leave) = leave.filter(|_| ended.is_ok()) {
                 leave();
             }

@@ -1,0 +1,62 @@
+//! The local time zone, found as the C library finds it. Of the database of zones nothing is read but the one in use.
+
+#![allow(clippy::disallowed_methods, reason = "messages have times where no tree is open yet")]
+
+use jiff::tz::TimeZone;
+use std::io::Read as _;
+
+/// Where the system keeps its own zone.
+const SYSTEM_ZONE: &str = "/etc/localtime";
+/// Where names of zones lead.
+const ZONES_DIR: &str = "/usr/share/zoneinfo";
+/// The longest zone file that is read. In bytes; the largest in use has about 4000.
+const ZONE_MAX_BYTES: u64 = 1 << 20;
+
+/// The zone that `TZ` names or spells out, or without it the system's. UTC where there is none that can be read.
+pub fn local() -> TimeZone {
+    of(std::env::var("TZ").ok().as_deref())
+}
+
+fn of(tz: Option<&str>) -> TimeZone {
+    let found = match tz.map(|tz| tz.strip_prefix(':').unwrap_or(tz)) {
+        None => read(SYSTEM_ZONE),
+        Some(path) if path.starts_with('/') => read(path),
+        Some(name) => read(&format!("{ZONES_DIR}/{name}")).or_else(|| TimeZone::posix(name).ok()),
+    };
+    found.unwrap_or(TimeZone::UTC)
+}
+
+fn read(path: &str) -> Option<TimeZone> {
+    let mut data = Vec::new();
+    std::fs::File::open(path).ok()?.take(ZONE_MAX_BYTES).read_to_end(&mut data).ok()?;
+    TimeZone::tzif(path, &data).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    fn ahead_secs(tz: &str) -> i32 {
+        of(Some(tz)).to_offset(Timestamp::from_second(1_700_000_000).unwrap()).seconds()
+    }
+
+    #[test]
+    fn zones_are_named_or_spelled_out() {
+        assert_eq!(ahead_secs("EST5EDT,M3.2.0,M11.1.0"), -5 * 3600);
+        assert_eq!(ahead_secs("<+0530>-5:30"), 5 * 3600 + 1800);
+        if !std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
+            return;
+        }
+        assert_eq!(ahead_secs("Asia/Tokyo"), 9 * 3600);
+        assert_eq!(ahead_secs(":Asia/Tokyo"), 9 * 3600);
+        assert_eq!(ahead_secs("/usr/share/zoneinfo/Asia/Tokyo"), 9 * 3600);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_utc() {
+        for tz in ["", "No/Such", "/dev/null", "/no/such/file", "/usr/share/zoneinfo"] {
+            assert_eq!(ahead_secs(tz), 0, "{tz}");
+        }
+    }
+}

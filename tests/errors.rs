@@ -1,0 +1,349 @@
+//! One system call fails, or reads or writes less than was asked for: the n-th one, for every n.
+//!
+//! Debug builds fail the n-th call on files when `SPARSYNC_FAIL_AT=n:ERROR` (see `src/fs/sys.rs`). After each such run the laws
+//! of [`Laws`] are checked, and that a run without faults finishes the job. A plain test run takes a sample of the calls;
+//! with `SPARSYNC_FAULTS=all` every call fails with every error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::faults::{Scene, Stage, both, files, is_temp, write};
+use crate::kit::{Lens, Output, oracle, snapshot, tell_skip};
+use rustix::fs::{self, FileType, Mode, OFlags};
+
+/// What a call fails with, the number by which rsync names the error, and `SHORT`: it moves one byte.
+const FAULTS: [(&str, &str); 8] = [
+    ("EIO", "(5)"),
+    ("ENOSPC", "(28)"),
+    ("EACCES", "(13)"),
+    ("EMFILE", "(24)"),
+    ("ENOMEM", "(12)"),
+    ("EINTR", ""),
+    ("EAGAIN", "(11)"),
+    ("SHORT", ""),
+];
+
+/// What holds for an option set, besides what holds for all.
+#[derive(Clone, Copy, Default)]
+struct Laws {
+    /// Every content that the destination had is still somewhere: `--backup`.
+    keeps_old: bool,
+    /// What the destination had is not changed: `--ignore-existing`, and `--update` of newer files.
+    changes_nothing_old: bool,
+    /// Files are written in place, so an interrupted one is neither old nor new.
+    in_place: bool,
+}
+
+/// Options, the trees, and what must hold.
+struct Case {
+    options: &'static [&'static str],
+    build: fn(&Path),
+    laws: Laws,
+}
+
+const fn case(options: &'static [&'static str]) -> Case {
+    Case { options, build: both, laws: Laws { keeps_old: false, changes_nothing_old: false, in_place: false } }
+}
+
+const KEEPS_OLD: Laws = Laws { keeps_old: true, changes_nothing_old: false, in_place: false };
+const CHANGES_NOTHING_OLD: Laws = Laws { keeps_old: false, changes_nothing_old: true, in_place: false };
+const IN_PLACE: Laws = Laws { keeps_old: false, changes_nothing_old: false, in_place: true };
+
+const CASES: &[Case] = &[
+    case(&["-aHAX", "--delete"]),
+    case(&["-aHAX", "--delete-before"]),
+    case(&["-aHAX", "--delete-delay"]),
+    case(&["-aHAX", "--delete-after"]),
+    Case { build: alike, ..case(&["-ac"]) },
+    Case { laws: IN_PLACE, ..case(&["-a", "--inplace", "--no-whole-file"]) },
+    Case { laws: KEEPS_OLD, ..case(&["-a", "--delete", "--backup"]) },
+    Case { laws: KEEPS_OLD, ..case(&["-a", "--delete", "--backup", "--backup-dir=../old"]) },
+    Case { laws: CHANGES_NOTHING_OLD, ..case(&["-a", "--ignore-existing"]) },
+    Case { laws: CHANGES_NOTHING_OLD, build: newer, ..case(&["-a", "--update"]) },
+    case(&["-a", "--remove-source-files"]),
+    Case { build: alike, ..case(&["-ac", "--remove-source-files"]) },
+    case(&["-aH", "--delay-updates", "--delete-after"]),
+    case(&["-a", "--partial-dir=.part", "--no-whole-file"]),
+    case(&["-a", "--fsync"]),
+];
+
+/// Files of one length and time, of which some have other contents.
+fn alike(top: &Path) {
+    for n in 0..8 {
+        write(&top.join(format!("src/{n}")), &format!("content {n} of the source"), 5);
+        let content = if n % 2 == 0 { "source" } else { "target" };
+        write(&top.join(format!("dst/{n}")), &format!("content {n} of the {content}"), 5);
+    }
+}
+
+/// Files that are newer at the destination, and some that are missing there.
+fn newer(top: &Path) {
+    for n in 0..6 {
+        write(&top.join(format!("src/d/{n}")), &format!("{n} of the source"), 5);
+        if n % 2 == 0 {
+            write(&top.join(format!("dst/d/{n}")), &format!("{n} of the destination, newer"), 7);
+        }
+    }
+}
+
+/// Which process has the fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The only one.
+    Local,
+    Client,
+    Server,
+}
+
+/// From where to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Push,
+    Pull,
+}
+
+/// Drops what ssh would take, as sshd does.
+const SHELL: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
+
+/// The variable that says which call fails.
+const CALL: &str = "SPARSYNC_FAIL_AT";
+/// The variable that says which use of a pipe between the two ends fails.
+const LINK: &str = "SPARSYNC_FAIL_LINK_AT";
+
+/// Runs the case with a fault: a variable and what it says.
+fn run(stage: &Stage, case: &Case, (end, way): (End, Way), fault: Option<(&'static str, String)>) -> Output {
+    let log = stage.top.join("fault").display().to_string();
+    let fault: Vec<_> = fault.into_iter().flat_map(|fault| [fault, ("SPARSYNC_FAULT_LOG", log.clone())]).collect();
+    if end == End::Local {
+        return stage.run_program(oracle::under_test(), case.options, &fault);
+    }
+    let there: String = match end {
+        End::Server => fault.iter().map(|(name, value)| format!("export {name}={value}\n")).collect(),
+        _ => format!("unset {CALL} {LINK}\n"),
+    };
+    stage.script("shell", &format!("{SHELL}{there}exec sh -c \"exec $*\"\n"));
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let operands = match way {
+        Way::Push => ["src/", "far:dst/"],
+        Way::Pull => ["far:src/", "dst/"],
+    };
+    let words = [&["--rsh=./shell", &program], case.options, &operands].concat();
+    stage.run_words(oracle::under_test(), &words, if end == End::Client { &fault } else { &[] })
+}
+
+/// What a run may change, by tree: `src`, `dst`, and `old` for backups.
+fn trees(top: &Path) -> Vec<String> {
+    let lens = Lens { blocks: false, atimes: false, now_secs: 100 * 86_400 };
+    let lines = |name: &str| {
+        let dir = top.join(name);
+        let tree = if dir.exists() { snapshot(&dir, lens) } else { BTreeMap::new() };
+        tree.into_values().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+    };
+    ["src", "dst", "old"].iter().flat_map(|name| lines(name)).collect()
+}
+
+fn contents(top: &Path, trees: &[&str]) -> BTreeSet<Vec<u8>> {
+    trees.iter().flat_map(|tree| files(&top.join(tree)).into_values()).collect()
+}
+
+/// Fails one call of one process; `false`: the run ended before that.
+fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, number): (&str, &str)) -> bool {
+    let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+    let [before, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
+    let old_contents = contents(&stage.top, &["dst"]);
+    let source_contents = contents(&stage.top, &["src"]);
+    let output = run(&stage, case, place, Some((CALL, format!("{n}:{error}"))));
+    let Ok(call) = std::fs::read_to_string(stage.top.join("fault")) else { return false };
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = format!(
+        "{:?} {place:?}: {error} at call {}: exit {}\n{stderr}",
+        case.options,
+        call.trim().replace('\n', ", "),
+        output.exit
+    );
+    assert!(output.exit < 1000 && output.exit != 15, "it crashed: {told}");
+    let got = trees(&stage.top);
+    // A list that is denied is taken for one of a directory that its owner opens up when it is entered, which
+    // --delete-before does not wait for.
+    let is_opened_up = error == "EACCES" && ["GetDents", "Seek"].iter().any(|name| call.contains(name));
+    if output.exit == 0 && !is_opened_up {
+        differ(&told, wanted, &got);
+    } else if output.exit != 0 {
+        assert!(stderr.contains("rsync") && stderr.contains(number), "no word of it: {told}");
+    }
+    for (path, content) in files(&stage.top.join("dst")) {
+        let name = path.file_name().unwrap().to_string_lossy();
+        let is_staged =
+            path.components().any(|part| [".~tmp~", ".part"].map(std::ffi::OsStr::new).contains(&part.as_os_str()));
+        let original = name.strip_suffix('~').map(|name| path.with_file_name(name));
+        let is_backup = original.is_some_and(|original| before.get(&original) == Some(&content));
+        let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content) || is_backup;
+        assert!(is_whole || is_temp(&name) || is_staged || case.laws.in_place, "{} is torn: {told}", path.display());
+    }
+    if case.laws.keeps_old {
+        let kept = contents(&stage.top, &["dst", "old"]);
+        assert!(old_contents.is_subset(&kept), "an old content is lost: {told}");
+    }
+    if case.laws.changes_nothing_old {
+        let after: BTreeMap<PathBuf, Vec<u8>> = files(&stage.top.join("dst"));
+        assert!(
+            before.iter().all(|(path, content)| after.get(path) == Some(content)),
+            "something old is changed: {told}"
+        );
+    }
+    if case.options.contains(&"--remove-source-files") {
+        let kept = contents(&stage.top, &["src", "dst"]);
+        assert!(source_contents.is_subset(&kept), "a content is lost: {told}");
+    } else {
+        assert_eq!(files(&stage.top.join("src")), new, "the source is changed: {told}");
+    }
+    // What could not be given its time is newer than the source, as with rsync.
+    let is_newer = case.options.contains(&"--update") && call.contains("Utimes");
+    let is_repeatable = !case.laws.keeps_old && !is_newer && !case.options.contains(&"--remove-source-files");
+    let again = run(&stage, case, place, None);
+    if is_repeatable {
+        assert_eq!(again.exit, 0, "run again: {}: {told}", again.stderr.escape_ascii());
+        differ(&format!("run again: {told}"), wanted, &trees(&stage.top));
+    }
+    let left: Vec<_> = files(&stage.top.join("dst"))
+        .into_keys()
+        .filter(|path| is_temp(&path.file_name().unwrap().to_string_lossy()))
+        .collect();
+    assert!(left.is_empty(), "left behind: {left:?}: {told}");
+    true
+}
+
+#[track_caller]
+fn differ(told: &str, wanted: &[String], got: &[String]) {
+    let missing: Vec<_> = wanted.iter().filter(|line| !got.contains(line)).collect();
+    let extra: Vec<_> = got.iter().filter(|line| !wanted.contains(line)).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "{told}\nwanted: {missing:#?}\ngot: {extra:#?}");
+}
+
+/// Fails the calls of one process, one at a time: some of them, or all.
+fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let mut failures = Vec::new();
+    for (number, case) in cases.enumerate() {
+        let twin = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+        let by_rsync = twin.run_program(oracle::rsync(), case.options, &[]);
+        assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
+        let wanted = trees(&twin.top);
+        // A sample has other calls and other errors in each case.
+        let step = if is_whole { 1 } else { 23 };
+        let mut n = 1 + number as u64 % step;
+        'calls: loop {
+            let errors: Vec<_> = match is_whole {
+                true => FAULTS.to_vec(),
+                false => vec![FAULTS[(n as usize / 23 + number) % FAULTS.len()]],
+            };
+            for error in errors {
+                let attempt = std::panic::catch_unwind(|| fails_at(case, &wanted, place, n, error));
+                match attempt {
+                    Ok(true) => {}
+                    Ok(false) => break 'calls,
+                    Err(panic) => failures.push(panic.downcast_ref::<String>().cloned().unwrap_or_default()),
+                }
+            }
+            n += step;
+        }
+        if n == 1 {
+            tell_skip("errors", "the program under test is a release build, whose calls cannot be failed");
+            return;
+        }
+    }
+    assert!(failures.is_empty(), "{} failures\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+#[test]
+fn calls_of_a_local_run() {
+    fails((End::Local, Way::Push), CASES.iter());
+}
+
+#[test]
+fn calls_of_the_client_of_a_push() {
+    fails((End::Client, Way::Push), CASES.iter());
+}
+
+#[test]
+fn calls_of_the_server_of_a_push() {
+    fails((End::Server, Way::Push), CASES.iter());
+}
+
+#[test]
+fn calls_of_the_client_of_a_pull() {
+    fails((End::Client, Way::Pull), CASES.iter());
+}
+
+#[test]
+fn calls_of_the_server_of_a_pull() {
+    fails((End::Server, Way::Pull), CASES.iter());
+}
+
+/// Fails one use of the pipes between two ends; `false`: the run ended before that.
+fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str) -> bool {
+    let case = &case(&["-aHAX", "--delete"]);
+    let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+    let begun = Instant::now();
+    let output = run(&stage, case, (end, way), Some((LINK, format!("{n}:{error}"))));
+    let took = begun.elapsed();
+    if !stage.top.join("fault").exists() {
+        return false;
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told =
+        format!("{end:?} {way:?}: {error} at use {n} of the link: exit {} after {took:?}\n{stderr}", output.exit);
+    assert!(took < ENDS_WITHIN, "{told}");
+    if output.exit == 0 {
+        differ(&told, wanted, &trees(&stage.top));
+    } else {
+        assert!(!["EINTR", "EAGAIN"].contains(&error), "that is no reason to end: {told}");
+        // Why a server could say nothing any more, its client does not know.
+        let is_told = end == End::Server && stderr.contains("rsync error")
+            || ["connection unexpectedly closed", "could not be read"].iter().any(|words| stderr.contains(words));
+        assert!(output.exit < 1000 && is_told, "{told}");
+    }
+    true
+}
+
+/// Both ends end within a second of the failure; the rest is what a busy machine takes.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+#[test]
+fn links_that_fail() {
+    let options = &["-aHAX", "--delete"];
+    let twin = Stage::new(&Scene { options, build: both, backups: &[] });
+    assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
+    let wanted = trees(&twin.top);
+    for way in [Way::Push, Way::Pull] {
+        for end in [End::Client, End::Server] {
+            for error in ["EIO", "EAGAIN"] {
+                let uses = (1..).take_while(|&n| link_fails_at(&wanted, (end, way), n, error)).count();
+                if uses == 0 {
+                    tell_skip("errors::links_that_fail", "the program under test is a release build");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_does_nothing_is_given_up_though_it_is_there() {
+    let options = &["-a", "--timeout=1"];
+    for (end, way) in [(End::Server, Way::Push), (End::Server, Way::Pull)] {
+        let mut held = 0;
+        for n in [20, 60] {
+            let stage = Stage::new(&Scene { options, build: both, backups: &[] });
+            fs::mknodat(fs::CWD, stage.top.join("hold"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+            let hold = ("SPARSYNC_HOLD_AT", format!("{n}:{}", stage.top.join("hold").display()));
+            let output = run(&stage, &case(options), (end, way), Some(hold));
+            // A server that still waits there goes on, and finds nobody.
+            let _ = fs::open(stage.top.join("hold"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+            held += u32::from(output.exit == 30);
+            assert!([0, 30].contains(&output.exit), "{way:?}, {n}: {}", output.stderr.escape_ascii());
+        }
+        assert!(held > 0, "{way:?}");
+    }
+}
