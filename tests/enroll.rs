@@ -144,7 +144,7 @@ fn another_key_is_refused_whatever_way_it_comes() {
     told(&enroll(&scene, "localhost"), 5, &words);
     // A remote shell would do, and is not even tried.
     for transport in ["auto", "quic", "tls"] {
-        let output = copy(&scene, &format!("-a --transport={transport} -e ssh src/ localhost:TOP/got/"));
+        let output = copy(&scene, &format!("-a --transport={transport} src/ localhost:TOP/got/"));
         told(&output, 5, &words);
     }
     assert!(!scene.path("got").exists());

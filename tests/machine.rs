@@ -219,7 +219,40 @@ fn a_run_is_not_handed_round_in_circles() {
         assert_eq!(text(&output.stdout), "rsync -a host::module x\n", "{path}: {output:?}");
     }
     let output = run("TOP/called:TOP/started");
-    assert!(output.status.code() == Some(14) && text(&output.stderr).contains("none was found"), "{output:?}");
+    assert!(output.status.code() == Some(14) && text(&output.stderr).contains("there is none in PATH"), "{output:?}");
+}
+
+/// What is not carried out here, on this machine as between two, the installed rsync does.
+#[test]
+fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("s")).unwrap();
+    std::fs::write(dir.path().join("s/f"), "text").unwrap();
+    script(dir.path(), "rsync", "echo \"rsync $*\"");
+    let run = |line: &str, rsync: &str| {
+        let mut run = Command::new(oracle::under_test());
+        run.args(line.split(' ')).current_dir(dir.path()).env("PATH", dir.path()).env("SPARSYNC_RSYNC", rsync);
+        run.output().unwrap()
+    };
+    for line in [
+        "-a --iconv=UTF-8,ISO-8859-1 s/ d/",
+        "-a --write-batch=b s/ d/",
+        "--read-batch=b d/",
+        "-a -M--fuzzy s/ d/",
+        "-a --protocol=30 s/ d/",
+        "-a --copy-as=daemon s/ d/",
+        "-a --confine-root=/tmp s/ d/",
+    ] {
+        let output = run(line, "");
+        assert_eq!(text(&output.stdout), format!("rsync {line}\n"), "{output:?}");
+        let output = run(line, "/none/rsync");
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        assert!(text(&output.stderr).contains(" is not supported yet"), "{output:?}");
+        assert!(!dir.path().join("d").exists(), "{line}");
+    }
+    let output = run("-a host::module d/", "/none/rsync");
+    let told = text(&output.stderr);
+    assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync is not") && told.contains("\nhint: "), "{told}");
 }
 
 /// In a root directory of its own, as a login may have, without /proc.

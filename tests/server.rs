@@ -137,7 +137,8 @@ impl Scene {
         let (port, pin) = (self.status("port"), self.status("pin"));
         let host = format!(
             "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {port}\npin = \"{pin}\"\n\
-             met = \"2026-01-01T00:00:00Z\"\n"
+             met = \"2026-01-01T00:00:00Z\"\nprogram = \"{}\"\n",
+            oracle::under_test().display()
         );
         std::fs::write(self.path("client/hosts.toml"), host).unwrap();
     }

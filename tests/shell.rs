@@ -505,7 +505,7 @@ fn the_installed_rsync_is_another_program() {
     // Under the name rsync it does not call itself for ever, whoever names it.
     let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
     for vars in [&[path][..], &[path, ours]] {
-        assert_ended(&called("-a src/ host::module", vars), 14, &["needs an installed rsync", "none was found"]);
+        assert_ended(&called("-a src/ host::module", vars), 14, &["install the package rsync"]);
     }
     // The one that is named gets the arguments as they were given.
     let named = scene.path("rec");

@@ -15,7 +15,7 @@ pub mod server;
 pub mod value;
 pub mod verb;
 
-pub use doc::{help_text, version_json, version_text};
+pub use doc::{help_text, overview, version_json, version_text};
 pub use far::Far;
 
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ pub enum Request {
     /// The installed rsync does it, with the words as given: a remote operand, a server, a daemon. The error is what
     /// to tell where there is none.
     Handover(Option<Error>),
-    /// The operands make no copy: [`help_text`] on standard error, exit 1 with the closing line of a
+    /// The operands make no copy: [`overview`] on standard error, exit 1 with the closing line of a
     /// usage error.
     NoArgs {
         /// The role in the closing line: rsync without any operand has become a `Receiver`.
@@ -136,7 +136,8 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         }
         None => {}
     }
-    if walked.operands.iter().any(Operand::is_remote) {
+    let is_far = walked.operands.iter().any(Operand::is_remote);
+    if is_far {
         // A mistake beside a remote operand is rsync's to tell: it may know more options than we do.
         if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours) {
             return Err(error);
@@ -144,7 +145,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         if !call.native_shell || walked.error.is_some() || far::names_a_daemon(&walked.operands) {
             return Ok(Request::Handover(walked.error));
         }
-        if let Err(error) = resolve::check_support_far(&walked.args, call.vars) {
+        if let Err(error) = resolve::check_support(&walked.args, call.vars, true) {
             // rsync would take the URL of a server of ours for the path of a host named sparsync.
             let is_ours = walked.operands.iter().any(Operand::is_server);
             return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
@@ -155,6 +156,13 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     }
     if parse::lone_help(call.args, &walked.args) {
         return Ok(Request::Help);
+    }
+    // A mistake in what is supported is told as before.
+    if !walked.operands.is_empty()
+        && let Err(error) = resolve::check_support(&walked.args, call.vars, is_far)
+        && error.exit == Exit::Unsupported
+    {
+        return Ok(Request::Handover(Some(error)));
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
     let operands = std::mem::take(&mut walked.operands);

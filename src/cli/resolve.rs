@@ -99,9 +99,9 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
     options(args, settled, files_from, args.list_only, policies::connect(args))
 }
 
-/// An error if what a command line with a remote operand says is not carried out; rsync may know better.
-pub fn check_support_far(args: &Args, vars: Vars<'_>) -> Result<()> {
-    contradictions::check_support(args, Environment(vars), true)
+/// An error if what a command line says is not carried out; `far`: it has a remote operand. The installed rsync may do it.
+pub fn check_support(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
+    contradictions::check_support(args, Environment(vars), far)
 }
 
 /// What rsync finds out before it looks at the operands.
@@ -146,8 +146,7 @@ fn reach(args: &Args, env: Environment<'_>, role: &'static str) -> Result<Connec
         (None, None) => Transport::Auto,
     };
     let shell = shell::split(&shell).map_err(|error| error.by(role))?;
-    // `-e ssh` stands in scripts for no other reason than that rsync once needed it.
-    let shell_was_said = !shell.is_empty() && shell != [b"ssh"];
+    let shell_was_said = !shell.is_empty();
     let style = policies::arg_style(args, env);
     Ok(Connect { transport, shell, shell_was_said, args: style, ..policies::connect(args) })
 }

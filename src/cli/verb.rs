@@ -1,7 +1,8 @@
 //! The verbs `server` and `enroll`: their words to values, and their `--help`.
 //!
 //! A first word is a verb only where the program was called by a name of its own, so that a script that calls it
-//! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case.
+//! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case, and so is `server` where no
+//! action of a server follows.
 
 use super::flag::Given;
 use super::value::{shell, size};
@@ -22,8 +23,19 @@ pub enum Verb {
     Server(Box<Server>),
     /// `sparsync enroll ...`.
     Enroll(Box<Enroll>),
-    /// This text on standard output, exit 0.
-    Help(&'static str),
+    /// This page on standard output, exit 0.
+    Help(Page),
+}
+
+impl Page {
+    /// What stands on it; `all`: on the whole program's.
+    pub fn text(self, all: impl FnOnce() -> String) -> String {
+        match self {
+            Page::All => all(),
+            Page::Server => SERVER_HELP.to_owned(),
+            Page::Enroll => ENROLL_HELP.to_owned(),
+        }
+    }
 }
 
 /// What is to be done with a server, and where.
@@ -189,6 +201,10 @@ pub struct EnrollHost {
     pub dry_run: bool,
 }
 
+/// What is done with a server; the last two by other programs.
+const ACTIONS: [&str; 10] =
+    ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "session", "pipe"];
+
 /// Stands before a verb where the program goes by another name than its own. rsync knows no such option.
 const VERB_FOLLOWS: &[u8] = b"--sparsync";
 
@@ -204,28 +220,97 @@ fn is_ours(program: &[u8]) -> bool {
     crate::path::file_name(program).starts_with(b"sparsync")
 }
 
-/// The verb that a command line begins with; `None`: it is a copy.
-pub fn of(program: &OsStr, args: &[OsString]) -> Option<&'static str> {
-    split(program, args).map(|(verb, _)| verb)
+/// What a command line asks for that is no copy.
+enum Asked<'a> {
+    /// With the words behind the verb.
+    Server(&'a [OsString]),
+    /// Likewise.
+    Enroll(&'a [OsString]),
+    /// A page of help.
+    Help(Page),
+    /// It was probably meant to be this command, without the program's name.
+    Misspelled(String),
 }
 
-/// The verb, and the words behind it.
-fn split<'a>(program: &OsStr, args: &'a [OsString]) -> Option<(&'static str, &'a [OsString])> {
-    let args = match args.split_first() {
-        Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => rest,
-        _ if is_ours(program.as_bytes()) => args,
+/// A page of help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// The whole program's.
+    All,
+    /// Of `server`.
+    Server,
+    /// Of `enroll`.
+    Enroll,
+}
+
+/// Whether a command line asks for something else than a copy.
+pub fn is_one(program: &OsStr, args: &[OsString]) -> bool {
+    asked(program, args).is_some()
+}
+
+/// What a command line asks for; `None`: a copy.
+fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
+    let (is_marked, args) = match args.split_first() {
+        Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => (true, rest),
+        _ if is_ours(program.as_bytes()) => (false, args),
         _ => return None,
     };
     let (first, rest) = args.split_first()?;
-    let verb = ["server", "enroll"].into_iter().find(|verb| first.as_bytes() == verb.as_bytes())?;
-    Some((verb, rest))
+    let first = first.to_str()?;
+    let next = rest.first().and_then(|word| word.to_str());
+    let is_path = |word: &str| word.contains(['/', ':', '.']);
+    let action = rest.iter().filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
+    let is_action = action.is_some_and(|action| ACTIONS.contains(&action));
+    match first {
+        "server" => {
+            let asks_help = next.is_none_or(|next| ["--help", "-h"].contains(&next));
+            if is_marked || is_action || asks_help {
+                return Some(Asked::Server(rest));
+            }
+            let action = action.filter(|action| !is_path(action))?;
+            let meant = ACTIONS.iter().find(|known| distance(action, known) <= 2)?;
+            Some(Asked::Misspelled(format!("server {meant}")))
+        }
+        "enroll" if is_marked || !next.is_some_and(|next| !next.starts_with('-') && next.contains('/')) => {
+            Some(Asked::Enroll(rest))
+        }
+        "help" => match rest {
+            [] => Some(Asked::Help(Page::All)),
+            [verb, ..] if verb == "server" => Some(Asked::Help(Page::Server)),
+            [verb, ..] if verb == "enroll" => Some(Asked::Help(Page::Enroll)),
+            _ => None,
+        },
+        _ if is_path(first) || first.starts_with('-') => None,
+        _ if is_action && distance(first, "server") <= 2 => {
+            Some(Asked::Misspelled(format!("server {}", action.unwrap_or_default())))
+        }
+        _ if distance(first, "enroll") <= 1 => {
+            let host = next.filter(|next| rest.len() == 1 && !next.contains('/'))?;
+            Some(Asked::Misspelled(format!("enroll {host}")))
+        }
+        _ => None,
+    }
 }
 
-/// Reads a command line that begins with a verb; `None`: it is a copy.
+/// How many letters are missing, too many, other ones or exchanged.
+fn distance(word: &str, known: &str) -> usize {
+    strsim::osa_distance(word, known)
+}
+
+/// Reads a command line that asks for something else than a copy; `None`: it asks for one.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
-    let (verb, rest) = split(program, args)?;
-    let mut words = Words { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
-    Some(if verb == "server" { server(&mut words) } else { enroll(&mut words) })
+    let words = |verb, rest: &[OsString]| Words { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
+    Some(match asked(program, args)? {
+        Asked::Server(rest) => server(&mut words("server", rest)),
+        Asked::Enroll(rest) => enroll(&mut words("enroll", rest)),
+        Asked::Help(page) => Ok(Verb::Help(page)),
+        Asked::Misspelled(meant) => {
+            let said: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
+            let words = format!("sparsync: `{}` is no command; did you mean `sparsync {meant}`?", said.join(" "));
+            let hint = format!("to copy a file of that name, write ./{}", said.first()?);
+            Err(Error::usage(words).with_hint(hint))
+        }
+    })
 }
 
 impl Action {
@@ -438,8 +523,8 @@ fn server(words: &mut Words) -> Result<Verb> {
     let mut got = ServerWords::default();
     while let Some(word) = words.word()? {
         let name = match word {
-            Word::Long(name) if name == "help" => return Ok(Verb::Help(SERVER_HELP)),
-            Word::Short('h') => return Ok(Verb::Help(SERVER_HELP)),
+            Word::Long(name) if name == "help" => return Ok(Verb::Help(Page::Server)),
+            Word::Short('h') => return Ok(Verb::Help(Page::Server)),
             Word::Short('e') => "rsh".to_owned(),
             Word::Short('n') => "dry-run".to_owned(),
             Word::Short(letter) => return Err(words.wrong(&format!("-{letter}: unknown option"))),
@@ -592,7 +677,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     };
     while let Some(word) = words.word()? {
         let name = match word {
-            Word::Short('h') => return Ok(Verb::Help(ENROLL_HELP)),
+            Word::Short('h') => return Ok(Verb::Help(Page::Enroll)),
             Word::Short('e') => "rsh".to_owned(),
             Word::Short('n') => "dry-run".to_owned(),
             Word::Short(letter) => return Err(words.wrong(&format!("-{letter}: unknown option"))),
@@ -607,7 +692,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
             }
         };
         match name.as_str() {
-            "help" => return Ok(Verb::Help(ENROLL_HELP)),
+            "help" => return Ok(Verb::Help(Page::Enroll)),
             "list" => list = true,
             "json" => json = true,
             "revoke" => revoke = Some(words.text("--revoke")?),
@@ -757,6 +842,9 @@ mod tests {
     fn only_a_first_word_is_a_verb_and_only_under_our_own_name() {
         for copy in
             ["sparsync ./server x", "sparsync -- server x", "sparsync -a server x", "rsync server start", "sparsync"]
+                .into_iter()
+                .chain(["sparsync server v/", "sparsync server -a v/", "sparsync server host:v", "sparsync enroll v/"])
+                .chain(["sparsync help v/", "sparsync sewer v/", "sparsync enrol a b", "sparsync ./enrol box"])
         {
             assert_eq!(said(copy), None, "{copy}");
         }
@@ -764,7 +852,9 @@ mod tests {
         assert!(matches!(said("./sparsync server status"), Some(Ok(Verb::Server(_)))));
         assert!(matches!(said("/x/rsync --sparsync server status"), Some(Ok(Verb::Server(_)))));
         for (line, help) in
-            [("server --help", SERVER_HELP), ("enroll -h", ENROLL_HELP), ("server start --help", SERVER_HELP)]
+            [("server --help", Page::Server), ("enroll -h", Page::Enroll), ("server start --help", Page::Server)]
+                .into_iter()
+                .chain([("help", Page::All), ("help server", Page::Server), ("help enroll", Page::Enroll)])
         {
             assert_eq!(said(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
         }
@@ -772,6 +862,21 @@ mod tests {
         const NOT_FOR_PERSONS: [&str; 3] = ["detached", "ceiling", "too-large"];
         for (name, _) in SERVER_OPTIONS {
             assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !NOT_FOR_PERSONS.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_verb_that_is_misspelled_copies_nothing() {
+        for (line, meant) in [
+            ("sevrer start", "server start"),
+            ("serve status", "server status"),
+            ("server strat", "server start"),
+            ("server restat", "server restart"),
+            ("enrol box", "enroll box"),
+            ("enrolll me@box", "enroll me@box"),
+        ] {
+            let told = refused(line);
+            assert!(told.contains(&format!("did you mean `sparsync {meant}`?")), "{told}");
         }
     }
 
@@ -898,7 +1003,6 @@ mod tests {
     fn mistakes_are_told_in_clear_words() {
         for (line, words) in [
             ("server", "what shall be done?"),
-            ("server begin", "`begin` is not known"),
             ("server start --colour", "--colour: unknown option"),
             ("server start -q", "-q: unknown option"),
             ("server start --port", "--port needs a value"),

@@ -45,7 +45,7 @@ impl Said {
 }
 
 /// What a sparsync is called there, if nobody knows better.
-const OURS: &[u8] = b"sparsync";
+pub const OURS: &[u8] = b"sparsync";
 /// What a program is called that may be either.
 const RSYNC: &[u8] = b"rsync";
 

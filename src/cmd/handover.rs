@@ -10,10 +10,17 @@ use std::path::{Path, PathBuf};
 
 /// Becomes the installed rsync. Returns only with the error that there is none.
 pub fn run(env: &mut Env) -> Result<(), Error> {
-    let Some(rsync) = find(env) else {
-        let message = "sparsync: this needs an installed rsync (a remote operand, a server or a daemon), and none was found: \
-                       install the package rsync, or name one in SPARSYNC_RSYNC";
-        return Err(Error::new(Exit::Ipc, message));
+    let named = env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty());
+    let Some(rsync) = find(env, named.as_deref()) else {
+        let message = match named {
+            Some(named) => {
+                let start = b"sparsync: cannot hand this run over to the rsync that SPARSYNC_RSYNC names: ".as_slice();
+                [start, named.as_bytes(), b" is not an executable file, or leads back to sparsync"].concat()
+            }
+            None => b"sparsync: this run needs an installed rsync, and there is none in PATH".to_vec(),
+        };
+        let hint = "install the package rsync, or name the program in SPARSYNC_RSYNC";
+        return Err(Error::new(Exit::Ipc, message).with_hint(hint));
     };
     let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args), (HANDED_OVER, "1"));
     Err(Error::new(Exit::Ipc, format!("sparsync: could not start {}: {error}", rsync.display())))
@@ -42,7 +49,7 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
 const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
 
 /// The rsync that `SPARSYNC_RSYNC` names, or the first in `PATH` that is not this very program, by whatever way.
-fn find(env: &Env) -> Option<PathBuf> {
+fn find(env: &Env, named: Option<&OsStr>) -> Option<PathBuf> {
     let itself = env.own_path().and_then(|path| crate::fs::sys::identity(path.as_os_str()));
     // Another copy of this program, or a script that calls it, would hand the run over in its turn, for ever.
     let may_lead_back = env.var(HANDED_OVER).is_some();
@@ -51,8 +58,8 @@ fn find(env: &Env) -> Option<PathBuf> {
         let is_other = Some(identity) != itself && crate::fs::sys::is_executable(path.as_os_str());
         (is_other && !(may_lead_back && leads_back(path, env.umask))).then(|| path.to_path_buf())
     };
-    if let Some(named) = env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty()) {
-        return other(Path::new(&named));
+    if let Some(named) = named {
+        return other(Path::new(named));
     }
     let path = env.var("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
     std::env::split_paths(&path)

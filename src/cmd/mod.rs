@@ -61,7 +61,7 @@ pub fn run(env: &mut Env) -> Exit {
             _ if wanted.far.is_some() => return remote::run(env, *wanted),
             _ => return copy::run(env, *wanted),
         },
-        Ok(Request::Verb(Verb::Help(text))) => say(&mut env.stdout, text.as_bytes()),
+        Ok(Request::Verb(Verb::Help(page))) => say(&mut env.stdout, page.text(cli::help_text).as_bytes()),
         Ok(Request::Verb(Verb::Server(server))) => return server::run(env, *server),
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
@@ -69,9 +69,13 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(asked)) => return serve::run(env, asked),
-        Ok(Request::Handover(error)) => handover::run(env).map_err(|none| error.unwrap_or(none)),
+        Ok(Request::Handover(error)) => handover::run(env).map_err(|none| match error {
+            // Whoever reads what this program cannot do is helped by the other one.
+            Some(error) => Error { hint: none.hint, ..error },
+            None => none,
+        }),
         Ok(Request::NoArgs { role }) => {
-            let _ = env.stderr.write_all(cli::help_text().as_bytes());
+            let _ = env.stderr.write_all(cli::overview().as_bytes());
             Err(Error::usage("").by(role))
         }
         Err(error) => Err(error),
@@ -96,7 +100,7 @@ fn fail(env: &mut Env, error: &Error) -> Exit {
         text.push(b'\n');
     }
     text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
-    if verb::of(&env.program, &env.args).is_none() {
+    if !verb::is_one(&env.program, &env.args) {
         text.extend_from_slice(&closing::error_line(error.exit, error.role));
     }
     if !text.is_empty() && !text.ends_with(b"\n") {

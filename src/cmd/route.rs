@@ -1,5 +1,6 @@
 //! Which way leads to another machine: from what was asked for and what is known of that machine. Nothing is tried here.
 
+use super::by_shell::OURS;
 use crate::cli::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -47,17 +48,30 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         )),
     };
     let is_url = far.server.is_some();
+    // A server runs what it was started from, as whom it was started; another program may mean to change either.
+    let is_other = |peer: &Peer| {
+        let own = peer.program.as_deref().map_or(OURS, str::as_bytes);
+        connect.program.as_deref().is_some_and(|program| program != own)
+    };
+    let is_other_program = !is_url && known.is_some_and(is_other);
     match connect.transport {
         Transport::Shell if is_url => {
             Err(Error::usage("sparsync: a sparsync:// URL names a server, which --transport=ssh does not use"))
         }
         Transport::Shell => Ok(Plan::Shell(Some("--transport=ssh"))),
+        Transport::Tls if is_other_program => Err(Error::usage(format!(
+            "sparsync: the server of {name} does not run the program that --rsync-path names: leave out one of --rsync-path \
+             and --transport=tls"
+        ))),
         Transport::Tls => dial(&[Route::Tls], false),
-        Transport::Quic if known.is_none() && !is_url => Ok(Plan::OneOff),
+        Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(Plan::OneOff),
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
         // Where there is no other way, rsync's lines are all there is to tell.
         Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(known.map(|_| "a remote shell was named"))),
+        Transport::Auto if is_other_program => {
+            Ok(Plan::Shell(Some("--rsync-path names another program than its server")))
+        }
         Transport::Auto => match known {
             None => Ok(Plan::Shell(None)),
             Some(peer) => match peer.winner(now) {
@@ -164,6 +178,24 @@ mod tests {
         assert!(matches!(planned("other", None, &said, None), Ok(Plan::Shell(None))));
         let quic = Connect { transport: Transport::Quic, ..said };
         assert_eq!(kinds(planned("box", None, &quic, None)), (vec![Route::Quic], false, 28792));
+    }
+
+    #[test]
+    fn another_program_than_the_server_is_started_by_a_shell() {
+        let with =
+            |program: &[u8], transport| Connect { program: Some(program.to_vec()), transport, ..Connect::default() };
+        let planned = |program: &[u8], transport, url| planned("box", url, &with(program, transport), None);
+        for program in [&b"sudo sparsync"[..], b"mkdir -p x && rsync", b"rsync", b"/opt/bin/sparsync"] {
+            assert!(
+                matches!(planned(program, Transport::Auto, None), Ok(Plan::Shell(Some(_)))),
+                "{}",
+                program.escape_ascii()
+            );
+            assert_eq!(planned(program, Transport::Quic, None).unwrap(), Plan::OneOff);
+            assert_eq!(planned(program, Transport::Tls, None).unwrap_err().exit, Exit::Usage);
+            assert_eq!(kinds(planned(program, Transport::Auto, Some(None))).0, BOTH, "a URL names a server");
+        }
+        assert_eq!(kinds(planned(b"sparsync", Transport::Auto, None)).0, BOTH, "that is the server's own");
     }
 
     #[test]

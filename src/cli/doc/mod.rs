@@ -5,7 +5,7 @@ mod help;
 mod markdown;
 mod version;
 
-pub use help::help_text;
+pub use help::{help_text, overview};
 pub use version::{version_json, version_text};
 
 /// The release of rsync whose command line and behaviour this program has.

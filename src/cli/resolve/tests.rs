@@ -268,7 +268,7 @@ fn contradictions_have_rsyncs_words() {
 }
 
 #[test]
-fn what_is_not_carried_out_names_itself_and_exits_4() {
+fn what_is_not_carried_out_is_handed_over_and_names_itself() {
     for (line, name) in [
         ("--read-batch=x", "--read-batch"),
         ("--write-batch=x", "--write-batch"),
@@ -279,7 +279,9 @@ fn what_is_not_carried_out_names_itself_and_exits_4() {
         ("-M--fake-super", "--remote-option=--fake-super on a local copy"),
         ("--protocol=29", "--protocol=29 on a local copy"),
     ] {
-        assert_eq!(refusal(&format!("{line} s d")), (4, format!("sparsync: {name} is not supported yet"), "client"));
+        let Ok(Request::Handover(Some(error))) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };
+        let told = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
+        assert_eq!(told, (Exit::Unsupported, format!("sparsync: {name} is not supported yet"), "client"));
     }
     for line in [
         "-y --no-y",
@@ -292,8 +294,8 @@ fn what_is_not_carried_out_names_itself_and_exits_4() {
     ] {
         options(line);
     }
-    let error = request("s d", &[("RSYNC_ICONV", "utf8")]).unwrap_err();
-    assert_eq!(error.exit, Exit::Unsupported);
+    let converts = request("s d", &[("RSYNC_ICONV", "utf8")]);
+    assert!(matches!(converts, Ok(Request::Handover(Some(error))) if error.exit == Exit::Unsupported));
     copy_with("--no-iconv", &[("RSYNC_ICONV", "utf8")]);
 }
 
