@@ -544,7 +544,7 @@ fn a_grant_ends_later_than_now() {
 #[test]
 fn errors_of_verbs_have_no_line_of_rsyncs() {
     let scene = Scene::new();
-    for (line, code) in [("server begin", 1), ("server grant x --name y", 1), ("enroll", 1), ("enroll --revoke h", 5)] {
+    for (line, code) in [("server strat", 1), ("server grant x --name y", 1), ("enroll", 1), ("enroll --revoke h", 5)] {
         let output = scene.command("client", line).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{line}: {told}");

@@ -223,8 +223,12 @@ fn called_by_its_own_name_it_calls_the_far_end_so() {
     let scene = Scene::new();
     let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
-    assert_eq!(got[..5], ["host", "sparsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
+    // The last one that was asked for: nobody answered.
+    assert_eq!(got[..5], ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
 }
+
+/// What starts either program in one login.
+const EITHER: &str = "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
 
 // ── who answers ─────────────────────────────────────────────────────────────────────────────────
 /// Drops what ssh would take, and runs the rest.
@@ -321,7 +325,7 @@ fn a_far_end_without_sparsync_is_asked_for_rsync() {
     );
     let output = scene.shell(&script, "-a src/ far:dst", &[]);
     assert_eq!(ended(&output), (Some(0), String::new()));
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "sparsync\nrsync\n");
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
     assert!(scene.path("dst/a").exists());
 }
 
@@ -377,7 +381,7 @@ fn a_program_that_was_named_is_the_only_one_that_is_asked_for() {
     assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\nrsync\n");
     let output = scene.shell(script, "-a src/ far:dst", &[]);
     assert_ended(&output, 127, &["remote command not found (code 127)"]);
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\nrsync\nsparsync\nrsync\n");
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("other\nrsync\n{EITHER}\nrsync\n"));
 }
 
 #[test]
@@ -770,6 +774,33 @@ fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
     scene.shell(&format!("exec sh -c '{}'", command.trim()), &format!("{} {line}", scene.ours()), &[])
 }
 
+/// Plays rrsync: it runs nothing but rsync, and puts paths into a directory of its own.
+#[test]
+fn a_forced_command_that_rewrites_paths_is_obeyed() {
+    let scene = Scene::new();
+    for dir in ["bin", "jail/up"] {
+        std::fs::create_dir_all(scene.path(dir)).unwrap();
+    }
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("bin/rsync")).unwrap();
+    assert!(
+        Command::new("cp").args(["-a", "src/.", "jail/up/"]).current_dir(scene.path("")).status().unwrap().success()
+    );
+    let script = "echo \"$1\" >> asked
+        case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
+        command=$(echo \"$*\" | sed \"s, --[a-z]*-d[a-z]* /,&$PWD/jail/,; s, \\. /, . $PWD/jail/,\")
+        exec sh -c \"$command\"";
+    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let copy = |line: &str| scene.shell(script, line, &[("PATH", path.as_str())]);
+    assert_eq!(ended(&copy("-a --link-dest=/up src/ far:/new")), (Some(0), String::new()));
+    // What was refused first nobody hears of.
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
+    let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(scene.path(path)).unwrap());
+    assert_eq!(inode("jail/new/a"), inode("jail/up/a"), "it is linked to what is in the jail");
+    std::fs::write(scene.path("src/a"), "changed").unwrap();
+    assert_eq!(ended(&copy("-a --backup --backup-dir=/old src/ far:/new")), (Some(0), String::new()));
+    assert!(scene.path("jail/old/a").exists() && !Path::new("/old").exists());
+}
+
 #[test]
 fn a_session_gets_no_more_than_a_forced_command_says() {
     let scene = Scene::new();
@@ -777,7 +808,7 @@ fn a_session_gets_no_more_than_a_forced_command_says() {
         ("-r src/ far:dst", "-r --delete src/ far:dst", "--delete"),
         ("-rt src/ far:dst", "-rtp src/ far:dst", "-p"),
         ("-r src/ far:dst", "-r --backup --backup-dir=/tmp src/ far:dst", "-b"),
-        ("-rb --backup-dir=a src/ far:dst", "-rb --backup-dir=b src/ far:dst", "b"),
+        ("-rb src/ far:dst", "-rb --backup-dir=b src/ far:dst", "--backup-dir"),
         ("-r src/ far:dst", "-r -M--fake-super src/ far:dst", "--fake-super"),
         ("-r far:src/ dst", "-rL far:src/ dst", "-L"),
         ("-r far:src/ dst", "-r --remove-source-files far:src/ dst", "--remove-source-files"),

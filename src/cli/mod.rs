@@ -255,7 +255,33 @@ pub fn settle_as_asked(
         let end = b", which the command line of this server does not: somebody has fixed that (a forced command)";
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
-    settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)
+    let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
+    let line: Vec<OsString> = asked.words.iter().cloned().map(OsString::from_vec).collect();
+    let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
+    if let (false, Ok(line)) = (server::is_secluded(&asked.words), resolve::resolve_for_server(&line.args)) {
+        take_paths(&mut options, line);
+    }
+    Ok(options)
+}
+
+/// Gives what a session asks for the paths that the server's command line says.
+fn take_paths(options: &mut Options, line: Options) {
+    if let (Some(alternates), Some(said)) = (&mut options.delta.alt_dest, line.delta.alt_dest) {
+        alternates.dirs = said.dirs;
+    }
+    if let (Some(backup), Some(said)) = (&mut options.place.backup, line.place.backup) {
+        backup.dir = said.dir;
+    }
+    let paths =
+        [(&mut options.place.partial_dir, line.place.partial_dir), (&mut options.place.temp_dir, line.place.temp_dir)];
+    for (path, said) in paths {
+        *path = said.or(path.take());
+    }
+    if let (Some(FilesFrom::Far(path)), Some(FilesFrom::File(said))) =
+        (&mut options.select.files_from, line.select.files_from)
+    {
+        *path = said;
+    }
 }
 
 /// What a server is asked for, if a client of ours asks. `words`: its whole command line.

@@ -64,9 +64,39 @@ pub fn is_secluded(words: &[Vec<u8>]) -> bool {
     letters_of(words).contains(&b's')
 }
 
+/// Options whose value is a path at this end. What the command line says counts: a forced command such as rrsync rewrites it.
+const PATH_OPTIONS: [&[u8]; 7] = [
+    b"--backup-dir",
+    b"--partial-dir",
+    b"--temp-dir",
+    b"--link-dest",
+    b"--compare-dest",
+    b"--copy-dest",
+    b"--files-from",
+];
+
+/// Groups words into options: what tells one from another, and its words. Two paths of one option are the same.
+fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
+    let mut options = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        // A list that comes in the session is none that lies at this end.
+        let is_here = word != b"--files-from=-";
+        let is_path_of =
+            |name: &&&[u8]| is_here && word.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest[0] == b'=');
+        let Some(name) = PATH_OPTIONS.iter().find(is_path_of) else {
+            options.push((word.clone(), vec![word]));
+            continue;
+        };
+        let value = if word.len() == name.len() { words.next() } else { None };
+        options.push((name.to_vec(), std::iter::once(word).chain(value).collect()));
+    }
+    options
+}
+
 /// Compares what a command line says (`asked`) with what the one of a session would say, and behind it its words of
-/// `--remote-option`: all of that must be asked for, in the same order. Returns what is asked for beyond it; the error is
-/// the first word, or letter, that is not asked for.
+/// `--remote-option`: all of that must be asked for, in the same order, but for the paths. Returns what is asked for beyond
+/// it; the error is the first word, or letter, that is not asked for.
 pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let (known, said) = (letters_of(asked), letters_of(session));
     let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();
@@ -82,17 +112,17 @@ pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Res
         others.map(|(_, word)| word.clone()).collect::<Vec<_>>()
     };
     let mut more = Vec::new();
-    let mut asked = rest(asked).into_iter();
-    for word in rest(session).iter().chain(remote) {
+    let mut asked = options_of(rest(asked)).into_iter();
+    for (option, words) in options_of([rest(session), remote.to_vec()].concat()) {
         loop {
             match asked.next() {
-                None => return Err(word.clone()),
-                Some(same) if same == *word => break,
-                Some(other) => more.push(other),
+                None => return Err(words[0].clone()),
+                Some((same, _)) if same == option => break,
+                Some((_, other)) => more.extend(other),
             }
         }
     }
-    more.extend(asked);
+    more.extend(asked.flat_map(|(_, words)| words));
     Ok(more)
 }
 

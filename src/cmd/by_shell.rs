@@ -10,13 +10,17 @@ use crate::report::event::errno_words;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, Answer, Call, Ended, Shell};
+use crate::trust::logins::{Answers, Logins};
+use crate::trust::moment::Moment;
 use crate::trust::peers::Peer;
+use crate::trust::place::Places;
+use crate::work::clock;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::copy;
 use super::remote::Side;
+use super::{copy, route};
 
 /// Who was found at the far end.
 pub enum Found {
@@ -49,11 +53,19 @@ pub const OURS: &[u8] = b"sparsync";
 /// What a program is called that may be either.
 const RSYNC: &[u8] = b"rsync";
 
+/// Starts a sparsync if there is one, else an rsync, in one login and without a word about the one that is missing. Any login
+/// shell understands it; a forced command may not.
+const EITHER: &[u8] = b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
+/// How ssh ends that did not get through.
+const SSH_FAILED: u8 = 255;
+
 /// An attempt to reach the far end by a remote shell.
 pub struct ByShell<'a> {
     side: &'a Side,
     /// The programs to try at the far end, the first first.
     programs: Vec<Vec<u8>>,
+    /// Where it is remembered what answers there, under which name; `None`: that is known, or said.
+    memory: Option<(Places, String)>,
     charset: Charset,
     umask: u32,
     patience: Patience,
@@ -64,14 +76,18 @@ impl<'a> ByShell<'a> {
     pub fn new(side: &'a Side, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
         let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
-        ByShell { side, programs: programs(side, env, known), charset, umask: env.umask, patience }
+        let programs = programs(side, env, known);
+        let is_open = known.is_none() && programs[0] == EITHER && side.options.connect.shell.is_empty();
+        let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, route::named(&side.far)));
+        ByShell { side, programs, memory, charset, umask: env.umask, patience }
     }
 
     /// The same, looking for a sparsync by its own name first, whatever this program was called by.
     pub fn for_sparsync(mut self) -> ByShell<'a> {
         if self.side.options.connect.program.is_none() {
-            self.programs = vec![OURS.to_vec(), RSYNC.to_vec()];
+            self.programs = vec![EITHER.to_vec(), RSYNC.to_vec()];
         }
+        self.memory = None;
         self
     }
 
@@ -84,8 +100,22 @@ impl<'a> ByShell<'a> {
     /// Starts the far end and hears who it is. `is_quiet`: without a word to the user, or a question.
     pub fn connect(&self, is_quiet: bool, said: &mut Said) -> Result<Found, Error> {
         let side = self.side;
-        let mut programs = self.programs.iter().peekable();
+        let now = Moment(clock::now_unix().0);
+        let recalled = self.memory.as_ref().and_then(|(places, host)| Logins::recall(places, host, now));
+        let remember = |answers: Option<Answers>| {
+            if let Some((places, host)) = self.memory.as_ref().filter(|_| answers != recalled) {
+                // Without it the next copy takes a moment longer.
+                let _ = Logins::remember(places, host, answers, now);
+            }
+        };
+        let skipped = match recalled {
+            Some(Answers::Rsync) => return Ok(Found::Rsync),
+            Some(Answers::ForcedCommand) => 1,
+            None => 0,
+        };
+        let mut programs = self.programs.iter().skip(skipped).peekable();
         while let Some(program) = programs.next() {
+            let is_last = programs.peek().is_none();
             let argv = Call {
                 is_quiet,
                 connect: &side.options.connect,
@@ -98,30 +128,50 @@ impl<'a> ByShell<'a> {
                 paths: side.far_paths(),
             }
             .argv();
-            let mut shell = Shell::start(&argv, self.umask).map_err(|error| {
+            let said_there = if is_last { shell::Said::Shown } else { shell::Said::Held };
+            let mut shell = Shell::start(&argv, self.umask, said_there).map_err(|error| {
                 let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
             })?;
-            let answer = shell.answer(&self.patience, &mut said.stderr);
+            let mut noise = Vec::new();
+            let answer = shell.answer(&self.patience, &mut noise);
+            if is_last || matches!(answer, Ok(Answer::Native(_))) {
+                said.stderr.append(&mut noise);
+            }
             // The installed rsync tells of its own command.
             if !matches!(answer, Ok(Answer::Rsync)) {
                 self.tell_command(&argv, said);
             }
             match answer {
-                Ok(Answer::Native(link)) => return Ok(Found::Native(shell, link)),
-                Ok(Answer::Rsync) => return Ok(Found::Rsync),
+                Ok(Answer::Native(link)) => {
+                    remember((program == RSYNC).then_some(Answers::ForcedCommand));
+                    shell.show();
+                    return Ok(Found::Native(shell, link));
+                }
+                Ok(Answer::Rsync) => {
+                    remember(Some(Answers::Rsync));
+                    return Ok(Found::Rsync);
+                }
                 Ok(Answer::Nobody) => {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(Ended::Killed);
-                    if ended != Ended::Code(Exit::CmdNotFound.code()) || programs.peek().is_none() {
+                    let is_refused = program == EITHER && ended != Ended::Code(SSH_FAILED);
+                    if is_last || !is_refused && ended != Ended::Code(Exit::CmdNotFound.code()) {
+                        shell.show();
+                        remember(None);
                         return Err(self.nobody(ended));
                     }
                 }
+                // What somebody has fixed may say more than a greeting.
+                Ok(Answer::TooNoisy) if !is_last => {}
                 Ok(Answer::TooNoisy) => {
                     let words =
                         "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
                     return Err(Error::new(Exit::Protocol, words).by(side.role()));
                 }
-                Ok(Answer::GaveUp(error)) | Err(error) => return Err(self.gave_up(&error)),
+                Ok(Answer::GaveUp(error)) | Err(error) => {
+                    shell.show();
+                    return Err(self.gave_up(&error));
+                }
             }
         }
         Err(self.nobody(Ended::Code(Exit::CmdNotFound.code())))
@@ -172,8 +222,8 @@ fn programs(side: &Side, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
         return vec![program.clone()];
     }
     let ours = match known {
-        Some(peer) => Some(peer.program.as_deref().map_or(OURS, str::as_bytes)),
-        None => Some(OURS).filter(|_| path::file_name(env.program.as_encoded_bytes()) != RSYNC),
+        Some(peer) => Some(peer.program.as_deref().map_or(EITHER, str::as_bytes)),
+        None => Some(EITHER).filter(|_| path::file_name(env.program.as_encoded_bytes()) != RSYNC),
     };
     ours.into_iter().chain([RSYNC]).map(<[u8]>::to_vec).collect()
 }

@@ -15,9 +15,11 @@ pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// A path leads to nothing that this user may see: it is missing, or closed, or goes in circles, or through a file.
+/// A path leads to nothing that this user may see: it is missing, or closed, or goes in circles, or through a file, or out
+/// of what a session was granted.
 pub fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR))
+        || super::reach::is_outside(error)
 }
 
 /// What was opened holds no text: it is a directory, say.

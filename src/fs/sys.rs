@@ -112,7 +112,7 @@ mod counted {
 
     fn read_plan() -> Option<Plan> {
         let var = |name: &str| std::env::var(name).ok();
-        let is_session = std::env::args().nth(2).is_some_and(|word| word == "session");
+        let is_session = std::env::args_os().nth(2).is_some_and(|word| word == "session");
         if var("SPARSYNC_FAULT_IN").is_some_and(|place| place == "session") && !is_session {
             return None;
         }

@@ -15,8 +15,10 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The shell, where nobody named another.
@@ -264,23 +266,81 @@ pub enum Answer {
 pub struct Shell {
     child: Child,
     ended: Option<Ended>,
+    /// What it says on standard error, if that waits for a decision.
+    held: Option<Held>,
+}
+
+/// Whether what a remote shell says on standard error is shown at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// It has our standard error.
+    Shown,
+    /// It waits until [`Shell::show`]: if another command is tried, nobody need know of this one.
+    Held,
+}
+
+/// The most that is held of it, in bytes; more is lost.
+const HELD_MAX_BYTES: usize = 64 << 10;
+
+/// Standard error of a shell, held back or passed on by a thread.
+struct Held {
+    /// What waits; `None`: it is shown.
+    waiting: Arc<Mutex<Option<Vec<u8>>>>,
+    passing: JoinHandle<()>,
+}
+
+impl Held {
+    fn start(mut from: ChildStderr) -> io::Result<Held> {
+        let waiting = Arc::new(Mutex::new(Some(Vec::new())));
+        let shared = waiting.clone();
+        let pass = move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut piece) {
+                match &mut *lock(&shared) {
+                    Some(held) if held.len() < HELD_MAX_BYTES => held.extend_from_slice(&piece[..count]),
+                    Some(_) => {}
+                    None => drop(io::stderr().write_all(&piece[..count])),
+                }
+            }
+        };
+        let passing = std::thread::Builder::new().name("stderr".into()).spawn(pass)?;
+        Ok(Held { waiting, passing })
+    }
+
+    fn show(&self) {
+        if let Some(held) = lock(&self.waiting).take() {
+            let _ = io::stderr().write_all(&held);
+        }
+    }
+}
+
+fn lock(waiting: &Mutex<Option<Vec<u8>>>) -> MutexGuard<'_, Option<Vec<u8>>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shell {
-    /// Starts it, its standard error being ours. `umask` is what this process had.
+    /// Starts it. `umask` is what this process had.
     ///
     /// The umask is set for a moment: no thread may be making files.
-    pub fn start(argv: &[Vec<u8>], umask: u32) -> io::Result<Shell> {
+    pub fn start(argv: &[Vec<u8>], umask: u32, said: Said) -> io::Result<Shell> {
         let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
         let [program, args @ ..] = words.as_slice() else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(if said == Said::Held { Stdio::piped() } else { Stdio::inherit() });
         sys::set_umask(umask);
         let child = command.spawn();
         sys::take_umask();
-        Ok(Shell { child: child?, ended: None })
+        let mut shell = Shell { child: child?, ended: None, held: None };
+        shell.held = shell.child.stderr.take().map(Held::start).transpose()?;
+        Ok(shell)
+    }
+
+    /// Shows what it said on standard error, and what it will say.
+    pub fn show(&self) {
+        self.held.iter().for_each(Held::show);
     }
 
     /// Waits for the greeting. What a login shell says before it goes to `noise`.
@@ -326,6 +386,7 @@ impl Shell {
         let mut stopped = None;
         loop {
             if let Some(ended) = self.ended {
+                self.hear_out();
                 return Ok(ended);
             }
             let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
@@ -340,6 +401,14 @@ impl Shell {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
+        }
+    }
+
+    /// Waits a moment until all that it said is passed on. Somebody whom it started may keep the pipe open.
+    fn hear_out(&mut self) {
+        let waits = Since::now();
+        while self.held.as_ref().is_some_and(|held| !held.passing.is_finished()) && waits.elapsed() < LEAVE_TERMINAL {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -14,6 +14,8 @@ pub mod identity;
 
 pub mod peers;
 
+pub mod logins;
+
 pub mod grants;
 
 pub mod introduction;

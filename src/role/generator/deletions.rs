@@ -169,8 +169,10 @@ impl<'a> Deletions<'a> {
 
     /// Opens a directory that is looked at again at the end; `None`: it is gone, or it cannot be opened, which is reported.
     fn open_again(&self, path: &RelPath, head: &mut Vec<Event>) -> Option<Dir> {
-        match errno::if_there(self.context.dest?.open_dir(path)) {
-            Ok(dir) => dir,
+        match self.context.dest?.open_dir(path) {
+            Ok(dir) => Some(dir),
+            // In a dry run it may not have replaced what was there.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
                 head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));

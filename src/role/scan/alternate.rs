@@ -6,7 +6,7 @@ use crate::flist::{DirList, Entry};
 use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, operator, sys};
 use crate::options::{AltKind, LinkOwners};
-use crate::path::RelPath;
+use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
 use crate::plan::{self, Action, Decision};
 use crate::report::event::{Problem, Voice, Weight};
@@ -86,7 +86,7 @@ impl DestWalk<'_> {
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
             let Some(dir) = dirs.open(tree, alternate, path) else { continue };
-            let Some(stat) = dirs.found(alternate, &path.join(name), sys::stat(dir.fd(), name, false)) else {
+            let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false)) else {
                 continue;
             };
             let mut list = DirList::default();
@@ -140,7 +140,7 @@ impl AltDirs {
             let opened = alternate.open_dir(path);
             self.opened[tree] = Some(match opened {
                 Err(error) if operator::is_refused(&error) => Namesake::Refused,
-                opened => self.found(alternate, path, opened).map_or(Namesake::Missing, Namesake::Open),
+                opened => self.found(alternate, (path, b""), opened).map_or(Namesake::Missing, Namesake::Open),
             });
         }
         match self.opened[tree].as_ref()? {
@@ -152,12 +152,16 @@ impl AltDirs {
     }
 
     /// What a look at a path in a tree found; why it failed is noted, unless it is that nothing can be seen there.
-    fn found<T>(&mut self, alternate: &Alternate, path: &RelPath, found: io::Result<T>) -> Option<T> {
+    fn found<T>(&mut self, alternate: &Alternate, (dir, name): (&RelPath, &[u8]), found: io::Result<T>) -> Option<T> {
         match found {
             Ok(found) => return Some(found),
             Err(error) if errno::is_unreachable(&error) => {}
             Err(error) => {
-                let full = alternate.root.as_ref().map(|root| root.full(path.as_bytes())).unwrap_or_default();
+                let full = alternate
+                    .root
+                    .as_ref()
+                    .map(|root| root.full(&path::join(dir.as_bytes(), name)))
+                    .unwrap_or_default();
                 self.problems.push(Problem::about(Voice::Generator, "failed to stat", &full, &error));
             }
         }

@@ -1,0 +1,110 @@
+//! What ssh led to lately on hosts that were not enrolled, so that a copy needs one login.
+
+use super::files::List;
+use super::moment::Moment;
+use super::place::Places;
+use crate::error::Result;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What answers a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answers {
+    /// A stock rsync.
+    Rsync,
+    /// A sparsync, where `rsync --server` is asked for and nothing else: a forced command, such as rrsync.
+    ForcedCommand,
+}
+
+/// A host and what answered there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    /// The host as ssh is told, with `user@` where an operand says one.
+    pub host: String,
+    /// What answered.
+    pub answers: Answers,
+    /// Until when that is taken for granted.
+    pub until: Moment,
+}
+
+/// The hosts, the one that answered last at the end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Logins {
+    /// No two have the same name.
+    #[serde(default, rename = "login")]
+    pub logins: Vec<Login>,
+}
+
+/// So long an answer is taken for granted: a sparsync that is installed there meanwhile is found a day later.
+const KEPT_SECS: i64 = 24 * 60 * 60;
+/// So many hosts are remembered.
+const LOGINS_MAX: usize = 256;
+
+impl Logins {
+    /// What answered at a host lately. A file that cannot be read says nothing.
+    pub fn recall(places: &Places, host: &str, now: Moment) -> Option<Answers> {
+        let logins = Logins::load(&in_state(places)).unwrap_or_default().logins;
+        logins.into_iter().find(|login| login.host == host && now < login.until).map(|login| login.answers)
+    }
+
+    /// Remembers what answered; `None`: nothing that is worth it.
+    pub fn remember(places: &Places, host: &str, answers: Option<Answers>, now: Moment) -> Result<()> {
+        Logins::change(&in_state(places), |list| {
+            list.logins.retain(|login| login.host != host && now < login.until);
+            let until = Moment(now.0 + KEPT_SECS);
+            list.logins.extend(answers.map(|answers| Login { host: host.to_owned(), answers, until }));
+            list.logins.drain(..list.logins.len().saturating_sub(LOGINS_MAX));
+        })
+    }
+}
+
+/// It is no setting of a person.
+fn in_state(places: &Places) -> Places {
+    Places { config: places.state.clone(), state: places.state.clone() }
+}
+
+impl List for Logins {
+    const FILE: &str = "logins.toml";
+    const HEAD: &str = "# What ssh led to lately. This file can be deleted at any time.\n\n";
+    const ID: &str = "host";
+
+    fn check(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_remembered_for_a_while() {
+        let top = tempfile::tempdir().unwrap();
+        let places = Places { config: top.path().join("config"), state: top.path().join("state") };
+        let remember = |host: &str, answers, now| Logins::remember(&places, host, answers, Moment(now)).unwrap();
+        assert_eq!(Logins::recall(&places, "a", Moment(0)), None);
+        remember("a", Some(Answers::Rsync), 0);
+        remember("u@a", Some(Answers::ForcedCommand), 10);
+        assert_eq!(Logins::recall(&places, "a", Moment(KEPT_SECS - 1)), Some(Answers::Rsync));
+        assert_eq!(Logins::recall(&places, "a", Moment(KEPT_SECS)), None);
+        assert_eq!(Logins::recall(&places, "u@a", Moment(KEPT_SECS)), Some(Answers::ForcedCommand));
+        remember("u@a", None, 20);
+        assert_eq!(Logins::recall(&places, "u@a", Moment(20)), None);
+        assert!(!places.config.exists(), "it is no setting");
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_is_useful() {
+        let top = tempfile::tempdir().unwrap();
+        let places = Places { config: top.path().to_owned(), state: top.path().to_owned() };
+        let login = |n: usize| Login { host: n.to_string(), answers: Answers::Rsync, until: Moment(100) };
+        let many = Logins { logins: (0..LOGINS_MAX).map(login).collect() };
+        Logins::change(&places, |list| *list = many).unwrap();
+        Logins::remember(&places, "new", Some(Answers::Rsync), Moment(1)).unwrap();
+        let logins = Logins::load(&places).unwrap().logins;
+        assert_eq!((logins.len(), &*logins[0].host, &*logins[LOGINS_MAX - 1].host), (LOGINS_MAX, "1", "new"));
+    }
+}
