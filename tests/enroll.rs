@@ -73,6 +73,17 @@ fn a_host_is_enrolled_used_and_forgotten() {
     assert!(!scene.path("got").exists());
 }
 
+/// A host may be known by two names; its server knows this machine's key once.
+#[test]
+fn a_name_that_is_revoked_takes_no_other_one_with_it() {
+    let scene = met();
+    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
+    told(&enroll(&scene, "127.0.0.1"), 0, &["127.0.0.1 is enrolled\n"]);
+    told(&enroll(&scene, "--revoke localhost"), 0, &["forgotten here", "the same server is enrolled as 127.0.0.1"]);
+    told(&copy(&scene, "-a --transport=quic src/ 127.0.0.1:TOP/got/"), 0, &[]);
+    told(&enroll(&scene, "--revoke 127.0.0.1"), 0, &["forgotten here", "lets this machine's key in no more"]);
+}
+
 /// That only ssh served a host lately is forgotten as soon as its server is known to answer.
 #[test]
 fn a_server_that_answers_again_is_asked_again() {
@@ -119,12 +130,21 @@ fn a_program_of_another_name_is_asked_all_the_same() {
 #[test]
 fn what_is_granted_is_what_was_asked_for() {
     let scene = met();
-    told(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &["may       read below"]);
+    let limits = ["grant     reads ", "an ssh login there may still do"];
+    told(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &limits);
     told(&copy(&scene, "-a localhost:TOP/in/ back"), 0, &[]);
     assert!(!copy(&scene, "-a --transport=quic localhost:TOP/out/ back2").status.success());
     assert!(!copy(&scene, "-a --transport=quic src/ localhost:TOP/in/").status.success());
     assert!(!scene.path("back2/f").exists() && !scene.path("in/new").exists());
     assert!(scene.well("grants").contains("laptop"));
+    // What is not said again stays, and what changes is shown.
+    told(&enroll(&scene, "localhost"), 0, &["is enrolled already; nothing changed\n", "grant     reads "]);
+    let after = enroll(&scene, "localhost --expires 2099-01-01");
+    told(&after, 0, &["/in, until 2099-01-02T00:00:00Z (before: reads ", "/in)"]);
+    assert!(scene.well("grants").starts_with("laptop  SHA256:"));
+    let widened = enroll(&scene, "localhost --root=/ --read-write --no-expiry");
+    told(&widened, 0, &["grant     reads and writes / (before: reads ", "until 2099"]);
+    told(&enroll(&scene, "localhost --root TOP/in --read-only"), 0, &["grant     reads "]);
     told(&enroll(&scene, "localhost --expires 2020-01-01"), 5, &["`2020-01-01` is over", "why it says above"]);
     shell_to_server(&scene, "echo asked >&2");
     let output = enroll(&scene, "localhost --expires soon");

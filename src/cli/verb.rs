@@ -137,18 +137,29 @@ pub struct Install {
 pub struct NewGrant {
     /// The key, as `SHA256:` and letters.
     pub pin: String,
-    /// What its owner is called.
-    pub name: String,
-    /// Where; none: everywhere that this user may.
-    pub roots: Vec<Vec<u8>>,
-    /// Only to read.
-    pub read_only: bool,
-    /// Until when, as the user wrote it.
-    pub expires: Option<String>,
+    /// What its owner is called; `None`: as before.
+    pub name: Option<String>,
+    /// What it is called if it had no grant.
+    pub default_name: Option<String>,
+    /// What else is said of it.
+    pub rights: Rights,
     /// Also starts the server, if it does not run.
     pub start: Option<Start>,
     /// For programs.
     pub json: bool,
+}
+
+/// What is said of what a key may do. What is not said stays as it was; a new grant is without limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// Where; none: as before, or everywhere that the user of the server may.
+    pub roots: Vec<Vec<u8>>,
+    /// Only to read, or to write, too.
+    pub read_only: Option<bool>,
+    /// Until when, as the user wrote it.
+    pub expires: Option<String>,
+    /// Without an end.
+    pub no_expiry: bool,
 }
 
 /// What a session may do.
@@ -183,13 +194,9 @@ pub enum Enroll {
 pub struct EnrollHost {
     /// The host, and how it is reached by a remote shell.
     pub reach: Reach,
-    /// The directories there that this machine may use; none: all that the login may.
-    pub roots: Vec<Vec<u8>>,
-    /// Only to read.
-    pub read_only: bool,
-    /// Until when, as the user wrote it.
-    pub expires: Option<String>,
-    /// What this machine is called there; `None`: its own name.
+    /// What this machine may do there.
+    pub rights: Rights,
+    /// What this machine is called there; `None`: as before, or its own name.
     pub name: Option<String>,
     /// The port of the server there; `None`: the one that it has, or was told last, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
@@ -328,9 +335,11 @@ impl Action {
             }
             Action::Grants { json } => said.action("grants").flag("json", *json),
             Action::Grant(new) => {
-                said.action("grant").operand(&new.pin).flag("json", new.json).value("name", new.name.as_bytes());
-                said.values("root", &new.roots).flag("read-only", new.read_only);
-                said.values("expires", &new.expires).flag("start", new.start.is_some());
+                said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
+                let Rights { roots, read_only, expires, no_expiry } = &new.rights;
+                said.values("default-name", &new.default_name).values("root", roots);
+                said.flag("read-only", *read_only == Some(true)).flag("read-write", *read_only == Some(false));
+                said.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             Action::Revoke { who } => said.action("revoke").operand(who),
@@ -457,6 +466,21 @@ impl Words {
         Ok(root.into_vec())
     }
 
+    /// Reads one of the options about what a key may do.
+    fn rights(&mut self, name: &str, rights: &mut Rights) -> Result<()> {
+        match name {
+            "root" => rights.roots.push(self.root()?),
+            "read-only" => rights.read_only = Some(true),
+            "read-write" => rights.read_only = Some(false),
+            "no-expiry" => rights.no_expiry = true,
+            _ => rights.expires = Some(self.text("--expires")?),
+        }
+        if rights.no_expiry && rights.expires.is_some() {
+            return Err(self.wrong("--expires and --no-expiry are two things: say one of them"));
+        }
+        Ok(())
+    }
+
     fn shell(&mut self) -> Result<Vec<Vec<u8>>> {
         let text = self.value("-e")?;
         let words = shell::split(text.as_bytes())?;
@@ -509,11 +533,10 @@ struct ServerWords {
     system: Option<bool>,
     dry_run: bool,
     name: Option<String>,
-    roots: Vec<Vec<u8>>,
-    read_only: bool,
+    default_name: Option<String>,
+    rights: Rights,
     ceiling: Option<u32>,
     too_large: Option<u64>,
-    expires: Option<String>,
     starts: bool,
     shell: Vec<Vec<u8>>,
     program: Option<Vec<u8>>,
@@ -561,12 +584,8 @@ fn server(words: &mut Words) -> Result<Verb> {
             "user" => got.system = Some(false),
             "dry-run" => got.dry_run = true,
             "name" => got.name = Some(words.text("--name")?),
-            "root" => {
-                let root = words.root()?;
-                got.roots.push(root);
-            }
-            "read-only" => got.read_only = true,
-            "expires" => got.expires = Some(words.text("--expires")?),
+            "default-name" => got.default_name = Some(words.text("--default-name")?),
+            "root" | "read-only" | "read-write" | "expires" | "no-expiry" => words.rights(known, &mut got.rights)?,
             "start" => got.starts = true,
             "rsh" => got.shell = words.shell()?,
             "rsync-path" => got.program = Some(words.value("--rsync-path")?.into_vec()),
@@ -577,7 +596,7 @@ fn server(words: &mut Words) -> Result<Verb> {
 }
 
 /// The options behind `server`, and the actions that take them.
-const SERVER_OPTIONS: [(&str, &[&str]); 19] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 22] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
@@ -591,9 +610,12 @@ const SERVER_OPTIONS: [(&str, &[&str]); 19] = [
     ("user", &["install"]),
     ("dry-run", &["install"]),
     ("name", &["grant"]),
+    ("default-name", &["grant"]),
     ("root", &["grant", "session"]),
     ("read-only", &["grant", "session"]),
+    ("read-write", &["grant"]),
     ("expires", &["grant"]),
+    ("no-expiry", &["grant"]),
     ("start", &["grant"]),
     ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
     ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
@@ -617,10 +639,9 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
         "grants" => Action::Grants { json },
         "grant" => Action::Grant(Box::new(NewGrant {
             pin: for_whom(&mut operands, "the fingerprint of a key: SHA256:...")?,
-            name: got.name.ok_or_else(|| words.wrong("grant needs --name: what the key's owner is called"))?,
-            roots: got.roots,
-            read_only: got.read_only,
-            expires: got.expires,
+            name: got.name,
+            default_name: got.default_name,
+            rights: got.rights,
             start: got.starts.then_some(start),
             json,
         })),
@@ -629,9 +650,10 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             address: for_whom(&mut operands, "the address of a server: 192.0.2.1:28792")?,
             pin: for_whom(&mut operands, "the fingerprint of the server's key: SHA256:...")?,
         },
-        "session" if got.roots.is_empty() => return Err(words.wrong("session needs --root")),
+        "session" if got.rights.roots.is_empty() => return Err(words.wrong("session needs --root")),
         "session" => {
-            let ServerWords { roots, read_only, ceiling, too_large, .. } = got;
+            let ServerWords { rights, ceiling, too_large, .. } = got;
+            let (roots, read_only) = (rights.roots, rights.read_only == Some(true));
             Action::Session(Session { roots, read_only, ceiling, too_large })
         }
         other => {
@@ -666,9 +688,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     let mut said = Vec::new();
     let mut wanted = EnrollHost {
         reach: Reach { host: String::new(), shell: Vec::new(), program: None },
-        roots: Vec::new(),
-        read_only: false,
-        expires: None,
+        rights: Rights::default(),
         name: None,
         port: None,
         start: true,
@@ -698,9 +718,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
             "revoke" => revoke = Some(words.text("--revoke")?),
             "rsh" => wanted.reach.shell = words.shell()?,
             "rsync-path" => wanted.reach.program = Some(words.value("--rsync-path")?.into_vec()),
-            "root" => wanted.roots.push(words.root()?),
-            "read-only" => wanted.read_only = true,
-            "expires" => wanted.expires = Some(words.text("--expires")?),
+            "root" | "read-only" | "read-write" | "expires" | "no-expiry" => words.rights(&name, &mut wanted.rights)?,
             "name" => wanted.name = Some(words.text("--name")?),
             "port" => wanted.port = Some(words.port(1)?),
             "no-start" => wanted.start = false,
@@ -714,9 +732,20 @@ fn enroll(words: &mut Words) -> Result<Verb> {
         (true, Some(_)) => return Err(words.wrong("--list and --revoke are two things: say one of them")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
-        (false, None) => {
-            &["rsh", "rsync-path", "root", "read-only", "expires", "name", "port", "no-start", "install", "dry-run"]
-        }
+        (false, None) => &[
+            "rsh",
+            "rsync-path",
+            "root",
+            "read-only",
+            "read-write",
+            "expires",
+            "no-expiry",
+            "name",
+            "port",
+            "no-start",
+            "install",
+            "dry-run",
+        ],
     };
     if let Some(odd) = said.iter().find(|name| !allowed.contains(&name.as_str())) {
         return Err(words.wrong(&format!("--{odd} does not go with the rest")));
@@ -773,10 +802,13 @@ install:
                           tells what it keeps from them
   --dry-run, -n           write to standard output only
 grant:
+                          For a key that has a grant already, what is not said stays as it is.
   --name=NAME             what the key's owner is called
-  --root=DIR              where it may copy from and to; may be repeated; without it everywhere that you may
-  --read-only             only from there
-  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h)
+  --root=DIR              where it may copy from and to; may be repeated; a new grant without it is for everywhere
+                          that you may; --root=/ takes such a limit back
+  --read-only             only from there; --read-write takes that back
+  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h);
+                          --no-expiry takes that back
   --start                 also start the server, if it does not run
 with a HOST:
   --rsh=COMMAND, -e       the remote shell
@@ -794,12 +826,14 @@ Usage: sparsync enroll [OPTION]... [USER@]HOST
   or   sparsync enroll --revoke=HOST
 
 Over ssh it tells each side the other's public key and starts the server there. Nothing else changes: the same
-command lines take the faster route, and ssh if that is not to be had. Enrolling again does no harm.
+command lines take the faster route, and ssh where that is not available. Enrolling again changes only what is said.
 
-  --root=DIR              where on HOST this machine may copy from and to; may be repeated; without it everywhere
-                          that the ssh login may
-  --read-only             only from there
-  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h)
+  --root=DIR              where on HOST this machine may copy from and to; may be repeated; at first everywhere that
+                          the ssh login may; --root=/ takes such a limit back
+  --read-only             only from there; --read-write takes that back. These limits bind the fast route: who can log
+                          in by ssh can do there all that the login may
+  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h);
+                          --no-expiry takes that back
   --name=NAME             what this machine is called there
   --port=PORT             the port of the server there, if it does not run; without it the one that it had, or 28792
   --no-start              do not start the server there
@@ -859,7 +893,7 @@ mod tests {
             assert_eq!(said(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
         }
         assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
-        const NOT_FOR_PERSONS: [&str; 3] = ["detached", "ceiling", "too-large"];
+        const NOT_FOR_PERSONS: [&str; 4] = ["detached", "ceiling", "too-large", "default-name"];
         for (name, _) in SERVER_OPTIONS {
             assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !NOT_FOR_PERSONS.contains(&name), "{name}");
         }
@@ -909,9 +943,15 @@ mod tests {
     fn actions() -> impl Strategy<Value = Action> {
         let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
         let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
-        let grants = (word(), word(), vec(root(), 0..3), any::<bool>(), option::of(word()), option::of(starts(false)));
-        let grants = (grants, any::<bool>()).prop_map(|((pin, name, roots, read_only, expires, start), json)| {
-            Action::Grant(Box::new(NewGrant { pin, name, roots, read_only, expires, start, json }))
+        let rights = (vec(root(), 0..3), any::<Option<bool>>(), option::of(word()), any::<bool>());
+        let rights = rights.prop_map(|(roots, read_only, expires, no_expiry)| {
+            let no_expiry = no_expiry && expires.is_none();
+            Rights { roots, read_only, expires, no_expiry }
+        });
+        let names = (word(), option::of(word()), option::of(word()));
+        let grants = (names, rights, option::of(starts(false)), any::<bool>());
+        let grants = grants.prop_map(|((pin, name, default_name), rights, start, json)| {
+            Action::Grant(Box::new(NewGrant { pin, name, default_name, rights, start, json }))
         });
         prop_oneof![
             starts(true).prop_map(Action::Start),
@@ -975,7 +1015,7 @@ mod tests {
         else {
             panic!("no grant")
         };
-        assert_eq!((grant.name.as_str(), grant.expires.as_deref()), ("n", Some("30d")));
+        assert_eq!((grant.name.as_deref(), grant.rights.expires.as_deref()), (Some("n"), Some("30d")));
         assert_eq!(grant.start.unwrap().port, Some(7));
     }
 
@@ -988,7 +1028,8 @@ mod tests {
             panic!("not read")
         };
         let Enroll::Host(host) = *enroll else { panic!("{enroll:?}") };
-        assert_eq!((host.roots.len(), host.read_only, host.port, host.start), (2, true, Some(99), false));
+        assert_eq!((host.rights.roots.len(), host.rights.read_only), (2, Some(true)));
+        assert_eq!((host.port, host.start), (Some(99), false));
         assert!(host.install && host.dry_run && host.reach.host == "u@host" && host.name.as_deref() == Some("me"));
         assert_eq!(
             said("sparsync enroll --list --json"),
@@ -1016,7 +1057,7 @@ mod tests {
             ("server start -e rsh", "-e and --rsync-path are for a host"),
             ("server start --json=x", "--json"),
             ("server revoke", "revoke needs a name or a fingerprint"),
-            ("server grant SHA256:x", "grant needs --name"),
+            ("server grant x --expires 1d --no-expiry", "--expires and --no-expiry are two things"),
             ("server grant x --name n --root a", "`a` is no absolute path"),
             ("server grant x --name n --root /a/../b", "no absolute path"),
             ("server session", "session needs --root"),

@@ -101,9 +101,10 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
     env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot listen to signals: {error}")))?;
-    let door = Arc::new(Door { grants: Kept::new(places), own: identity.pin, strangers: Mutex::default() });
+    let grants = Kept::new(places);
     // A list that cannot be read is told to whoever starts the server.
-    door.grants.get()?;
+    let last_good = Mutex::new(grants.get()?);
+    let door = Arc::new(Door { grants, last_good, own: identity.pin, strangers: Mutex::default() });
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
@@ -258,6 +259,8 @@ pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
 /// Who is let in.
 struct Door {
     grants: Kept<Grants>,
+    /// The list as it was when it could be read last.
+    last_good: Mutex<Arc<Grants>>,
     own: Pin,
     strangers: Mutex<Strangers>,
 }
@@ -268,15 +271,10 @@ impl Door {
         if *pin == self.own {
             return true;
         }
-        let grants = match self.grants.get() {
-            Ok(grants) => grants,
-            Err(error) => {
-                if self.hears_of_a_stranger().is_some() {
-                    error!("nobody is let in: {}", String::from_utf8_lossy(&error.message));
-                }
-                return false;
-            }
-        };
+        let (grants, mistake) = self.grants();
+        if let Some(mistake) = mistake.filter(|_| self.hears_of_a_stranger().is_some()) {
+            error!("the grants as they were before count: {}", String::from_utf8_lossy(&mistake.message));
+        }
         let words = match grants.standing(pin, now()) {
             Standing::Granted(_) => return true,
             Standing::Expired(grant) => format!("{} was turned away: the grant has expired", grant.name),
@@ -288,6 +286,20 @@ impl Door {
             None => {}
         }
         false
+    }
+
+    /// The list of grants. While its file has a mistake in it, the list as it was before counts, with what was taken back
+    /// and what has expired; and what the mistake is.
+    fn grants(&self) -> (Arc<Grants>, Option<Error>) {
+        let mut last_good = lock(&self.last_good);
+        let mistake = match self.grants.get() {
+            Ok(grants) => {
+                *last_good = grants;
+                None
+            }
+            Err(error) => Some(error),
+        };
+        (last_good.clone(), mistake)
     }
 
     fn hears_of_a_stranger(&self) -> Option<u64> {
@@ -447,10 +459,7 @@ impl Server {
         if sessions.is_empty() {
             return;
         }
-        // While the file has a mistake in it nobody new is let in; what runs goes on.
-        let Ok(grants) = self.door.grants.get() else {
-            return;
-        };
+        let (grants, _) = self.door.grants();
         for session in sessions.iter() {
             if grants.find(&session.grant.pin, now()) != Some(&session.grant) {
                 warn!("the session of {} from {} ends: its grant is gone", session.grant.name, session.address);
@@ -497,18 +506,14 @@ impl Server {
 
     /// One client, from its greeting to its end.
     fn host(&self, mut guest: Guest) {
-        let grants = self.door.grants.get();
-        let grant = grants.as_ref().ok().and_then(|grants| grants.find(&guest.pin, now()).cloned());
-        let Some(grant) = grant else {
+        let (grants, _) = self.door.grants();
+        let Some(grant) = grants.find(&guest.pin, now()).cloned() else {
             if guest.pin == self.door.own {
                 // Somebody of this user looks whether we are here.
                 let _ = guest.writer.write_all(HELLO);
                 return;
             }
-            return guest.hang_up.now(match grants {
-                Ok(_) => "the grant of this key was taken back or has expired",
-                Err(_) => "the server cannot read its list of grants; its log says why",
-            });
+            return guest.hang_up.now("the grant of this key was taken back or has expired");
         };
         let address = shown(guest.address);
         let (name, kind) = (grant.name.clone(), guest.kind.to_string());

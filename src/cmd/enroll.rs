@@ -40,7 +40,7 @@ fn failed(what: impl std::fmt::Display) -> Error {
 
 fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String> {
     let host = &wanted.reach.host;
-    if let Some(until) = &wanted.expires {
+    if let Some(until) = &wanted.rights.expires {
         // Whether it is over is for the clock there to say.
         let read = Moment::read(until, Moment(clock::now_unix().0));
         read.map_err(|bad| Error::usage(format!("sparsync enroll: --expires: {bad}")))?;
@@ -93,29 +93,22 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         true => peers.answers(host),
         false => peers.put(peer.clone()),
     })?;
-    let (what, right) = (if wanted.read_only { "read" } else { "read and write" }, scope(wanted));
+    let right = match &introduction.rights_before {
+        Some(before) => format!("{} (before: {before})", introduction.rights),
+        None => introduction.rights.clone(),
+    };
     told += &format!("  its key   {}\n  this key  {}\n", peer.pin, identity.pin);
-    told += &format!(
-        "  reached   by {kind} at {} port {}\n  may       {what} {right}\n",
-        peer.addresses.join(", "),
-        peer.port
-    );
+    told +=
+        &format!("  reached   by {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
+    if introduction.rights != "reads and writes /" {
+        told += "            this limits QUIC and TLS; an ssh login there may still do what its user may\n";
+    }
     if introduction.server == State::Started {
         told += &format!(
             "  its server was started now; after a restart of that machine systemd can start it: `sparsync server install {host}`\n"
         );
     }
     Ok(told)
-}
-
-/// Below which directories, for a person.
-fn scope(wanted: &EnrollHost) -> String {
-    let roots: Vec<_> = wanted.roots.iter().map(|root| String::from_utf8_lossy(root).into_owned()).collect();
-    let until = wanted.expires.as_ref().map(|until| format!(", until {until}")).unwrap_or_default();
-    match roots.as_slice() {
-        [] => format!("what that login may{until}"),
-        _ => format!("below {}{until}", roots.join(", ")),
-    }
 }
 
 /// Has this machine's key let in, and hears who answers. With `install` the program is copied there if it is not there
@@ -151,10 +144,9 @@ fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
     let start = Start { port: wanted.port, ..Start::default() };
     let new = NewGrant {
         pin,
-        name: wanted.name.clone().unwrap_or_else(|| own_name(env)),
-        roots: wanted.roots.clone(),
-        read_only: wanted.read_only,
-        expires: wanted.expires.clone(),
+        name: wanted.name.clone(),
+        default_name: Some(own_name(env)).filter(|_| wanted.name.is_none()),
+        rights: wanted.rights.clone(),
         start: wanted.start.then_some(start),
         json: true,
     };
@@ -263,6 +255,17 @@ fn list(peers: &Peers, json: bool) -> String {
 fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
     let host = &reach.host;
     let known = Peers::change(places, |peers| peers.remove(host))?;
+    let same: Vec<_> = match &known {
+        Some(known) => Peers::load(places)?.hosts.into_iter().filter(|other| other.pin == known.pin).collect(),
+        None => Vec::new(),
+    };
+    if !same.is_empty() {
+        let names: Vec<_> = same.into_iter().map(|other| other.name).collect();
+        return Ok(format!(
+            "{host} is forgotten here\nthis machine's key is still let in there: the same server is enrolled as {}\n",
+            names.join(", ")
+        ));
+    }
     let Some(identity) = Identity::load(places)? else {
         return Err(failed(format!("{host} is not enrolled, and this user has no key yet")));
     };

@@ -551,13 +551,7 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         tell(env, "sparsync: nobody was granted anything")?;
     }
     for grant in &grants {
-        let what = if grant.read_only { "reads" } else { "reads and writes" };
-        let until = match grant.expires {
-            Some(end) if grant.stands(now) => format!(", until {end}"),
-            Some(end) => format!(", expired at {end}"),
-            None => String::new(),
-        };
-        tell(env, &format!("{}  {}  {what} {}{until}", grant.name, grant.pin, roots_shown(grant).join(" ")))?;
+        tell(env, &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)))?;
     }
     Ok(Exit::Ok)
 }
@@ -592,24 +586,66 @@ fn another_key(other: &Grant) -> String {
     )
 }
 
-fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
-    let NewGrant { pin, name, roots, read_only, expires, start, json } = new;
-    let pin: Pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
-    let now = Moment(clock::now_unix().0);
+/// What is said of a grant, checked.
+struct SaidGrant {
+    pin: Pin,
+    name: Option<String>,
+    default_name: Option<String>,
+    roots: Vec<Vec<u8>>,
+    read_only: Option<bool>,
+    /// `Some(None)`: it shall not end.
+    expires: Option<Option<Moment>>,
+}
+
+fn said_grant(new: &NewGrant, now: Moment) -> Result<SaidGrant> {
+    let NewGrant { pin, name, default_name, rights, .. } = new;
+    let pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
+    if name.iter().chain(default_name).any(|name| name.is_empty() || name.chars().any(char::is_control)) {
+        return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
+    }
     let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
     let ends = |said: &String| match Moment::read(said, now) {
         Ok(end) if end <= now => Err(wrong_end(format!("`{said}` is over"))),
-        read => read.map_err(wrong_end),
+        read => read.map(Some).map_err(wrong_end),
     };
-    let expires = expires.as_ref().map(ends).transpose()?;
-    // Whoever may do all that this login may can take no more than that.
-    let is_limited = !roots.is_empty() || expires.is_some() || read_only;
-    let roots = if roots.is_empty() { vec![b"/".to_vec()] } else { roots };
-    if name.is_empty() || name.chars().any(char::is_control) {
-        return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
+    let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
+    let (name, default_name) = (name.clone(), default_name.clone());
+    Ok(SaidGrant { pin, name, default_name, roots: rights.roots.clone(), read_only: rights.read_only, expires })
+}
+
+impl SaidGrant {
+    /// What the key may do then: what is not said stays as it was.
+    fn over(&self, known: Option<&Grant>) -> Result<Grant> {
+        let known_name = known.map(|known| known.name.clone());
+        let name = self.name.clone().or(known_name).or_else(|| self.default_name.clone());
+        let unnamed = || Error::usage("sparsync server: grant needs --name: what the key's owner is called");
+        let roots = match (self.roots.as_slice(), known) {
+            ([], Some(known)) => known.roots.clone(),
+            ([], None) => vec![b"/".to_vec()],
+            (said, _) => said.to_vec(),
+        };
+        Ok(Grant {
+            pin: self.pin,
+            name: name.ok_or_else(unnamed)?,
+            roots,
+            read_only: self.read_only.unwrap_or(known.is_some_and(|known| known.read_only)),
+            expires: self.expires.unwrap_or(known.and_then(|known| known.expires)),
+        })
     }
-    if !reach::are_everything(&roots) {
+}
+
+fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
+    let now = Moment(clock::now_unix().0);
+    let said = said_grant(&new, now)?;
+    let NewGrant { start, json, .. } = new;
+    let known = Grants::load(places)?.of(&said.pin).cloned();
+    let settled = said.over(known.as_ref())?;
+    if !reach::are_everything(&settled.roots) {
         serve::can_limit()?;
+    }
+    if !settled.stands(now) {
+        let words = format!("sparsync server: the grant of {} has expired: it {}", settled.name, settled.rights(now));
+        return Err(Error::usage(words).with_hint("say --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
     // First, as it may run elsewhere than said: then nothing was done.
@@ -618,8 +654,16 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         // A grant counts as soon as it is written, whatever the server answers.
         None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
-    let new = Grant { pin, name: name.clone(), roots, read_only, expires };
-    let (put, others) = Grants::change(places, |grants| (grants.put(new.clone()), grants.others_named_as(&new)))?;
+    let changed = Grants::change(places, |grants| {
+        let before = grants.of(&said.pin).cloned();
+        let new = said.over(before.as_ref())?;
+        Ok((grants.put(new.clone()), grants.others_named_as(&new), before, new))
+    })?;
+    let (put, others, before, new) = changed?;
+    let (name, rights) = (new.name.clone(), new.rights(now));
+    let rights_before = before.filter(|_| put == Put::Changed).map(|before| before.rights(now));
+    // Whoever may do all that this login may can take no more than that.
+    let is_limited = new.read_only || new.expires.is_some() || !reach::are_everything(&new.roots);
     if put != Put::Same {
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
         let others = others.iter().filter(|_| put == Put::New).map(another_key);
@@ -643,13 +687,17 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
-        tell(env, &Introduction { version, pin, port, addresses, grant: granted, server }.to_json())?;
+        let told = Introduction { version, pin, port, addresses, grant: granted, rights, rights_before, server };
+        tell(env, &told.to_json())?;
         return Ok(Exit::Ok);
     }
     match put {
-        Put::New => tell(env, &format!("sparsync: {name} is let in"))?,
-        Put::Changed => tell(env, &format!("sparsync: what {name} may do has changed"))?,
-        Put::Same => tell(env, &format!("sparsync: {name} may do this already"))?,
+        Put::New => tell(env, &format!("sparsync: {name} is let in: {rights}"))?,
+        Put::Changed => {
+            let before = rights_before.unwrap_or_default();
+            tell(env, &format!("sparsync: the grant of {name} has changed: {before} -> {rights}"))?;
+        }
+        Put::Same => tell(env, &format!("sparsync: {name} is let in already: {rights}"))?,
     }
     Ok(Exit::Ok)
 }

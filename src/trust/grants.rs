@@ -31,6 +31,18 @@ impl Grant {
     pub fn stands(&self, now: Moment) -> bool {
         self.expires.is_none_or(|end| now < end)
     }
+
+    /// What its key may do, for a person: `reads /srv, until 2026-12-31T00:00:00Z`.
+    pub fn rights(&self, now: Moment) -> String {
+        let what = if self.read_only { "reads" } else { "reads and writes" };
+        let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
+        let until = match self.expires {
+            Some(end) if self.stands(now) => format!(", until {end}"),
+            Some(end) => format!(", expired at {end}"),
+            None => String::new(),
+        };
+        format!("{what} {}{until}", roots.join(" "))
+    }
 }
 
 /// What is known of a key.
@@ -75,11 +87,16 @@ impl Grants {
 
     /// The same, and why not.
     pub fn standing(&self, pin: &Pin, now: Moment) -> Standing<'_> {
-        match self.grants.iter().find(|grant| grant.pin == *pin) {
+        match self.of(pin) {
             Some(grant) if grant.stands(now) => Standing::Granted(grant),
             Some(grant) => Standing::Expired(grant),
             None => Standing::Unknown,
         }
+    }
+
+    /// What a key was granted, also if that has ended.
+    pub fn of(&self, pin: &Pin) -> Option<&Grant> {
+        self.grants.iter().find(|grant| grant.pin == *pin)
     }
 
     /// Adds a grant, in the place of the one that its key had.

@@ -45,6 +45,12 @@ pub struct Introduction {
     pub addresses: Vec<String>,
     /// What became of the grant.
     pub grant: Granted,
+    /// What the key may do now, for a person.
+    #[serde(default)]
+    pub rights: String,
+    /// What it might do before; `None`: the same, or nothing.
+    #[serde(default)]
+    pub rights_before: Option<String>,
     /// How its server is.
     pub server: State,
 }
@@ -76,6 +82,8 @@ mod tests {
             port: 28792,
             addresses: vec!["192.0.2.7".into()],
             grant: Granted::New,
+            rights: "reads /".into(),
+            rights_before: None,
             server: State::Started,
         };
         let told = format!("Welcome!\n{}\n\n", said.to_json());
