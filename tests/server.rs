@@ -192,7 +192,7 @@ fn a_server_is_started_once_and_stopped_once() {
     let grant = "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
     assert!(scene.well(grant).contains(r#""port":28792,"addresses":[],"grant":"new","rights":"reads and writes /","rights_before":null,"server":"down""#));
     assert!(scene.well("start --port 0 --listen=::1").contains("the server runs now"));
-    assert!(scene.well(grant).contains(r#""addresses":["::1"],"grant":"same","server":"runs""#));
+    assert!(scene.well(grant).contains(r#""addresses":["::1"],"grant":"same","rights":"reads and writes /","rights_before":null,"server":"runs""#));
     let (pid, port) = (scene.status("pid"), scene.status("port"));
     assert!(scene.well("start").contains("the server runs already"));
     assert!(scene.well("start --foreground").contains("the server runs already"));
