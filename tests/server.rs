@@ -192,7 +192,9 @@ fn a_server_is_started_once_and_stopped_once() {
     let grant = "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
     assert!(scene.well(grant).contains(r#""port":28792,"addresses":[],"grant":"new","rights":"reads and writes /","rights_before":null,"server":"down""#));
     assert!(scene.well("start --port 0 --listen=::1").contains("the server runs now"));
-    assert!(scene.well(grant).contains(r#""addresses":["::1"],"grant":"same","rights":"reads and writes /","rights_before":null,"server":"runs""#));
+    assert!(scene.well(grant).contains(
+        r#""addresses":["::1"],"grant":"same","rights":"reads and writes /","rights_before":null,"server":"runs""#
+    ));
     let (pid, port) = (scene.status("pid"), scene.status("port"));
     assert!(scene.well("start").contains("the server runs already"));
     assert!(scene.well("start --foreground").contains("the server runs already"));
@@ -854,7 +856,9 @@ fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() 
     let output = scene.command("client", "-a --contimeout=1 sparsync://hostTOP/in/f got").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(35) && told.contains("no answer within 1000 ms"), "{output:?}");
-    for (to, words) in [("got", "is slow to answer"), ("got2", "nothing else answered lately")] {
+    for (to, words) in
+        [("got", "had not answered when ssh did"), ("got2", "its server did not answer in the last ten minutes")]
+    {
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} host:TOP/in/f {to}"));
         let path = std::env::var("PATH").unwrap();
         let output = copy.env("PATH", format!("{}:{path}", scene.path("").display())).output().unwrap();
@@ -922,7 +926,7 @@ fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && told.contains("by a remote shell: "), "{line}: {output:?}");
         assert!(scene.path(copied).exists(), "{line}");
-        was_kept_waiting += usize::from(scene.sessions() > before && told.contains("is slow to answer"));
+        was_kept_waiting += usize::from(scene.sessions() > before && told.contains("had not answered when ssh did"));
     }
     assert!(was_kept_waiting > 0, "it was never spoken to, or given up before the shell was taken");
 }

@@ -142,7 +142,7 @@ fn reach(args: &Args, env: Environment<'_>, role: &'static str) -> Result<Connec
     let shell = args.rsh.clone().or_else(|| env.text("RSYNC_RSH")).unwrap_or_default();
     let transport = match (args.transport, env.text("SPARSYNC_TRANSPORT")) {
         (Some(said), _) => said,
-        (None, Some(name)) => flags::own::transport(&name).map_err(|error| error.by(role))?,
+        (None, Some(name)) => flags::own::transport(&name, "SPARSYNC_TRANSPORT").map_err(|error| error.by(role))?,
         (None, None) => Transport::Auto,
     };
     let shell = shell::split(&shell).map_err(|error| error.by(role))?;

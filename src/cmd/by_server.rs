@@ -128,10 +128,15 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
             Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
         }
         Won::Shell(found, said) => {
-            let why = contest.no_server.map_or_else(|| "is slow to answer".to_owned(), |why| why.to_string());
+            // One that does not let this machine in says so at once, and each run shall tell that.
+            let is_refused = matches!(contest.no_server, Some(Trouble::NotAdmitted));
+            let why =
+                contest.no_server.map_or_else(|| "had not answered when ssh did".to_owned(), |why| why.to_string());
             side.tell_way(env, &format!("a remote shell: its server {why}"));
             said.tell(env);
-            remember(places, server.peer, Route::Ssh);
+            if !is_refused {
+                remember(places, server.peer, Route::Ssh);
+            }
             Ok(match found {
                 Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
                 Found::Rsync => Reached::Rsync,

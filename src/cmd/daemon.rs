@@ -556,6 +556,12 @@ impl Server {
         let secs = since.elapsed().as_secs_f32();
         let moved = hang_up.moved_after();
         let moved = moved.map_or_else(String::new, |bytes| format!(", after {bytes} by {}", Kind::Tls));
+        if from == 0 {
+            // As enrolment does.
+            return info!(
+                "session {number} of {name} ends after {secs:.1} s: its client only looked whether we answer"
+            );
+        }
         info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went{moved}");
     }
 

@@ -53,8 +53,12 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             None => ("would make a key for this user\n", "SHA256:...".to_owned()),
         };
         let run = shown(&argv(&reach, &grant_words(env, wanted, pin)));
+        let install = match wanted.install {
+            true => format!("would copy this program to ~/{INSTALLED} there if there is no sparsync\n"),
+            false => String::new(),
+        };
         return Ok(format!(
-            "{first}would run: {run}\nwould try QUIC with the key that it answers, and remember {host}\n"
+            "{first}would run: {run}\n{install}would try QUIC with the key that it answers, and remember {host}\n"
         ));
     }
     let identity = Identity::load_or_make(places)?;
@@ -102,6 +106,10 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         &format!("  reached   by {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
     if introduction.rights != "reads and writes /" {
         told += "            this limits QUIC and TLS; an ssh login there may still do what its user may\n";
+    }
+    if by_server::ssh_facts(&wanted.reach.shell, host, env.umask).is_proxied {
+        told += "  copies    go by ssh, which goes there through another machine or program; --transport=quic or tls uses the \
+                 server\n";
     }
     if introduction.server == State::Started {
         told += &format!(

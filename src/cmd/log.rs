@@ -106,10 +106,11 @@ impl Subscriber for Lines {
             (Readers::Journal, _) => format!("<6>{text}\n"),
             (_, level) => format!("{} {level:>5} {text}\n", Moment(clock::now_unix().0)),
         };
+        let dated = format!("{} {text}", Moment(clock::now_unix().0));
         if event.metadata().target() == STRANGERS {
-            self.errors.turned_away(text);
+            self.errors.turned_away(dated);
         } else if level <= Level::WARN {
-            self.errors.push(text);
+            self.errors.push(dated);
         }
         // There is nobody to tell that nothing can be told.
         let _ = io::stderr().write_all(line.as_bytes());

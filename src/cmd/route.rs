@@ -75,7 +75,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Transport::Auto => match known {
             None => Ok(Plan::Shell(None)),
             Some(peer) => match peer.winner(now) {
-                Some(Route::Ssh) => Ok(Plan::Shell(Some("nothing else answered lately"))),
+                Some(Route::Ssh) => Ok(Plan::Shell(Some("its server did not answer in the last ten minutes"))),
                 None if proxied() => Ok(Plan::Shell(Some("ssh goes there through another machine"))),
                 _ => dial(&in_turn(known, now), true),
             },

@@ -488,8 +488,8 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         format!("key        {}", status.pin.map(|pin| pin.to_string()).unwrap_or_default()),
         format!("addresses  {}", status.addresses.join(", ")),
         format!(
-            "up         {} s{}",
-            status.uptime_secs,
+            "up         {}{}",
+            lasted(status.uptime_secs),
             if status.draining { ", ends when its sessions have" } else { "" }
         ),
         format!("sessions   {} now, {} in all", status.sessions.len(), status.sessions_total),
@@ -498,8 +498,13 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     ];
     for session in &status.sessions {
         lines.push(format!(
-            "  {} from {} over {}, {} s, {} bytes came, {} went",
-            session.name, session.address, session.transport, session.secs, session.bytes_in, session.bytes_out
+            "  {} from {} over {}, {}, {} bytes came, {} went",
+            session.name,
+            session.address,
+            session.transport,
+            lasted(session.secs),
+            session.bytes_in,
+            session.bytes_out
         ));
     }
     if !status.errors.is_empty() {
@@ -508,6 +513,17 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     }
     tell(env, &lines.join("\n"))?;
     Ok(exit)
+}
+
+/// How long something lasts, in the two largest units.
+fn lasted(secs: u64) -> String {
+    let (days, hours, minutes) = (secs / 86_400, secs / 3600 % 24, secs / 60 % 60);
+    match (days, secs / 3600, secs / 60) {
+        (0, 0, 0) => format!("{secs} s"),
+        (0, 0, _) => format!("{minutes} min {} s", secs % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
 }
 
 fn to_json(value: &impl Serialize) -> Result<String> {
@@ -717,6 +733,12 @@ fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
 #[cfg(test)]
 mod tests {
     use super::own_addresses;
+
+    #[test]
+    fn durations_are_told_in_their_two_largest_units() {
+        let told = [0, 59, 60, 1411, 3600, 86_399, 90_000].map(super::lasted);
+        assert_eq!(told, ["0 s", "59 s", "1 min 0 s", "23 min 31 s", "1 h 0 min", "23 h 59 min", "1 d 1 h"]);
+    }
 
     #[test]
     fn a_server_at_all_addresses_is_reached_by_either_family() {

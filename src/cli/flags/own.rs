@@ -15,7 +15,7 @@ pub const FLAGS: &[Flag] = &[Flag {
     support: Support::OverSsh,
     reach: Reach::Here,
     set: |args, given| {
-        let said = transport(given.value);
+        let said = transport(given.value, "--transport");
         args.errs_in_ours |= said.is_err();
         args.transport = Some(said?);
         Ok(())
@@ -23,13 +23,13 @@ pub const FLAGS: &[Flag] = &[Flag {
     ..Flag::SWITCH
 }];
 
-/// The name of a way to another machine.
-pub fn transport(name: &[u8]) -> crate::error::Result<Transport> {
+/// The name of a way to another machine; `said_by`: the option or variable that says it.
+pub fn transport(name: &[u8], said_by: &str) -> crate::error::Result<Transport> {
     Ok(match name {
         b"auto" => Transport::Auto,
         b"quic" => Transport::Quic,
         b"tls" => Transport::Tls,
         b"ssh" => Transport::Shell,
-        _ => return Err(refuse([b"--transport=", name, b": not auto, quic, tls or ssh"].concat())),
+        _ => return Err(refuse([said_by.as_bytes(), b"=", name, b": not auto, quic, tls or ssh"].concat())),
     })
 }

@@ -4,10 +4,9 @@ use super::{Listener, Receiving};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::fs::errno;
-use crate::fs::operator;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::fs::{errno, operator, reach};
 use crate::options::AltKind;
 use crate::path;
 use crate::report::event::{Event, Problem, Weight};
@@ -52,8 +51,18 @@ impl Receiving<'_> {
                     let what =
                         if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
                     let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
-                    let line = [format!("{option} arg {what}: ").as_bytes(), &given].concat();
-                    listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
+                    // As rsync, which takes every other reason for that; but what was not granted may well exist.
+                    let (line, weight) = match reach::is_outside(&error) {
+                        true => {
+                            let why = format!(": {error}");
+                            (
+                                [format!("sparsync: {option} ").as_bytes(), &given, why.as_bytes()].concat(),
+                                Weight::Failed,
+                            )
+                        }
+                        false => ([format!("{option} arg {what}: ").as_bytes(), &given].concat(), Weight::Warning),
+                    };
+                    listener.tell(&Event::Problem(Problem::said(line, weight)));
                     None
                 }
             };
