@@ -344,6 +344,53 @@ fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// A key that reaches some directories gets no way out of them by what it leaves there for others.
+#[test]
+fn below_a_root_nothing_is_made_that_gives_rights() {
+    const NAME: &str = "below_a_root_nothing_is_made_that_gives_rights";
+    if !rustix::process::geteuid().is_root() {
+        return tell_skip(NAME, "only root can make such things");
+    }
+    let scene = crate::server::Scene::new();
+    let sh = |line: &str| {
+        let output = Command::new("sh").args(["-ec", line]).current_dir(scene.path("")).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    sh("rm -rf src && mkdir -p src/d && echo text >src/d/tool && chmod 6755 src/d/tool && chmod 2755 src/d");
+    sh("ln -s /etc/passwd src/link && setfattr -n user.a -v b src/d/tool");
+    if !Command::new("setfattr")
+        .args(["-n", "security.test", "-v", "c", "src/d/tool"])
+        .current_dir(scene.path(""))
+        .status()
+        .unwrap()
+        .success()
+    {
+        return tell_skip(NAME, "the scratch directory takes no security attributes");
+    }
+    let copy = |line: &str| {
+        let output = scene.command("client", &format!("--transport=quic -aX {line}")).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+    };
+    let seen = |dir: &str| {
+        sh(&format!("cd {dir}; stat -c %a d d/tool; getfattr -m- d/tool | grep -c security || :; readlink link"))
+    };
+    let as_it_is = "2755\n6755\n1\n/etc/passwd\n";
+    assert_eq!(seen("src"), as_it_is);
+    scene.enroll("--root TOP/in --root TOP/out");
+    copy("src/ host:TOP/in/copy/");
+    assert_eq!(seen("in/copy"), "2755\n755\n0\n/rsyncd-munged//etc/passwd\n");
+    assert!(sh("getfattr -m- in/copy/d/tool").contains("user.a"));
+    // Nothing is to be done a second time, and what is fetched leads where it led.
+    let again = scene.command("client", "--transport=quic -aXi src/ host:TOP/in/copy/").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "");
+    copy("host:TOP/in/copy/ back/");
+    assert_eq!(sh("readlink back/link"), "/etc/passwd\n");
+    scene.enroll("--allow-setuid --no-munge");
+    copy("src/ host:TOP/in/other/");
+    assert_eq!(seen("in/other"), as_it_is);
+}
+
 /// The server of a host that was enrolled is one way to it; ssh, with an authority of its own, is another.
 #[test]
 fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {

@@ -285,7 +285,7 @@ fn start(scene: &Scene, line: &str) -> Child {
 fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     let told = format!("{options}, {way:?}, {loss:?} after {share}");
     let scene = Scene::new();
-    scene.enroll("--root TOP");
+    scene.enroll("--root TOP --no-munge");
     let oracle_top = scene.path("oracle");
     for top in [&oracle_top, &scene.path("run")] {
         build(top);
@@ -385,7 +385,7 @@ fn stopped_during(scene: &Scene, options: &str) -> Output {
 fn a_copy_whose_server_is_stopped_continues_over_ssh() {
     for transport in ["quic", "tls"] {
         let scene = Scene::new();
-        scene.enroll("--root TOP");
+        scene.enroll("--root TOP --no-munge");
         std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
         let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
         let last = format!("{hosts}last_route = \"{transport}\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
@@ -407,7 +407,7 @@ fn a_copy_whose_server_is_stopped_ends_where_it_must_not_be_repeated_or_has_no_o
         ("--inplace", "hint: run the same command again; --inplace forbids to do so automatically\n"),
     ] {
         let scene = Scene::new();
-        scene.enroll("--root TOP");
+        scene.enroll("--root TOP --no-munge");
         std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
         let output = stopped_during(&scene, options);
         let told = String::from_utf8_lossy(&output.stderr);
@@ -461,7 +461,7 @@ fn a_client_that_is_killed_and_run_again() {
 #[test]
 fn two_clients_copy_to_one_destination_at_once() {
     let scene = Scene::new();
-    scene.enroll("--root TOP");
+    scene.enroll("--root TOP --no-munge");
     build(&scene.path("run"));
     let copies = [(); 2].map(|()| start(&scene, "--transport=quic -aH --delete src/ host:TOP/run/dst/"));
     for copy in copies {

@@ -160,6 +160,10 @@ pub struct Rights {
     pub expires: Option<String>,
     /// Without an end.
     pub no_expiry: bool,
+    /// Below its roots also what gives rights: set-ID programs and `security.` attributes.
+    pub allow_setuid: Option<bool>,
+    /// Below its roots also symlinks that lead anywhere, where root runs the server.
+    pub no_munge: Option<bool>,
 }
 
 /// What a session may do.
@@ -169,6 +173,10 @@ pub struct Session {
     pub roots: Vec<Vec<u8>>,
     /// It writes nothing.
     pub read_only: bool,
+    /// See [`Rights::allow_setuid`].
+    pub allow_setuid: bool,
+    /// See [`Rights::no_munge`].
+    pub no_munge: bool,
     /// The file that says how far windows may grow, which it was started with; `None`: there is none.
     pub ceiling: Option<u32>,
     /// The session that its client lost held more than this, the budget of the server in bytes; it is to be told.
@@ -336,15 +344,19 @@ impl Action {
             Action::Grants { json } => said.action("grants").flag("json", *json),
             Action::Grant(new) => {
                 said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
-                let Rights { roots, read_only, expires, no_expiry } = &new.rights;
+                let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge } = &new.rights;
+                said.flag("allow-setuid", *allow_setuid == Some(true))
+                    .flag("strip-setuid", *allow_setuid == Some(false));
+                said.flag("no-munge", *no_munge == Some(true)).flag("munge", *no_munge == Some(false));
                 said.values("default-name", &new.default_name).values("root", roots);
                 said.flag("read-only", *read_only == Some(true)).flag("read-write", *read_only == Some(false));
                 said.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             Action::Revoke { who } => said.action("revoke").operand(who),
-            Action::Session(Session { roots, read_only, ceiling, too_large }) => {
+            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, too_large }) => {
                 said.action("session").values("root", roots).flag("read-only", *read_only);
+                said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge);
                 said.values("ceiling", &ceiling.map(|number| number.to_string()));
                 said.values("too-large", &too_large.map(|bytes| bytes.to_string()))
             }
@@ -473,6 +485,10 @@ impl Words {
             "read-only" => rights.read_only = Some(true),
             "read-write" => rights.read_only = Some(false),
             "no-expiry" => rights.no_expiry = true,
+            "allow-setuid" => rights.allow_setuid = Some(true),
+            "strip-setuid" => rights.allow_setuid = Some(false),
+            "no-munge" => rights.no_munge = Some(true),
+            "munge" => rights.no_munge = Some(false),
             _ => rights.expires = Some(self.text("--expires")?),
         }
         if rights.no_expiry && rights.expires.is_some() {
@@ -585,7 +601,7 @@ fn server(words: &mut Words) -> Result<Verb> {
             "dry-run" => got.dry_run = true,
             "name" => got.name = Some(words.text("--name")?),
             "default-name" => got.default_name = Some(words.text("--default-name")?),
-            "root" | "read-only" | "read-write" | "expires" | "no-expiry" => words.rights(known, &mut got.rights)?,
+            known if RIGHTS.contains(&known) => words.rights(known, &mut got.rights)?,
             "start" => got.starts = true,
             "rsh" => got.shell = words.shell()?,
             "rsync-path" => got.program = Some(words.value("--rsync-path")?.into_vec()),
@@ -595,8 +611,12 @@ fn server(words: &mut Words) -> Result<Verb> {
     settle_server(words, got)
 }
 
+/// The options about what a key may do.
+const RIGHTS: [&str; 9] =
+    ["root", "read-only", "read-write", "expires", "no-expiry", "allow-setuid", "strip-setuid", "no-munge", "munge"];
+
 /// The options behind `server`, and the actions that take them.
-const SERVER_OPTIONS: [(&str, &[&str]); 22] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
@@ -616,6 +636,10 @@ const SERVER_OPTIONS: [(&str, &[&str]); 22] = [
     ("read-write", &["grant"]),
     ("expires", &["grant"]),
     ("no-expiry", &["grant"]),
+    ("allow-setuid", &["grant", "session"]),
+    ("strip-setuid", &["grant"]),
+    ("no-munge", &["grant", "session"]),
+    ("munge", &["grant"]),
     ("start", &["grant"]),
     ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
     ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
@@ -653,8 +677,10 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
         "session" if got.rights.roots.is_empty() => return Err(words.wrong("session needs --root")),
         "session" => {
             let ServerWords { rights, ceiling, too_large, .. } = got;
-            let (roots, read_only) = (rights.roots, rights.read_only == Some(true));
-            Action::Session(Session { roots, read_only, ceiling, too_large })
+            let [read_only, allow_setuid, no_munge] =
+                [rights.read_only, rights.allow_setuid, rights.no_munge].map(|said| said == Some(true));
+            let roots = rights.roots;
+            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, too_large })
         }
         other => {
             return Err(words.wrong(&format!(
@@ -718,7 +744,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
             "revoke" => revoke = Some(words.text("--revoke")?),
             "rsh" => wanted.reach.shell = words.shell()?,
             "rsync-path" => wanted.reach.program = Some(words.value("--rsync-path")?.into_vec()),
-            "root" | "read-only" | "read-write" | "expires" | "no-expiry" => words.rights(&name, &mut wanted.rights)?,
+            known if RIGHTS.contains(&known) => words.rights(known, &mut wanted.rights)?,
             "name" => wanted.name = Some(words.text("--name")?),
             "port" => wanted.port = Some(words.port(1)?),
             "no-start" => wanted.start = false,
@@ -732,22 +758,11 @@ fn enroll(words: &mut Words) -> Result<Verb> {
         (true, Some(_)) => return Err(words.wrong("--list and --revoke are two things: say one of them")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
-        (false, None) => &[
-            "rsh",
-            "rsync-path",
-            "root",
-            "read-only",
-            "read-write",
-            "expires",
-            "no-expiry",
-            "name",
-            "port",
-            "no-start",
-            "install",
-            "dry-run",
-        ],
+        (false, None) => &["rsh", "rsync-path", "name", "port", "no-start", "install", "dry-run"],
     };
-    if let Some(odd) = said.iter().find(|name| !allowed.contains(&name.as_str())) {
+    let is_new = !list && revoke.is_none();
+    let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
+    if let Some(odd) = said.iter().find(|name| !is_allowed(name)) {
         return Err(words.wrong(&format!("--{odd} does not go with the rest")));
     }
     let enroll = match (host, revoke) {
@@ -809,6 +824,10 @@ grant:
   --read-only             only from there; --read-write takes that back
   --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h);
                           --no-expiry takes that back
+  --allow-setuid          with --root: take over set-ID bits and security. attributes, too; --strip-setuid takes that
+                          back
+  --no-munge              with --root, where root runs the server: take symlinks as they are, also those that lead out;
+                          without it they are kept as rsync's --munge-links keeps them; --munge takes that back
   --start                 also start the server, if it does not run
 with a HOST:
   --rsh=COMMAND, -e       the remote shell
@@ -834,6 +853,8 @@ command lines take the faster route, and ssh where that is not available. Enroll
                           in by ssh can do there all that the login may
   --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h);
                           --no-expiry takes that back
+  --allow-setuid, --no-munge
+                          with --root, what is not taken over by default: see `sparsync server --help`
   --name=NAME             what this machine is called there
   --port=PORT             the port of the server there, if it does not run; without it the one that it had, or 28792
   --no-start              do not start the server there
@@ -943,10 +964,11 @@ mod tests {
     fn actions() -> impl Strategy<Value = Action> {
         let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
         let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
-        let rights = (vec(root(), 0..3), any::<Option<bool>>(), option::of(word()), any::<bool>());
-        let rights = rights.prop_map(|(roots, read_only, expires, no_expiry)| {
+        let flags = any::<[Option<bool>; 3]>();
+        let rights = (vec(root(), 0..3), flags, option::of(word()), any::<bool>());
+        let rights = rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, no_expiry)| {
             let no_expiry = no_expiry && expires.is_none();
-            Rights { roots, read_only, expires, no_expiry }
+            Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge }
         });
         let names = (word(), option::of(word()), option::of(word()));
         let grants = (names, rights, option::of(starts(false)), any::<bool>());
@@ -963,10 +985,12 @@ mod tests {
             any::<bool>().prop_map(|json| Action::Grants { json }),
             grants,
             word().prop_map(|who| Action::Revoke { who }),
-            (vec(root(), 1..3), any::<bool>(), option::of(any::<u32>()), option::of(any::<u64>())).prop_map(
-                |(roots, read_only, ceiling, too_large)| Action::Session(Session {
+            (vec(root(), 1..3), any::<[bool; 3]>(), option::of(any::<u32>()), option::of(any::<u64>())).prop_map(
+                |(roots, [read_only, allow_setuid, no_munge], ceiling, too_large)| Action::Session(Session {
                     roots,
                     read_only,
+                    allow_setuid,
+                    no_munge,
                     ceiling,
                     too_large
                 })
@@ -999,8 +1023,14 @@ mod tests {
         assert_eq!(server("stop --now"), here(Action::Stop { now: true }));
         assert_eq!(server("status --json"), here(Action::Status { json: true }));
         assert_eq!(server("revoke laptop"), here(Action::Revoke { who: "laptop".into() }));
-        let session =
-            Session { roots: vec![b"/a".to_vec(), b"/b".to_vec()], read_only: true, ceiling: Some(7), too_large: None };
+        let session = Session {
+            roots: vec![b"/a".to_vec(), b"/b".to_vec()],
+            read_only: true,
+            allow_setuid: false,
+            no_munge: false,
+            ceiling: Some(7),
+            too_large: None,
+        };
         assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(Action::Session(session)));
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =

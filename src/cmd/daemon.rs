@@ -599,8 +599,10 @@ impl Server {
         for root in &grant.roots {
             words.extend(["--root".into(), OsString::from_vec(root.clone())]);
         }
-        if grant.read_only {
-            words.push("--read-only".into());
+        for (is_on, word) in
+            [(grant.read_only, "--read-only"), (grant.allow_setuid, "--allow-setuid"), (grant.no_munge, "--no-munge")]
+        {
+            words.extend(is_on.then(|| word.into()));
         }
         if self.was_too_large(&grant.pin) {
             words.push(format!("--too-large={}", self.budget.bytes()).into());

@@ -147,8 +147,13 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         Asked::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
         Asked::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
+    let mut options = options;
     if let Asked::Grant(granted) = asked {
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
+        let has_roots = !reach::are_everything(&granted.roots);
+        options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
+        // What an ordinary user's symlinks lead to, he can reach anyway.
+        options.preserve.munges_for_peer = has_roots && !granted.no_munge && sys::ids().0 == 0;
     }
     let read =
         rules::Read { parsed: setup.rules.clone(), cvs_home: setup.cvs_home.clone(), cvs_env: setup.cvs_env.clone() };

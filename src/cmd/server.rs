@@ -4,7 +4,7 @@ use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::supervisor::Supervisor;
 use super::{enroll, errno_words, fail, holder, log, say, serve, unit};
-use crate::cli::verb::{Action, NewGrant, Reach, Server, Start};
+use crate::cli::verb::{Action, NewGrant, Reach, Rights, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -611,6 +611,8 @@ struct SaidGrant {
     read_only: Option<bool>,
     /// `Some(None)`: it shall not end.
     expires: Option<Option<Moment>>,
+    allow_setuid: Option<bool>,
+    no_munge: Option<bool>,
 }
 
 fn said_grant(new: &NewGrant, now: Moment) -> Result<SaidGrant> {
@@ -626,7 +628,8 @@ fn said_grant(new: &NewGrant, now: Moment) -> Result<SaidGrant> {
     };
     let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
     let (name, default_name) = (name.clone(), default_name.clone());
-    Ok(SaidGrant { pin, name, default_name, roots: rights.roots.clone(), read_only: rights.read_only, expires })
+    let Rights { roots, read_only, allow_setuid, no_munge, .. } = rights.clone();
+    Ok(SaidGrant { pin, name, default_name, roots, read_only, expires, allow_setuid, no_munge })
 }
 
 impl SaidGrant {
@@ -646,6 +649,8 @@ impl SaidGrant {
             roots,
             read_only: self.read_only.unwrap_or(known.is_some_and(|known| known.read_only)),
             expires: self.expires.unwrap_or(known.and_then(|known| known.expires)),
+            allow_setuid: self.allow_setuid.unwrap_or(known.is_some_and(|known| known.allow_setuid)),
+            no_munge: self.no_munge.unwrap_or(known.is_some_and(|known| known.no_munge)),
         })
     }
 }

@@ -110,33 +110,36 @@ mod counted {
         static IS_SHORT: Cell<bool> = const { Cell::new(false) };
     }
 
-    fn read_plan() -> Option<Plan> {
+    fn read_plans() -> Vec<Plan> {
         let var = |name: &str| std::env::var(name).ok();
         let is_session = std::env::args_os().nth(2).is_some_and(|word| word == "session");
         if var("SPARSYNC_FAULT_IN").is_some_and(|place| place == "session") && !is_session {
-            return None;
+            return Vec::new();
         }
         let number = |name: &str| var(name)?.parse().ok();
-        let (at, fault) = if let Some(at) = number("SPARSYNC_KILL_AT") {
-            (at, Fault::Kill)
-        } else if let Some(at) = number("SPARSYNC_PANIC_AT") {
-            (at, Fault::Panic)
-        } else if let Some(said) = var("SPARSYNC_HOLD_AT") {
-            let (at, fifo) = said.split_once(':')?;
-            (at.parse().ok()?, Fault::Hold(fifo.to_owned()))
-        } else {
-            let said = var("SPARSYNC_FAIL_AT")?;
-            let (at, error) = said.split_once(':')?;
-            let (at, is_from) = at.strip_suffix('+').map_or((at, false), |at| (at, true));
+        let pair = |name: &str| {
+            let said = var(name)?;
+            said.split_once(':').map(|(at, what)| (at.to_owned(), what.to_owned()))
+        };
+        let failing = |(at, error): (String, String)| {
+            let (number, is_from) = at.strip_suffix('+').map_or((at.as_str(), false), |at| (at, true));
             let errno = ERRORS.iter().find(|(name, _)| *name == error).map(|(_, errno)| *errno);
             let fault = match errno {
                 Some(errno) if is_from => Fault::FailFrom(errno),
                 Some(errno) => Fault::Fail(errno),
                 None => Fault::Short,
             };
-            (at.parse().ok()?, fault)
+            Some((number.parse().ok()?, fault))
         };
-        Some(Plan { fault, at, once: var("SPARSYNC_FAULT_ONCE"), happened: AtomicBool::new(false) })
+        let faults = [
+            number("SPARSYNC_KILL_AT").map(|at| (at, Fault::Kill)),
+            number("SPARSYNC_PANIC_AT").map(|at| (at, Fault::Panic)),
+            pair("SPARSYNC_HOLD_AT").and_then(|(at, fifo)| Some((at.parse().ok()?, Fault::Hold(fifo)))),
+            pair("SPARSYNC_FAIL_AT").and_then(failing),
+        ];
+        let once = || var("SPARSYNC_FAULT_ONCE");
+        let plan = |(at, fault)| Plan { fault, at, once: once(), happened: AtomicBool::new(false) };
+        faults.into_iter().flatten().map(plan).collect()
     }
 
     impl Plan {
@@ -175,25 +178,26 @@ mod counted {
     }
 
     pub fn enter(call: Call) -> Result<(), Errno> {
-        static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
+        static PLANS: OnceLock<Vec<Plan>> = OnceLock::new();
         COUNTS[call as usize].fetch_add(1, Relaxed);
         let nth = ALL.fetch_add(1, Relaxed) + 1;
-        let Some(plan) = PLAN.get_or_init(read_plan).as_ref().filter(|plan| plan.is_due(nth)) else { return Ok(()) };
-        match &plan.fault {
-            Fault::Kill => {
-                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-            }
-            Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
-            Fault::Hold(fifo) => {
-                HELD.get_or_init(|| drop(std::fs::read(fifo)));
-            }
-            Fault::Fail(errno) | Fault::FailFrom(errno) => {
-                note(nth, call);
-                return Err(*errno);
-            }
-            Fault::Short => {
-                note(nth, call);
-                IS_SHORT.set(true);
+        for plan in PLANS.get_or_init(read_plans).iter().filter(|plan| plan.is_due(nth)) {
+            match &plan.fault {
+                Fault::Kill => {
+                    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                }
+                Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
+                Fault::Hold(fifo) => {
+                    HELD.get_or_init(|| drop(std::fs::read(fifo)));
+                }
+                Fault::Fail(errno) | Fault::FailFrom(errno) => {
+                    note(nth, call);
+                    return Err(*errno);
+                }
+                Fault::Short => {
+                    note(nth, call);
+                    IS_SHORT.set(true);
+                }
             }
         }
         Ok(())

@@ -115,6 +115,11 @@ pub struct Preserve {
     pub safe_links: bool,
     /// `--munge-links`
     pub munge_links: bool,
+    /// What may give rights at this end is not taken over from a peer: set-ID bits and `security.` attributes. Said by a
+    /// grant with roots, and by no option.
+    pub strips_privileges: bool,
+    /// Symlinks from a peer are munged, and unmunged for it. Likewise.
+    pub munges_for_peer: bool,
     /// `-K`
     pub keep_dirlinks: bool,
     /// Which symlinks may lie on the paths that the command line names: `--insecure-links`.

@@ -89,6 +89,8 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Option<&'static str> {
         fake_super: _,
         safe_links: _,
         munge_links: _,
+        strips_privileges: _,
+        munges_for_peer: _,
         keep_dirlinks: _,
         link_owners: _,
         perms,

@@ -108,7 +108,8 @@ impl Receiving<'_> {
             listener.tell(&Event::Problem(Problem::said(name.line(), Weight::Warning)));
         }
         let adoption = Adoption {
-            munges: self.wire.is_some() && preserve.munge_links,
+            munges: self.wire.is_some() && preserve.munge_links || preserve.munges_for_peer,
+            strips_privileges: preserve.strips_privileges,
             maps: policy.preserve.owner || policy.preserve.group,
             // A client that receives tells of what it was told in its own terms.
             tells_source_ids: self.wants.paths && !self.tells_when_open,

@@ -88,7 +88,7 @@ impl Terms<'_> {
             tells_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
             tells_rules: self.options.output.debug.filter >= 1,
             copy_devices: select.copy_devices,
-            unmunge_links: self.options.preserve.munge_links,
+            unmunge_links: self.options.preserve.munge_links || self.options.preserve.munges_for_peer,
             copy_dirlinks: select.copy_dirlinks,
             open_noatime: select.open_noatime,
             link_owners: self.options.preserve.link_owners,

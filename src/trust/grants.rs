@@ -24,6 +24,12 @@ pub struct Grant {
     /// When it ends; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Moment>,
+    /// Below its roots it may also make what gives rights: set-ID programs and `security.` attributes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_setuid: bool,
+    /// Below its roots it may make symlinks that lead anywhere, of a server that root runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_munge: bool,
 }
 
 impl Grant {
@@ -41,7 +47,9 @@ impl Grant {
             Some(end) => format!(", expired at {end}"),
             None => String::new(),
         };
-        format!("{what} {}{until}", roots.join(" "))
+        let setuid = if self.allow_setuid { ", also set-ID programs" } else { "" };
+        let links = if self.no_munge { ", symlinks to anywhere" } else { "" };
+        format!("{what} {}{setuid}{links}{until}", roots.join(" "))
     }
 }
 
@@ -191,7 +199,15 @@ mod tests {
 
     fn grant(nth: u8, name: &str) -> Grant {
         let roots = vec![b"/srv/a".to_vec(), b"/home/u".to_vec()];
-        Grant { pin: Pin([nth; 32]), name: name.into(), roots, read_only: false, expires: None }
+        Grant {
+            pin: Pin([nth; 32]),
+            name: name.into(),
+            roots,
+            read_only: false,
+            expires: None,
+            allow_setuid: false,
+            no_munge: false,
+        }
     }
 
     #[test]

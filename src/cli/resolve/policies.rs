@@ -64,6 +64,8 @@ pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve>
         fake_super: args.fake_super,
         safe_links: args.safe_links,
         munge_links: args.munge_links,
+        strips_privileges: false,
+        munges_for_peer: false,
         keep_dirlinks: args.keep_dirlinks,
         link_owners: if args.insecure_links { LinkOwners::Anyone } else { LinkOwners::Trusted },
     })

@@ -2,6 +2,7 @@
 
 use crate::flist::{DirList, Kind};
 use crate::fs::read;
+use crate::fs::sys;
 use crate::fs::write::{is_stale, is_temp_name};
 use crate::plan::Action;
 use crate::role::apply::{Context, Spot, partial};
@@ -13,13 +14,16 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let place = &context.options.place;
     // With --delay-updates a run that was cut off may have left files that were complete, and their directory.
     let staging = place.delay_updates.then(|| context.staging_name());
+    let keeps_links = staging.is_some() && context.policy.preserve.hard_links;
     let Some(holder) = place.partial_dir.as_deref().or(staging) else { return };
     let has_changed = partial::forget_all(context, dir, holder, |partials| {
         let mut stale = Vec::new();
         // What cannot be listed stays.
         let _ = read::names(partials, usize::MAX, |entry| {
             let is_left_over = is_temp_name(entry.name) && is_stale(partials, entry.name);
-            if is_left_over || is_up_to_date(plan, entry.name) {
+            // A second name of a file that is elsewhere, too, saves nothing.
+            let is_linked = || sys::stat(partials.fd(), entry.name, false).is_ok_and(|stat| stat.nlink > 1);
+            if is_left_over || is_up_to_date(plan, entry.name) || keeps_links && is_linked() {
                 stale.push(entry.name.to_vec());
             }
         });

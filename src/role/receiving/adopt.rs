@@ -5,11 +5,14 @@ use crate::fs::acl;
 use crate::plan::NO_ID;
 use crate::plan::idmap::{Class, IdMapper, Names, Powers};
 use crate::plan::safelink;
+use std::sync::Arc;
 
 /// Makes of entries as the source told them what the destination shall have.
 pub(super) struct Adoption<'a> {
     /// Symlinks are munged. The client is the one that was told; the receiver of a local copy does not munge.
     pub(super) munges: bool,
+    /// See [`crate::options::Preserve::strips_privileges`].
+    pub(super) strips_privileges: bool,
     /// Owner or group is kept.
     pub(super) maps: bool,
     /// The ids that the source told are told, also where others are set.
@@ -22,11 +25,28 @@ pub(super) struct Adoption<'a> {
     pub(super) powers: Powers<'a>,
 }
 
+/// The bits of a mode that let a program run as somebody else.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// Takes away what would give rights at this end.
+fn strip_privileges(entry: &mut Entry) {
+    if !entry.is_dir() {
+        entry.mode &= !SET_ID_BITS;
+    }
+    let Some(xattrs) = entry.extra.as_mut().and_then(|extra| extra.xattrs.as_mut()) else { return };
+    if xattrs.iter().any(|(name, _)| name.starts_with(b"security.")) {
+        Arc::make_mut(xattrs).retain(|(name, _)| !name.starts_with(b"security."));
+    }
+}
+
 impl Adoption<'_> {
     /// Changes an entry of the source.
     pub(super) fn adopt(&self, entry: &mut Entry) {
         if self.munges && entry.kind() == Kind::Symlink {
             entry.extra_mut().target = Some(safelink::munge(entry.target()).into());
+        }
+        if self.strips_privileges {
+            strip_privileges(entry);
         }
         if self.maps {
             self.map_acls(entry);
