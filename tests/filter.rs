@@ -490,6 +490,12 @@ refuses!(an_unknown_rule_in_a_file, 1, ["-f. rules"]);
 refuses!(an_exclude_file_that_is_missing, 11, ["--exclude-from=nowhere"]);
 refuses!(an_include_file_that_is_missing, 11, ["--include-from=nowhere"]);
 refuses!(a_merge_file_that_is_missing, 11, ["-f. nowhere"]);
+
+synctest!(a_merge_file_that_includes_itself, |w: World| {
+    w.source("a").dest("");
+    w.file("rules", ". other\n").file("other", "- x\n. rules\n");
+    w.agree(&["-a", "--filter=. rules"]).exits(11);
+});
 refuses!(a_merge_rule_with_both_kinds, 1, ["-f.+- rules"]);
 
 synctest!(what_a_rule_says_of_an_argument_is_told, |w: World| {

@@ -255,6 +255,18 @@ fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
     assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync is not") && told.contains("\nhint: "), "{told}");
 }
 
+#[test]
+fn runs_of_zeros_take_no_room_that_was_allocated_ahead() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("s")).unwrap();
+    std::fs::write(dir.path().join("s/f"), [vec![0; 8 << 20], b"end".to_vec()].concat()).unwrap();
+    let mut copy = Command::new(oracle::under_test());
+    copy.args(["-aS", "--preallocate", "s/", "d/"]).current_dir(dir.path());
+    assert!(copy.status().unwrap().success());
+    let blocks = std::fs::metadata(dir.path().join("d/f")).unwrap().blocks();
+    assert!(blocks * 512 < 1 << 20, "{blocks} blocks");
+}
+
 /// In a root directory of its own, as a login may have, without /proc.
 #[test]
 fn attributes_are_kept_without_proc() {

@@ -221,6 +221,11 @@ synctest!(append_verify_looks_at_the_beginning, |w: World| {
     w.stderr_unordered().agree(&["-ai", "--append-verify"]).warns("WARNING: a failed verification -- update");
 });
 
+synctest!(what_is_appended_a_second_time_is_told_where_names_are, |w: World| {
+    w.source("a=0123456789").dest("a=XXXXX");
+    w.agree(&["-a", "--append-verify", "--out-format=%n"]).exits(0);
+});
+
 synctest!(append_leaves_the_attributes_of_what_is_longer, |w: World| {
     w.source("a=01%600@9 same%600 b=012%640@9").dest("a=0123 same b=0");
     w.agree(&["-ai", "--append"]).exits(0);

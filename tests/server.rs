@@ -247,6 +247,7 @@ fn a_port_that_the_system_chose_is_kept_by_the_next_start() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let port = scene.status("port");
+    assert_eq!(scene.well("pin").trim_end(), scene.status("pin"));
     scene.well("stop");
     scene.well("start");
     assert_eq!(scene.status("port"), port);

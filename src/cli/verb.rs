@@ -87,6 +87,8 @@ pub enum Action {
         /// For programs.
         json: bool,
     },
+    /// Prints the fingerprint of this user's key.
+    Pin,
     /// Lets a key in.
     Grant(Box<NewGrant>),
     /// Takes grants back.
@@ -217,8 +219,8 @@ pub struct EnrollHost {
 }
 
 /// What is done with a server; the last two by other programs.
-const ACTIONS: [&str; 10] =
-    ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "session", "pipe"];
+const ACTIONS: [&str; 11] =
+    ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
 
 /// Stands before a verb where the program goes by another name than its own. rsync knows no such option.
 const VERB_FOLLOWS: &[u8] = b"--sparsync";
@@ -342,6 +344,7 @@ impl Action {
                 said.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
             }
             Action::Grants { json } => said.action("grants").flag("json", *json),
+            Action::Pin => said.action("pin"),
             Action::Grant(new) => {
                 said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
                 let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge } = &new.rights;
@@ -641,15 +644,17 @@ const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
     ("no-munge", &["grant", "session"]),
     ("munge", &["grant"]),
     ("start", &["grant"]),
-    ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
-    ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke"]),
+    ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
+    ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
 ];
 
 fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
     let ServerWords { operands, said, start, now, json, system, dry_run, shell, program, .. } = got;
     let mut operands = operands.into_iter();
     let Some(action) = operands.next() else {
-        return Err(words.wrong("what shall be done? start, stop, restart, status, install, grants, grant or revoke"));
+        return Err(
+            words.wrong("what shall be done? start, stop, restart, status, install, grants, grant, revoke or pin")
+        );
     };
     let for_whom = |operands: &mut dyn Iterator<Item = String>, what: &str| {
         operands.next().ok_or_else(|| words.wrong(&format!("{action} needs {what}")))
@@ -661,6 +666,7 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
         "status" => Action::Status { json },
         "install" => Action::Install(Install { system, dry_run, start }),
         "grants" => Action::Grants { json },
+        "pin" => Action::Pin,
         "grant" => Action::Grant(Box::new(NewGrant {
             pin: for_whom(&mut operands, "the fingerprint of a key: SHA256:...")?,
             name: got.name,
@@ -684,7 +690,7 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
         }
         other => {
             return Err(words.wrong(&format!(
-                "`{other}` is not known: start, stop, restart, status, install, grants, grant and revoke are"
+                "`{other}` is not known: start, stop, restart, status, install, grants, grant, revoke and pin are"
             )));
         }
     };
@@ -784,7 +790,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
 const SERVER_HELP: &str = "\
 sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
 
-Usage: sparsync server start|stop|restart|status|install|grants|grant|revoke [OPTION]... [[USER@]HOST]
+Usage: sparsync server start|stop|restart|status|install|grants|grant|revoke|pin [OPTION]... [[USER@]HOST]
 
 With a HOST the same is done there, over ssh.
 
@@ -797,6 +803,7 @@ With a HOST the same is done there, over ssh.
   install                 write a unit for systemd, and say how to enable it
   grants                  tell which keys may do what
   grant PIN               let a key in (`sparsync enroll` does this for you)
+  pin                     print the fingerprint of this user's key, which a server is known by and lets in
   revoke NAME|PIN         take grants back; sessions of that key end within a second; exit 6 if nobody had one
 
 start, restart, install:
@@ -983,6 +990,7 @@ mod tests {
             (any::<Option<bool>>(), any::<bool>(), starts(false))
                 .prop_map(|(system, dry_run, start)| Action::Install(Install { system, dry_run, start })),
             any::<bool>().prop_map(|json| Action::Grants { json }),
+            Just(Action::Pin),
             grants,
             word().prop_map(|who| Action::Revoke { who }),
             (vec(root(), 1..3), any::<[bool; 3]>(), option::of(any::<u32>()), option::of(any::<u64>())).prop_map(

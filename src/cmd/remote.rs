@@ -317,7 +317,12 @@ impl Side {
     /// Goes on by a remote shell, which has an authority of its own, where the server of a host grants less than is asked for.
     fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached, Error> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
-        self.tell_way(env, &format!("a remote shell: its server refuses: {}", String::from_utf8_lossy(words)));
+        // There the copy may do more than the grant says: that is told in any case.
+        if !self.options.output.quiet {
+            let host = route::named(&self.far);
+            let words = String::from_utf8_lossy(words);
+            let _ = writeln!(env.stderr, "sparsync: {host}: by a remote shell: its server refuses: {words}");
+        }
         self.reach_by_shell(env, Some(peer)).map_err(|error| match error.exit {
             Exit::Signal => error,
             _ => Error { message: [&why.message, &b"\n"[..], &error.message].concat(), ..error },

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 /// The most bytes that a file of rules, names or aliases may have; it is read whole.
 const TEXT_MAX_BYTES: usize = 1 << 30;
 /// How deep merge files may name merge files.
-const MERGE_DEPTH_MAX: usize = 64;
+const MERGE_DEPTH_MAX: usize = 32;
 
 /// The texts of /etc/popt and ~/.popt, where popt looks for aliases.
 pub fn popt_files(env: &Env) -> Vec<u8> {
@@ -100,9 +100,11 @@ impl Reader<'_> {
             match parsed {
                 Parsed::Merge(merge) if !merge.per_dir => {
                     if depth >= MERGE_DEPTH_MAX {
-                        return Err(Error::usage(
-                            "sparsync: merge files name merge files too deep: is one its own merge file?",
-                        ));
+                        let place = merge.named_at.as_deref().unwrap_or(&merge.name);
+                        let words = format!(
+                            "[client] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from "
+                        );
+                        return Err(Error::new(Exit::FileIo, [words.as_bytes(), place, b">"].concat()));
                     }
                     let text = self.merge_text(&merge)?;
                     let inner = filter::parse_merge(&text, &merge, self.from0).map_err(bad)?;

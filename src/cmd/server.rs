@@ -57,6 +57,10 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         Action::Status { json } => status(env, &places, json),
         Action::Install(install) => unit::install(env, &places, &install),
         Action::Grants { json } => grants(env, &places, json),
+        Action::Pin => {
+            let pin = Identity::load_or_make(&places)?.pin;
+            tell(env, &pin.to_string()).map(|()| Exit::Ok)
+        }
         Action::Grant(new) => grant(env, &places, *new),
         Action::Revoke { who } => revoke(env, &places, &who),
         Action::Pipe { address, pin } => pipe(&places, &address, &pin),

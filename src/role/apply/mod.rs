@@ -28,6 +28,7 @@ use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Problem, Weight};
+use crate::report::format::Format;
 use crate::report::tally::Tally;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -131,6 +132,15 @@ impl Context<'_> {
     /// Whether what a crash leaves of a file of this length shall be gone on with.
     pub fn resumes(&self, len_bytes: u64) -> bool {
         crate::role::scan::dest::resumes(self.options, self.wire.is_some(), len_bytes)
+    }
+
+    /// Whether it is told that a file is transferred a second time: as with rsync, where names or changes are.
+    pub fn tells_retries(&self) -> bool {
+        let output = &self.options.output;
+        match &output.out_format {
+            Some(format) => output.verbose >= 1 || Format::parse(format).has_itemize(),
+            None => output.info.name >= 1 || output.itemize > 0,
+        }
     }
 
     /// Whether the run is being stopped.

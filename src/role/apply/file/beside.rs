@@ -52,13 +52,18 @@ pub(super) fn replace(
     })?;
     tell_begun(job, out);
     job.spot.last.touch();
-    if place.preallocate
-        && job.source().len_bytes > 0
-        && let Err(error) = sys::allocate(pending.fd(), job.source().len_bytes)
-    {
-        let full = context.full(job.path.as_bytes());
-        let problem = Problem::about(Voice::Receiver, "do_fallocate", &full, &error);
-        out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
+    if place.preallocate && job.source().len_bytes > 0 {
+        let len_bytes = job.source().len_bytes;
+        match sys::allocate(pending.fd(), len_bytes) {
+            // That there is room is known then; runs of zeros shall take none.
+            Ok(()) if place.sparse => drop(sys::punch(pending.fd(), 0, len_bytes)),
+            Ok(()) => {}
+            Err(error) => {
+                let full = context.full(job.path.as_bytes());
+                let problem = Problem::about(Voice::Receiver, "do_fallocate", &full, &error);
+                out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
+            }
+        }
     }
     let vessel = Vessel {
         to: pending.fd(),

@@ -26,7 +26,9 @@ pub(super) fn fill(
     };
     let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
     if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
-        tell_mismatch(job, true, &mut out.events);
+        if context.tells_retries() {
+            tell_mismatch(job, true, &mut out.events);
+        }
         *incoming = wire.again(file).map_err(Failure::Fatal)?;
         if vessel.fresh {
             sys::truncate(vessel.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;

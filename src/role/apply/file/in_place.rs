@@ -118,9 +118,11 @@ fn appended_from(
     if context.stopped() {
         return Err(Failure::Stopped);
     }
-    let words = b" failed verification -- update retained (will try again).";
-    let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
-    out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+    if context.tells_retries() {
+        let words = b" failed verification -- update retained (will try again).";
+        let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
+        out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+    }
     tell_again(context, job);
     if let Content::Stream { wire, file, incoming } = content {
         *incoming = wire.again(*file).map_err(Failure::Fatal)?;
