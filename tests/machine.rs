@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -253,6 +254,38 @@ fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
     let output = run("-a host::module d/", "/none/rsync");
     let told = text(&output.stderr);
     assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync is not") && told.contains("\nhint: "), "{told}");
+}
+
+/// Where a user may have few processes, a copy does with the threads that there are.
+#[test]
+fn two_threads_are_enough_for_a_local_copy() {
+    const NAME: &str = "two_threads_are_enough_for_a_local_copy";
+    // Nobody else on this machine is that user.
+    const USER: u32 = 54_321;
+    if !rustix::process::geteuid().is_root() {
+        return tell_skip(NAME, "only root can be another user");
+    }
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    for n in 0..50 {
+        std::fs::create_dir_all(dir.path().join(format!("s/{n}"))).unwrap();
+        std::fs::write(dir.path().join(format!("s/{n}/f")), n.to_string()).unwrap();
+    }
+    let run = |limit: u32, dest: &str| {
+        let mut run = Command::new("prlimit");
+        run.arg(format!("--nproc={limit}:{limit}")).arg(oracle::under_test()).args(["-rt", "s/", dest]);
+        run.uid(USER).gid(USER).current_dir(dir.path()).output().unwrap()
+    };
+    let output = run(2, "d2/");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    for n in 0..50 {
+        assert_eq!(std::fs::read(dir.path().join(format!("d2/{n}/f"))).unwrap(), n.to_string().into_bytes());
+    }
+    let output = run(1, "d1/");
+    assert!(
+        output.status.code() == Some(22) && text(&output.stderr).contains("could not start a thread"),
+        "{output:?}"
+    );
 }
 
 #[test]

@@ -118,15 +118,28 @@ pub(super) fn search_at_by(
     let mut emitter = Emitter::new(emit);
     let threads = threads.clamp(1, plan.segments.clamp(1, 1024) as usize);
     std::thread::scope(|scope| {
-        let lanes: Vec<Receiver<_>> = (0..threads as u64)
-            .map(|first| {
-                // Each thread has one segment in hand and at most one that waits, so that memory stays bounded.
-                let (results, lane) = sync_channel(1);
-                let plan = &plan;
-                scope.spawn(move || plan.work(first, threads, read_at, &results));
-                lane
-            })
-            .collect();
+        // Which segments a thread takes depends on how many threads can be had.
+        let mut starts = Vec::new();
+        let mut lanes: Vec<Receiver<_>> = Vec::new();
+        for first in 0..threads as u64 {
+            // Each thread has one segment in hand and at most one that waits, so that memory stays bounded.
+            let (results, lane) = sync_channel(1);
+            let (start, started) = sync_channel::<usize>(1);
+            let plan = &plan;
+            let work =
+                move || started.recv().into_iter().for_each(|threads| plan.work(first, threads, read_at, &results));
+            match std::thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(_) => {}
+                Err(error) if starts.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+            starts.push(start);
+            lanes.push(lane);
+        }
+        for start in &starts {
+            // One that is gone has panicked, see below.
+            let _ = start.send(starts.len());
+        }
         for (_, lane) in (0..plan.segments).zip(lanes.iter().cycle()) {
             // A lane that is cut off: its thread has panicked, and the scope goes on with that.
             let Ok(segment) = lane.recv() else { break };

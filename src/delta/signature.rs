@@ -1,6 +1,7 @@
 //! What the receiver says of a basis: how long it is, and a tag of each block.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use super::block::{HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len};
 use super::rolling::Sum;
@@ -86,10 +87,14 @@ impl Signature {
             }
             Ok(())
         };
-        let mine = shares.pop().unwrap_or_default();
+        // Whoever is there takes the next share: without further threads this one takes all.
+        let shares = Mutex::new(shares);
+        let next = || shares.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let take_all = || std::iter::from_fn(next).try_for_each(take);
         std::thread::scope(|scope| {
-            let others: Vec<_> = shares.into_iter().map(|share| scope.spawn(|| take(share))).collect();
-            let mut result = take(mine);
+            let start = |_| std::thread::Builder::new().spawn_scoped(scope, take_all).ok();
+            let others: Vec<_> = (1..threads).map_while(start).collect();
+            let mut result = take_all();
             for other in others {
                 result = result.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }

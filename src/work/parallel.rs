@@ -20,12 +20,16 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
     std::thread::scope(|scope| {
         let mut parts = items.chunks(items.len().div_ceil(threads));
         let mine = parts.next().unwrap_or(&[]);
-        let others: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().map(look).collect::<Vec<R>>())).collect();
-        let mut results: Vec<R> = mine.iter().map(look).collect();
-        for other in others {
-            match other.join() {
-                Ok(part) => results.extend(part),
-                Err(panic) => std::panic::resume_unwind(panic),
+        let look_at = move |part: &[T]| part.iter().map(look).collect::<Vec<R>>();
+        // A part for which no thread can be had is looked at here.
+        let others: Vec<_> =
+            parts.map(|part| (part, thread::Builder::new().spawn_scoped(scope, move || look_at(part)).ok())).collect();
+        let mut results = look_at(mine);
+        for (part, thread) in others {
+            match thread.map(thread::ScopedJoinHandle::join) {
+                None => results.extend(look_at(part)),
+                Some(Ok(part)) => results.extend(part),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
             }
         }
         results

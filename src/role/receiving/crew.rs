@@ -60,11 +60,16 @@ pub(super) fn run(
     let ended = std::thread::scope(|scope| {
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
-        for _ in 0..terms.threads {
-            spawn(scope, "scan", || plans.work())?;
+        // One that applies is enough, and locally the generator makes plans that nobody else makes.
+        let mut scans = (0..terms.threads).map(|_| spawn(scope, "scan", || plans.work()));
+        let mut applies = (0..terms.threads).map(|_| spawn(scope, "apply", apply));
+        applies.next().transpose()?;
+        let scan = scans.next().transpose();
+        if context.wire.is_some() {
+            scan?;
         }
-        for _ in 0..terms.threads {
-            spawn(scope, "apply", apply)?;
+        for further in [&mut applies as &mut dyn Iterator<Item = Result<(), Error>>, &mut scans] {
+            further.take_while(Result::is_ok).for_each(drop);
         }
         let appliers = Appliers { queue: &queue, pace: &pace, barrier: &barrier, source_failed: &source_failed };
         let ended = lead(&mut Generator::new(plans, context, appliers, &out_of_time));
