@@ -240,6 +240,11 @@ synctest!(relative_without_implied_directories, |w: World| {
     w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./d/y/z", "dst"]).says("d/y/z");
 });
 
+synctest!(what_is_only_implied_may_be_a_symlink_to_a_directory, |w: World| {
+    w.source("l/sub/a m/sub/b").dest("real/ l->real other/sub/ m->other");
+    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./l/sub/a", "src/./m/sub/b", "dst"]).says("l/sub/a");
+});
+
 synctest!(relative_with_several_sources_of_one_parent, |w: World| {
     w.source("d/y/z d/x e/f").dest("");
     w.agree_paths(&["-aiR"], &["src/./d/y", "src/./d/x", "src/./e/f", "dst"]).exits(0);

@@ -9,7 +9,7 @@ use crate::fs::errno;
 use crate::fs::operator;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
-use crate::options::LinkOwners;
+use crate::options::{LinkOwners, Options};
 use crate::path;
 use crate::report::event::{Problem, Voice};
 use std::io;
@@ -175,7 +175,10 @@ impl Search<'_> {
     }
 
     fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
-        let follow = if self.terms.options.preserve.keep_dirlinks { Follow::Inside } else { Follow::Never };
+        let Options { preserve, select, .. } = self.terms.options;
+        // What arguments only imply may be a symlink to a directory then, as with rsync.
+        let follows_implied = select.relative && select.no_implied_dirs;
+        let follow = if preserve.keep_dirlinks || follows_implied { Follow::Inside } else { Follow::Never };
         Root::new(dir, full, follow)
     }
 }

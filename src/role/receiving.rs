@@ -174,6 +174,7 @@ impl Receiving<'_> {
             alternates: &alternates,
             alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
             keep_dirlinks: policy.preserve.keep_dirlinks,
+            follows_implied: options.select.relative && options.select.no_implied_dirs,
             compare: self.compare,
             resumes: &|len_bytes| resumes(options, self.wire.is_some(), len_bytes),
         };

@@ -134,7 +134,7 @@ impl<'a> Dirs<'a> {
                 }
             }
         }
-        let followed = context.policy.preserve.keep_dirlinks && !is_new;
+        let followed = (context.policy.preserve.keep_dirlinks || is_bare) && !is_new;
         let open = |to_search: bool| match (followed, to_search) {
             (true, true) => dest.open_dir_to_search(&job.path),
             (true, false) => dest.open_dir(&job.path),

@@ -17,9 +17,10 @@ use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
 use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::{self, Action, Decision, Policy, Reason};
+use crate::proto::ToldSub;
 use crate::report::event::{Problem, Voice, Weight};
 use crate::work::parallel;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -66,6 +67,8 @@ pub struct DestWalk<'a> {
     pub alt_kind: Option<crate::options::AltKind>,
     /// Directories may stay without content at the destination: `-K`.
     pub keep_dirlinks: bool,
+    /// So may those that arguments only imply: `-R --no-implied-dirs`.
+    pub follows_implied: bool,
     /// Compares contents under `-c`: source directory and name, destination's.
     pub compare: &'a Compare<'a>,
     /// Whether what a crash left of a file of so many bytes is its basis: [`resumes`].
@@ -133,7 +136,7 @@ impl DestWalk<'_> {
         let mut list = DirList::default();
         let Some(root) = self.dest else { return Ok(list) };
         let Some(dir) = errno::if_there(root.open_dir_to_search(parent))? else { return Ok(list) };
-        let Some(stat) = self.look_at_dest(&dir, name, true)? else { return Ok(list) };
+        let Some(stat) = self.look_at_dest(&dir, name, self.keep_dirlinks)? else { return Ok(list) };
         let entry = list.push(name, &stat);
         let path = || parent.join(name).as_bytes().to_vec();
         // What cannot be read of it counts as different.
@@ -144,7 +147,7 @@ impl DestWalk<'_> {
     /// The destination's directory cannot be opened. Under `-K` it may be a symlink that leads outside; then
     /// nothing in it is looked at or touched.
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
-        if !(self.keep_dirlinks && errno::leads_outside(error)) {
+        if !((self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error)) {
             let full = root.full(plan.path.as_bytes());
             plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, error));
             return;
@@ -294,11 +297,12 @@ impl DestWalk<'_> {
             }
         }
         let mut alternates = AltDirs::default();
+        let implied = if self.follows_implied { implied_dirs(&source, &plan.subs) } else { HashSet::new() };
         let mut subs = std::mem::take(&mut plan.subs).into_iter();
         for block in pairs.chunks(parallel::BLOCK) {
             let looks = match is_known {
                 true => block.iter().map(|_| Ok(None)).collect(),
-                false => self.look_at_pairs(plan, (&source, &dest), block),
+                false => self.look_at_pairs(plan, (&source, &dest), block, &implied),
             };
             let mut found = Vec::with_capacity(block.len());
             for (&(source_at, dest_at), looked) in block.iter().zip(looks) {
@@ -407,10 +411,10 @@ impl DestWalk<'_> {
         pruned
     }
 
-    /// Looks at an entry of the destination; `None` if it is gone.
-    fn look_at_dest(&self, dir: &Dir, name: &[u8], source_is_dir: bool) -> io::Result<Option<Stat>> {
+    /// Looks at an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as that.
+    fn look_at_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
         let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else { return Ok(None) };
-        if source_is_dir && self.keep_dirlinks && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
+        if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
             let there = match sys::stat(dir.fd(), name, true) {
                 Err(error) if errno::is_unreachable(&error) => None,
                 followed => Some(followed?),
@@ -449,13 +453,20 @@ impl DestWalk<'_> {
 
     /// Looks at what the destination has of these pairs; whether the contents are the same, too, where that is the question and
     /// they are short.
-    fn look_at_pairs(&self, plan: &DirPlan, (source, dest): (&DirList, &DirList), pairs: &[(u32, u32)]) -> Vec<Look> {
+    fn look_at_pairs(
+        &self,
+        plan: &DirPlan,
+        (source, dest): (&DirList, &DirList),
+        pairs: &[(u32, u32)],
+        implied: &HashSet<u32>,
+    ) -> Vec<Look> {
         let compares = self.policy.check.mode == CheckMode::Digest;
         let look = |&(source_at, dest_at): &(u32, u32)| {
             let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else { return Ok(None) };
             let entry = &source.entries[source_at as usize];
             let name = dest.name(&dest.entries[dest_at as usize]);
-            let Some(stat) = self.look_at_dest(dir, name, entry.is_dir())? else { return Ok(None) };
+            let follows = entry.is_dir() && (self.keep_dirlinks || implied.contains(&source_at));
+            let Some(stat) = self.look_at_dest(dir, name, follows)? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
             let is_asked = || self.asks_digest(entry, DirList::default().push(name, &stat));
             let same = (may_be_same && is_asked()).then(|| self.is_same(plan, source, entry));
@@ -606,6 +617,12 @@ impl DestWalk<'_> {
         let extras = now.extras.iter().map(|&at| &list.entries[at as usize]);
         Ok(extras.map(|entry| (list.name(entry).to_vec(), entry.is_dir())).collect())
     }
+}
+
+/// Indices of the directories that arguments only imply.
+fn implied_dirs(source: &DirList, subs: &[ToldSub]) -> HashSet<u32> {
+    let dirs = (0u32..).zip(&source.entries).filter(|(_, entry)| entry.is_dir());
+    dirs.zip(subs).filter(|(_, told)| told.is_implied).map(|((at, _), _)| at).collect()
 }
 
 /// The line for an entry of the destination that cannot be looked at.
