@@ -528,6 +528,12 @@ synctest!(a_default_acl_decides_about_new_files, |w: World| {
     w.agree(&["-rti"]).exits(0);
 });
 
+synctest!(a_default_acl_decides_about_a_new_destination, |w: World| {
+    w.needs_acls().source("a d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS))).umask(0o077);
+    w.agree_paths(&["-ri"], &["src/", "dst/new"]).exits(0);
+    w.agree_paths(&["-a"], &["src/a", "dst/one/"]).exits(0);
+});
+
 synctest!(a_default_acl_with_perms, |w: World| {
     w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
     w.agree(&["-ai"]).exits(0);

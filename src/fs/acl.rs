@@ -8,8 +8,10 @@
 use super::xattr::At;
 use std::io;
 
-const ACCESS: &[u8] = b"system.posix_acl_access";
-const DEFAULT: &[u8] = b"system.posix_acl_default";
+/// Where the kernel keeps the ACL that governs access.
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
+/// Where it keeps what new entries of a directory inherit.
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The `--fake-super` attribute in which an access ACL is kept.
 pub const FAKE_ACCESS: &[u8] = b"user.rsync.%aacl";

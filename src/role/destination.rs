@@ -5,10 +5,10 @@ use super::terms::Terms;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::fs::errno;
 use crate::fs::operator;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::fs::{acl, errno};
 use crate::options::{LinkOwners, Options};
 use crate::path;
 use crate::report::event::{Problem, Voice};
@@ -145,7 +145,7 @@ impl Search<'_> {
         }
         let exists = mkpath && !is_one && !dry_run;
         if !dry_run && !exists {
-            sys::mkdir_path(arg, 0o777 & !terms.umask).map_err(|error| cannot_make(&self.full, &error))?;
+            make_dir(arg, terms.umask).map_err(|error| cannot_make(&self.full, &error))?;
         }
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
@@ -230,6 +230,19 @@ fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error 
     }
 }
 
+/// Makes a directory with the mode that any program's would have: where the one above has a default ACL, that counts and not
+/// the umask.
+fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
+    let trimmed = path.iter().rposition(|&b| b != b'/').map_or(path, |at| &path[..=at]);
+    let parent: &[u8] = match path::split_parent(trimmed).0 {
+        b"" if trimmed.starts_with(b"/") => b"/",
+        b"" => b".",
+        parent => parent,
+    };
+    let has_default = matches!(sys::lgetxattr(&[parent, b"/."].concat(), acl::DEFAULT), Ok(Some(_)));
+    sys::mkdir_path(path, if has_default { 0o777 } else { 0o777 & !umask })
+}
+
 /// Makes a directory with those above it (`--mkpath`), or finds out what would be made; how many were missing.
 fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
     match sys::stat_path(path, true) {
@@ -240,7 +253,7 @@ fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
     let parent = path::split_parent(path).0;
     let above = if parent.is_empty() { 0 } else { make_path(terms, parent)? };
     if !terms.options.dry_run {
-        sys::mkdir_path(path, 0o777 & !terms.umask)?;
+        make_dir(path, terms.umask)?;
     }
     Ok(above + 1)
 }

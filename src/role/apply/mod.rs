@@ -268,7 +268,7 @@ impl Spot {
 
     /// What files that are made here inherit, if anything; empty where that cannot be read.
     pub fn default_acl(&self) -> Option<&[u8]> {
-        let read = || match sys::fgetxattr(self.dir.as_ref()?.fd(), b"system.posix_acl_default") {
+        let read = || match sys::fgetxattr(self.dir.as_ref()?.fd(), acl::DEFAULT) {
             Ok(acl) => acl,
             Err(error) => (!errno::is_unsupported(&error)).then(Vec::new),
         };

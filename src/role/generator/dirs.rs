@@ -13,7 +13,7 @@ use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::apply::attrs::{self, Has, Subject};
 use crate::role::apply::entry::Job;
 use crate::role::apply::late::{LastTouch, Target};
-use crate::role::apply::{Context, backup};
+use crate::role::apply::{Context, Spot, backup};
 use std::io;
 use std::sync::Arc;
 
@@ -65,7 +65,13 @@ impl<'a> Dirs<'a> {
         let policy = self.context.policy;
         let changes = there.map_or(Changes::NEW, |there| plan::attribute_changes(source, there, policy));
         let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
-        let model = Model { source, there, path: &path, full: &full, around: chmod::Parent::default() };
+        // What was just made has the default ACL of the directory that it is in.
+        let around = match there {
+            Some(_) => chmod::Parent::default(),
+            None => Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).passes_on(),
+        };
+        let around = chmod::Parent { setgid: false, ..around };
+        let model = Model { source, there, path: &path, full: &full, around };
         let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
         let window_secs = policy.check.window_secs;
         let same_time = |there: &Entry| plan::quick_check::same_time(source.mtime, there.mtime, window_secs);
