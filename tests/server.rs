@@ -371,7 +371,7 @@ fn a_server_that_runs_elsewhere_than_asked_for_is_no_success() {
     }
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
     scene.fails(&format!("grant {pin} --name x --start --port {}", port ^ 1), 10);
-    assert!(scene.well("grants").contains("nobody was granted anything"));
+    assert!(scene.well("grants").contains("no key has a grant"));
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn a_grant_ends_later_than_now() {
         let told = scene.fails(&format!("grant {pin} --name x --expires={no_end}"), 1);
         assert!(told.contains("is no date") && told.contains("30d"), "{told}");
     }
-    assert!(scene.well("grants").contains("nobody was granted anything"));
+    assert!(scene.well("grants").contains("no key has a grant"));
 }
 
 #[test]
@@ -1033,7 +1033,7 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     ends_within(client, Duration::from_secs(1));
     scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
     let told = scene.fails("revoke laptop", 6);
-    assert!(told.contains("nobody has a grant under the name or key `laptop`"), "{told}");
+    assert!(told.contains("no grant has the name or key `laptop`"), "{told}");
     // One that expires ends them, too.
     let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));

@@ -840,6 +840,14 @@ with a HOST:
   --rsh=COMMAND, -e       the remote shell
   --rsync-path=PROGRAM    the program there, if it is not found as sparsync
 
+EXAMPLES
+  sparsync server start                          start the server of this account
+  sparsync server install                        write a systemd unit that starts it at boot
+  sparsync server status box                     ask the server on box, over ssh
+  sparsync server grant SHA256:... --name=laptop --root=/srv/backup --expires=90d
+                                                 let a key copy below one directory for 90 days
+  sparsync server revoke laptop                  end that grant and its sessions
+
 Keys, hosts and grants are kept in ~/.config/sparsync (root: /etc/sparsync), what a server leaves while it runs in
 ~/.local/state/sparsync (root: /var/lib/sparsync). SPARSYNC_CONFIG_DIR names another place for all of it.
 ";
@@ -871,6 +879,14 @@ command lines take the faster route, and ssh where that is not available. Enroll
   --revoke=HOST           forget a host, and make it forget this machine
   --rsh=COMMAND, -e       the remote shell
   --rsync-path=PROGRAM    the program there, if it is not found as sparsync
+
+EXAMPLES
+  sparsync enroll box                            copies to and from box use QUIC or TLS from now on
+  sparsync enroll --install box                  copy sparsync to box first, if it is not there
+  sparsync enroll --root=/srv/backup --name=laptop backup@box
+                                                 this machine may copy below one directory only
+  sparsync enroll --list                         list the enrolled hosts
+  sparsync enroll --revoke=box                   forget box, and make it forget this machine
 ";
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
             let words = format!("sparsync: --transport=quic: {host} left before the session began");
             Err(broken_off(side, env, &mut shell, Error::new(Exit::Stream, words)))
         }
-        Trouble::WrongKey(why) => Err(failed(Exit::StartClient, format!("somebody else answers for {host}: {why}"))),
+        Trouble::WrongKey(why) => Err(failed(Exit::StartClient, format!("another server answers for {host}: {why}"))),
         why => {
             let ways = if facts.is_proxied {
                 "ssh goes there through another machine; does UDP, too"

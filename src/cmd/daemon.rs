@@ -235,7 +235,7 @@ fn cannot_listen(port: u16, error: &io::Error) -> Error {
     if error.kind() == io::ErrorKind::AddrInUse {
         match holder::of_port(port) {
             Some(holder) => words.push_str(&format!(" by {holder}")),
-            None => words.push_str(" by a process of somebody else"),
+            None => words.push_str(" by a process of another user"),
         }
         words.push_str("; another one goes with --port=PORT");
     } else if error.kind() == io::ErrorKind::PermissionDenied {
@@ -398,7 +398,7 @@ impl Server {
                 Ok(Some(guest)) => self.welcome(guest),
                 Ok(None) => {}
                 Err(error) => {
-                    error!("nobody can be let in any more: {error}");
+                    error!("no new client can be accepted: {error}");
                     return self.end_all("the server ends");
                 }
             }
@@ -409,7 +409,7 @@ impl Server {
             }
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
                 let by = if signalled.load(Ordering::Relaxed) { "a signal" } else { "`sparsync server`" };
-                info!("told to end by {by}: takes nobody any more; sessions that run: {}", lock(&self.sessions).len());
+                info!("asked to stop by {by}: no new clients; running sessions: {}", lock(&self.sessions).len());
                 self.drain.store(true, Ordering::Relaxed);
                 self.supervisor.ending();
                 listener.drain();
@@ -478,7 +478,7 @@ impl Server {
         };
         let (held, most) = (self.budget.held_bytes(), self.budget.bytes());
         if kept.is_newly_full {
-            warn!("takes nobody new for a while: {} sessions hold {held} bytes of {most} (--memory)", sessions.len());
+            warn!("no new clients for now: {} sessions hold {held} of {most} bytes (--memory)", sessions.len());
         }
         if let Some((ends, session)) = kept.ends.and_then(|ends| Some((ends, sessions.get(ends.at)?))) {
             let Session { number, grant, address, .. } = session;

@@ -568,7 +568,7 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if grants.is_empty() {
-        tell(env, "sparsync: nobody was granted anything")?;
+        tell(env, "sparsync: no key has a grant")?;
     }
     for grant in &grants {
         tell(env, &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)))?;
@@ -730,7 +730,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
 fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
     let gone = Grants::change(places, |grants| grants.revoke(who))?;
     if gone.is_empty() {
-        let words = format!("sparsync: nobody has a grant under the name or key `{who}`: see `sparsync server grants`");
+        let words = format!("sparsync: no grant has the name or key `{who}`: see `sparsync server grants`");
         return Err(Error::new(NOBODY, words));
     }
     for grant in gone {

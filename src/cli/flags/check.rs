@@ -19,7 +19,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "size-only",
-        help: "equal size is enough",
+        help: "skip files of equal size",
         set: |args, _| {
             args.size_only = true;
             Ok(())
@@ -50,7 +50,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "update",
         short: Some('u'),
-        help: "leave files alone that are newer at the destination",
+        help: "skip files that are newer at the destination",
         man: "With --hard-links a newer name of a group stays as it is; rsync 3.5.0 makes it one more link to the file that \
               is older.",
         set: |args, _| {
@@ -62,7 +62,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "existing",
         aliases: &["ignore-non-existing"],
-        help: "create nothing new",
+        help: "skip files that the destination does not have",
         set: |args, _| {
             args.existing = true;
             Ok(())
@@ -71,7 +71,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "ignore-existing",
-        help: "leave files alone that exist at the destination",
+        help: "skip files that exist at the destination",
         man: "A directory whose name something else has there is left out with all in it; rsync 3.5.0 tries to go into it, \
               and ends with exit 23.",
         set: |args, _| {

@@ -53,7 +53,7 @@ pub const FLAGS: &[Flag] = &[
         long: "remote-option",
         short: Some('M'),
         arity: Arity::Value("OPT"),
-        help: "give OPT to the other side only",
+        help: "pass OPT to the remote side only",
         man: "A local copy of rsync's gives it to the receiving process; not carried out yet there. \
               With --log-file in it the run is the installed rsync's.",
         support: Support::NotYet,
@@ -84,7 +84,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["protect-args"],
         short: Some('s'),
         negations: &["no-secluded-args", "no-protect-args", "no-s"],
-        help: "send arguments over the connection",
+        help: "send file names over the connection, not to the remote shell",
         set: |args, _| {
             args.secluded_args = Some(true);
             Ok(())
@@ -94,7 +94,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "trust-sender",
-        help: "do not check the remote sender's list",
+        help: "trust the file list of a remote sender",
         man: "What it sends is believed to be what was asked for. That no path leads out of the destination is checked \
               all the same.",
         set: |args, _| {
@@ -106,7 +106,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "address",
         arity: Arity::Value("ADDRESS"),
-        help: "the local address towards a daemon",
+        help: "the local address to use for a daemon",
         set: |args, given| {
             args.address = Some(given.value.to_vec());
             Ok(())
@@ -126,7 +126,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
-        help: "options of the socket towards a daemon",
+        help: "socket options for a daemon connection",
         ..DAEMON_WAY
     },
     Flag {
@@ -143,7 +143,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "blocking-io",
         negations: &["no-blocking-io"],
-        help: "use blocking I/O towards the remote shell",
+        help: "use blocking I/O for the remote shell",
         man: "It is used anyhow.",
         support: Support::NoEffect,
         ..WAY
@@ -172,7 +172,7 @@ pub const FLAGS: &[Flag] = &[
         long: "timeout",
         arity: Arity::Value("SECONDS"),
         negations: &["no-timeout"],
-        help: "give up when a peer is silent for so long",
+        help: "end after SECONDS without any I/O",
         support: Support::OverSsh,
         set: |args, given| {
             args.timeout = number::int(given)?;
@@ -185,7 +185,7 @@ pub const FLAGS: &[Flag] = &[
         long: "contimeout",
         arity: Arity::Value("SECONDS"),
         negations: &["no-contimeout"],
-        help: "give up when the server of a URL does not answer for so long",
+        help: "end if a server does not answer within SECONDS",
         set: |args, given| {
             args.contimeout = number::int(given)?;
             Ok(())
@@ -198,7 +198,7 @@ pub const FLAGS: &[Flag] = &[
         long: "bwlimit",
         arity: Arity::Value("RATE"),
         negations: &["no-bwlimit"],
-        help: "copy at most RATE KiB a second",
+        help: "limit the bandwidth to RATE KiB per second",
         man: "RATE is a SIZE (see --max-size) in KiB unless it has a letter; rounded to whole KiB.",
         set: |args, given| {
             let limits = size::Limits { min: 512, min_text: "512", ..size::ANY };
@@ -213,7 +213,7 @@ pub const FLAGS: &[Flag] = &[
         long: "stop-after",
         aliases: &["time-limit"],
         arity: Arity::Value("MINS"),
-        help: "stop after so many minutes",
+        help: "stop after MINS minutes",
         set: |args, given| {
             args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
@@ -224,7 +224,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stop-at",
         arity: Arity::Value("y-m-dTh:m"),
-        help: "stop at this time",
+        help: "stop at this time (y-m-dTh:m)",
         man: "The date or its first parts may be left out: the next such time is meant.",
         set: |args, given| {
             args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));

@@ -7,7 +7,7 @@ use crate::cli::value::number;
 pub const FLAGS: &[Flag] = &[
     Flag {
         long: "delete",
-        help: "remove what the sources do not have",
+        help: "delete entries that the source does not have",
         man: "Only directories that are copied whole lose their extras. Needs -r or -d.",
         set: |args, _| {
             args.delete.any = true;
@@ -17,7 +17,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-before",
-        help: "remove before anything is copied",
+        help: "delete before anything is copied",
         set: |args, _| {
             args.delete.any = true;
             args.delete.before = true;
@@ -28,7 +28,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "delete-during",
         aliases: &["del"],
-        help: "remove in each directory before it is copied (the default)",
+        help: "delete while directories are copied (the default)",
         set: |args, _| {
             args.delete.any = true;
             args.delete.during = true;
@@ -39,7 +39,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-delay",
-        help: "find extras on the way, remove them at the end",
+        help: "find what to delete while copying, delete at the end",
         set: |args, _| {
             args.delete.any = true;
             args.delete.during = true;
@@ -50,7 +50,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-after",
-        help: "find and remove extras at the end",
+        help: "find what to delete and delete it at the end",
         set: |args, _| {
             args.delete.any = true;
             args.delete.after = true;
@@ -60,7 +60,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-excluded",
-        help: "remove what the rules exclude, too",
+        help: "delete excluded entries, too",
         set: |args, _| {
             args.delete.any = true;
             args.delete.excluded = true;
@@ -71,7 +71,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "ignore-errors",
         negations: &["no-ignore-errors"],
-        help: "remove even if a source could not be read",
+        help: "delete even if there are I/O errors",
         set: |args, _| {
             args.ignore_errors = true;
             Ok(())
@@ -82,7 +82,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "force",
         negations: &["no-force"],
-        help: "a directory with content may make way for a file",
+        help: "replace a non-empty directory by a file if needed",
         set: |args, _| {
             args.force = true;
             Ok(())
@@ -93,7 +93,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "max-delete",
         arity: Arity::Value("NUM"),
-        help: "remove at most NUM entries",
+        help: "delete at most NUM entries",
         man: "The rest stays, and the run ends with exit 25.",
         set: |args, given| {
             args.max_delete = Some(number::int(given)?);

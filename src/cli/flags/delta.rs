@@ -197,7 +197,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "write-batch",
         arity: Arity::Value("FILE"),
-        help: "copy, and record it in FILE",
+        help: "copy, and write the update to the batch FILE",
         support: Support::NotYet,
         set: |args, _| {
             args.write_batch = true;
@@ -209,7 +209,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "only-write-batch",
         arity: Arity::Value("FILE"),
-        help: "record it without copying",
+        help: "write the batch FILE without copying",
         support: Support::NotYet,
         set: |args, _| {
             args.only_write_batch = true;
@@ -221,7 +221,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "read-batch",
         arity: Arity::Value("FILE"),
-        help: "do what FILE records",
+        help: "apply the batch FILE",
         support: Support::NotYet,
         set: |args, _| {
             args.read_batch = true;

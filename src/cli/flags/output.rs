@@ -11,7 +11,7 @@ pub const FLAGS: &[Flag] = &[
         long: "verbose",
         short: Some('v'),
         negations: &["no-verbose", "no-v"],
-        help: "tell more; -vv more still",
+        help: "print more about what is done; repeat for more",
         man: "Each -v switches on groups of --info and --debug words; see --info=help.",
         set: |args, _| {
             args.verbose = args.verbose.saturating_add(1);
@@ -23,7 +23,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "info",
         arity: Arity::Value("FLAGS"),
-        help: "choose what is told, word by word (see --info=help)",
+        help: "select informational messages (list: --info=help)",
         man: "What is said here wins over what -v, -i, --stats and --progress imply.",
         set: |args, given| {
             if words::info(given.value, &mut args.info)? == words::Asked::Help {
@@ -36,7 +36,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "debug",
         arity: Arity::Value("FLAGS"),
-        help: "choose what is told for finding faults (see --debug=help)",
+        help: "select debug messages (list: --debug=help)",
         man: "Every word of rsync is accepted; those about the wire have nothing to tell on a local copy. \
               Not told: `removing duplicate name`, `deleting in`, and of the rules that -C brings that they are global.",
         set: |args, given| {
@@ -50,7 +50,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stderr",
         arity: Arity::Value("e|a|c"),
-        help: "what goes to stderr: errors, all, or client's choice",
+        help: "print only errors, or all messages, to stderr",
         man: "Where stderr is closed its lines go nowhere; rsync 3.5.0 ends with exit 13.",
         set: |args, given| {
             let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
@@ -83,7 +83,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "quiet",
         short: Some('q'),
-        help: "tell errors only",
+        help: "print errors only",
         set: |args, _| {
             args.quiet = args.quiet.saturating_add(1);
             Ok(())
@@ -93,7 +93,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "no-motd",
         negations: &["motd"],
-        help: "do not show a daemon's message of the day",
+        help: "do not print the message of the day of a daemon",
         support: Support::NoEffect,
         reach: Reach::Here,
         ..Flag::SWITCH
@@ -101,7 +101,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "outbuf",
         arity: Arity::Value("N|L|B"),
-        help: "buffer standard output not at all, by line, or by block",
+        help: "buffer standard output: none, line or block",
         set: |args, given| {
             args.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
                 Some(b'N' | b'U') => Outbuf::None,
@@ -116,7 +116,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "stats",
-        help: "tell counts and sizes at the end",
+        help: "print statistics at the end",
         man: "What rsync tells of its allocator with -vv or --info=stats3 is not told: there is no such one here.",
         set: |args, _| {
             args.stats = true;
@@ -175,7 +175,7 @@ pub const FLAGS: &[Flag] = &[
         long: "itemize-changes",
         short: Some('i'),
         negations: &["no-itemize-changes", "no-i"],
-        help: "tell what changed in each entry; -ii lists unchanged ones too",
+        help: "print what changes in each entry; -ii also unchanged entries",
         set: |args, _| {
             args.itemize = args.itemize.saturating_add(1);
             Ok(())
@@ -187,7 +187,7 @@ pub const FLAGS: &[Flag] = &[
         long: "out-format",
         aliases: &["log-format"],
         arity: Arity::Value("FORMAT"),
-        help: "tell of each entry in this format",
+        help: "print a line in this format for each entry",
         man: "%n is the name, %i the itemized change, %l the length, %L the link's target; see rsync(1). \
               %B is the source's mode, also in a pull without -p.",
         set: |args, given| {
@@ -199,7 +199,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "log-file",
         arity: Arity::Value("FILE"),
-        help: "write what is done to FILE",
+        help: "log what is done to FILE",
         set: |args, given| {
             args.log_file = Some(given.value.to_vec());
             Ok(())
@@ -221,7 +221,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "dry-run",
         short: Some('n'),
-        help: "decide and tell, but change nothing",
+        help: "show what would be done, and change nothing",
         set: |args, _| {
             args.dry_run = true;
             Ok(())
@@ -251,7 +251,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "help",
-        help: "print this help (-h alone does, too)",
+        help: "print this help (as does -h alone)",
         set: |args, _| {
             args.tell = Some(Tell::Help);
             Ok(())

@@ -18,7 +18,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "append",
         negations: &["no-append"],
-        help: "only add what a shorter file lacks",
+        help: "append to files that are shorter than the source",
         man: "With --sparse rsync 3.5.0 makes a hole of what was there; here the file is written anew, and right.",
         set: |args, _| {
             args.append = 1;
@@ -29,7 +29,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "append-verify",
-        help: "the same, and check what was there",
+        help: "as --append, with the existing data verified",
         set: |args, _| {
             args.append = 2;
             Ok(())
@@ -39,7 +39,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "partial",
         negations: &["no-partial"],
-        help: "keep files that were interrupted",
+        help: "keep partially transferred files",
         set: |args, _| {
             args.partial = true;
             Ok(())
@@ -50,7 +50,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "partial-dir",
         arity: Arity::Value("DIR"),
-        help: "keep them in DIR",
+        help: "keep partially transferred files in DIR",
         man: "RSYNC_PARTIAL_DIR names it for --partial.",
         set: |args, given| {
             args.partial_dir = Some(given.value.to_vec());
@@ -84,7 +84,7 @@ pub const FLAGS: &[Flag] = &[
         long: "backup",
         short: Some('b'),
         negations: &["no-backup"],
-        help: "keep what is replaced or removed",
+        help: "make backups of replaced and deleted files",
         man: "So is what gives way to --link-dest and --compare-dest; rsync 3.5.0 loses that. A symlink that --safe-links \
               would leave out is not backed up, as with rsync.",
         set: |args, _| {
@@ -97,7 +97,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "backup-dir",
         arity: Arity::Value("DIR"),
-        help: "keep it in DIR (implies --backup)",
+        help: "make backups in DIR (implies --backup)",
         set: |args, given| {
             args.backup_dir = Some(given.value.to_vec());
             Ok(())
@@ -107,7 +107,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "suffix",
         arity: Arity::Value("SUFFIX"),
-        help: "name backups so (default ~ without --backup-dir)",
+        help: "the suffix of backups (default ~ without --backup-dir)",
         set: |args, given| {
             args.suffix = Some(given.value.to_vec());
             Ok(())
@@ -118,7 +118,7 @@ pub const FLAGS: &[Flag] = &[
         long: "sparse",
         short: Some('S'),
         negations: &["no-sparse", "no-S"],
-        help: "make holes of runs of zeros",
+        help: "turn runs of zeros into holes",
         set: |args, _| {
             args.sparse = true;
             Ok(())
@@ -137,7 +137,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "fsync",
-        help: "have every file on disk before it counts as written",
+        help: "write every file to disk before it is renamed into place",
         set: |args, _| {
             args.fsync = true;
             Ok(())

@@ -45,7 +45,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "munge-links",
         negations: &["no-munge-links"],
-        help: "make symlinks unusable, and usable again on the way back",
+        help: "store symlinks in an unusable form, and restore them when sending",
         set: |args, _| {
             args.munge_links = true;
             Ok(())
@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "keep-dirlinks",
         short: Some('K'),
-        help: "a symlink to a directory at the destination stands for it",
+        help: "treat a symlink to a directory at the destination as that directory",
         set: |args, _| {
             args.keep_dirlinks = true;
             Ok(())
@@ -68,7 +68,7 @@ pub const FLAGS: &[Flag] = &[
         long: "hard-links",
         short: Some('H'),
         negations: &["no-hard-links", "no-H"],
-        help: "keep hard links among the entries copied",
+        help: "keep hard links",
         man: "A name that takes the place of something of another kind is told as a new one. A file that the destination has under \
               none of its names is brought under the last of those that are within sight when the first one is met: the next \
               10,000 entries in 1,000 directories at most. rsync looks less far ahead. With --no-inc-recursive it is the last of all.",
@@ -293,7 +293,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "super",
         negations: &["no-super"],
-        help: "try what needs the super-user",
+        help: "try operations that need the super-user",
         set: |args, _| {
             (args.super_user, args.fake_super) = (Some(true), false);
             Ok(())
@@ -303,7 +303,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "fake-super",
-        help: "keep privileged attributes in extended attributes",
+        help: "store privileged attributes in extended attributes",
         man: "Of it, --super and --no-super the last one counts. Without -o or -g the owner or group of the source is not \
               kept; rsync 3.5.0 keeps a number that means nothing then.",
         set: |args, _| {
@@ -360,7 +360,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-as",
         arity: Arity::Value("USER[:GROUP]"),
-        help: "do the copying as USER",
+        help: "copy as USER",
         support: Support::NotYet,
         set: |args, given| {
             args.copy_as = Some(given.value.to_vec());

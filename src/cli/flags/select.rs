@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
         long: "dirs",
         short: Some('d'),
         negations: &["no-dirs", "no-d"],
-        help: "name directories without descending into them",
+        help: "copy directories without descending into them",
         set: |args, _| {
             args.dirs = Dirs::Yes;
             Ok(())
@@ -130,7 +130,7 @@ pub const FLAGS: &[Flag] = &[
         long: "from0",
         short: Some('0'),
         negations: &["no-from0"],
-        help: "names and rules in files end in a zero byte",
+        help: "names and rules in files end with a NUL byte",
         set: |args, _| {
             args.from0 = true;
             Ok(())
@@ -215,7 +215,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "cvs-exclude",
         short: Some('C'),
-        help: "leave out what CVS would",
+        help: "exclude files as CVS does",
         set: |args, _| {
             args.cvs_exclude = true;
             Ok(())
@@ -257,7 +257,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "ignore-missing-args",
-        help: "a source that does not exist is no error",
+        help: "ignore sources that do not exist",
         set: |args, _| {
             args.ignore_missing_args = true;
             Ok(())
@@ -266,7 +266,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-missing-args",
-        help: "a source that does not exist is deleted at the destination",
+        help: "delete at the destination what does not exist at the source",
         set: |args, _| {
             args.delete_missing_args = true;
             Ok(())
@@ -344,7 +344,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "qsort",
-        help: "sort differently inside; the list is told whole, as with --no-inc-recursive",
+        help: "use qsort for the file list (no effect but that of --no-inc-recursive)",
         set: |args, _| {
             args.qsort = true;
             Ok(())

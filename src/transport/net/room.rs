@@ -67,7 +67,7 @@ pub enum Unwelcome {
 impl fmt::Display for Unwelcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unwelcome::GivenUp => "too many clients knock; try again",
+            Unwelcome::GivenUp => "too many clients connect at once; try again",
             Unwelcome::Full => "the server has as many sessions as it takes; try again later",
             Unwelcome::TooManyOfKey => "this key has as many sessions as one may have; try again when some have ended",
         })
