@@ -256,15 +256,16 @@ pub fn settle_as_asked(
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
-    let line: Vec<OsString> = asked.words.iter().cloned().map(OsString::from_vec).collect();
-    let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
-    if let (false, Ok(line)) = (server::is_secluded(&asked.words), resolve::resolve_for_server(&line.args)) {
-        take_paths(&mut options, line);
+    // With --secluded-args the command line has no paths.
+    if !server::is_secluded(&asked.words) {
+        let line: Vec<OsString> = asked.words.iter().cloned().map(OsString::from_vec).collect();
+        let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
+        take_paths(&mut options, resolve::resolve_for_server(&line.args)?);
     }
     Ok(options)
 }
 
-/// Gives what a session asks for the paths that the server's command line says.
+/// Replaces the paths that the session names by those of the server's command line.
 fn take_paths(options: &mut Options, line: Options) {
     if let (Some(alternates), Some(said)) = (&mut options.delta.alt_dest, line.delta.alt_dest) {
         alternates.dirs = said.dirs;
