@@ -145,7 +145,8 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         if !call.native_shell || walked.error.is_some() || far::names_a_daemon(&walked.operands) {
             return Ok(Request::Handover(walked.error));
         }
-        if let Err(error) = resolve::check_support(&walked.args, call.vars, true) {
+        let protocol = resolve::check_protocol(&walked.args).err();
+        if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args, call.vars, true)) {
             // rsync would take the URL of a server of ours for the path of a host named sparsync.
             let is_ours = walked.operands.iter().any(Operand::is_server);
             return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
@@ -157,10 +158,9 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     if parse::lone_help(call.args, &walked.args) {
         return Ok(Request::Help);
     }
-    // A mistake in what is supported is told as before.
-    if !walked.operands.is_empty()
-        && let Err(error) = resolve::check_support(&walked.args, call.vars, is_far)
-        && error.exit == Exit::Unsupported
+    if !is_far
+        && !walked.operands.is_empty()
+        && let Some(error) = resolve::unsupported(&walked.args, call.vars, false)
     {
         return Ok(Request::Handover(Some(error)));
     }

@@ -9,6 +9,7 @@ mod policies;
 #[cfg(test)]
 mod tests;
 
+pub use self::contradictions::check_protocol;
 use self::environment::Environment;
 pub use self::environment::Vars;
 use super::args::Args;
@@ -77,7 +78,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     let connect = match &peer {
         Some(_) => reach(args, env, role)?,
         None => {
-            contradictions::check_support(args, env, false)?;
+            check_protocol(args)?;
             policies::connect(args)
         }
     };
@@ -99,9 +100,10 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
     options(args, settled, files_from, args.list_only, policies::connect(args))
 }
 
-/// An error if what a command line says is not carried out; `far`: it has a remote operand. The installed rsync may do it.
-pub fn check_support(args: &Args, vars: Vars<'_>, far: bool) -> Result<()> {
-    contradictions::check_support(args, Environment(vars), far)
+/// The error that names the first unsupported option of a command line. `far`: it has a remote operand.
+pub fn unsupported(args: &Args, vars: Vars<'_>, far: bool) -> Option<Error> {
+    let option = contradictions::unsupported(args, Environment(vars), far)?;
+    Some(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet")))
 }
 
 /// What rsync finds out before it looks at the operands.

@@ -9,7 +9,7 @@ use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
-use crate::transport::shell::{self, Answer, Call, Ended, Shell};
+use crate::transport::shell::{self, Answer, Call, Ended, Shell, Stderr};
 use crate::trust::logins::{Answers, Logins};
 use crate::trust::moment::Moment;
 use crate::trust::peers::Peer;
@@ -53,10 +53,10 @@ pub const OURS: &[u8] = b"sparsync";
 /// What a program is called that may be either.
 const RSYNC: &[u8] = b"rsync";
 
-/// Starts a sparsync if there is one, else an rsync, in one login and without a word about the one that is missing. Any login
-/// shell understands it; a forced command may not.
+/// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The login
+/// shell may be a POSIX shell, csh or fish; a forced command may reject it.
 const EITHER: &[u8] = b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
-/// How ssh ends that did not get through.
+/// The exit code of ssh if it cannot connect.
 const SSH_FAILED: u8 = 255;
 
 /// An attempt to reach the far end by a remote shell.
@@ -64,7 +64,7 @@ pub struct ByShell<'a> {
     side: &'a Side,
     /// The programs to try at the far end, the first first.
     programs: Vec<Vec<u8>>,
-    /// Where it is remembered what answers there, under which name; `None`: that is known, or said.
+    /// Where the answer of this host is remembered, and under which name; `None`: the program is known or was given.
     memory: Option<(Places, String)>,
     charset: Charset,
     umask: u32,
@@ -104,7 +104,7 @@ impl<'a> ByShell<'a> {
         let recalled = self.memory.as_ref().and_then(|(places, host)| Logins::recall(places, host, now));
         let remember = |answers: Option<Answers>| {
             if let Some((places, host)) = self.memory.as_ref().filter(|_| answers != recalled) {
-                // Without it the next copy takes a moment longer.
+                // Without it, the next copy asks again.
                 let _ = Logins::remember(places, host, answers, now);
             }
         };
@@ -128,8 +128,8 @@ impl<'a> ByShell<'a> {
                 paths: side.far_paths(),
             }
             .argv();
-            let said_there = if is_last { shell::Said::Shown } else { shell::Said::Held };
-            let mut shell = Shell::start(&argv, self.umask, said_there).map_err(|error| {
+            let stderr = if is_last { Stderr::Inherited } else { Stderr::Held };
+            let mut shell = Shell::start(&argv, self.umask, stderr).map_err(|error| {
                 let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
             })?;
@@ -145,7 +145,7 @@ impl<'a> ByShell<'a> {
             match answer {
                 Ok(Answer::Native(link)) => {
                     remember((program == RSYNC).then_some(Answers::ForcedCommand));
-                    shell.show();
+                    shell.show_stderr();
                     return Ok(Found::Native(shell, link));
                 }
                 Ok(Answer::Rsync) => {
@@ -156,12 +156,12 @@ impl<'a> ByShell<'a> {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(Ended::Killed);
                     let is_refused = program == EITHER && ended != Ended::Code(SSH_FAILED);
                     if is_last || !is_refused && ended != Ended::Code(Exit::CmdNotFound.code()) {
-                        shell.show();
+                        shell.show_stderr();
                         remember(None);
                         return Err(self.nobody(ended));
                     }
                 }
-                // What somebody has fixed may say more than a greeting.
+                // A forced command may have printed something else.
                 Ok(Answer::TooNoisy) if !is_last => {}
                 Ok(Answer::TooNoisy) => {
                     let words =
@@ -169,7 +169,7 @@ impl<'a> ByShell<'a> {
                     return Err(Error::new(Exit::Protocol, words).by(side.role()));
                 }
                 Ok(Answer::GaveUp(error)) | Err(error) => {
-                    shell.show();
+                    shell.show_stderr();
                     return Err(self.gave_up(&error));
                 }
             }

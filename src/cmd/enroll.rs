@@ -1,6 +1,6 @@
 //! `sparsync enroll`: this machine and another one learn each other's keys, over ssh, and try them out.
 
-use super::by_server;
+use super::by_server::{self, SshFacts};
 use super::server::NOBODY;
 use crate::cli::verb::{self, Action, Enroll, EnrollHost, NewGrant, Reach, Start};
 use crate::env::Env;
@@ -72,10 +72,11 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             "its server does not run, so nothing was tried out: `sparsync server start` there, then enroll again";
         return Ok(format!("{host}: this machine's key is let in; {told}\n"));
     }
+    let facts = by_server::ssh_facts(&reach.shell, host, env.umask);
     let peer = Peer {
         name: host.clone(),
         ssh: host.clone(),
-        addresses: addresses(&reach, &introduction, env.umask),
+        addresses: addresses(&facts, &introduction),
         port: introduction.port,
         pin: introduction.pin,
         program: reach.program.map(|program| String::from_utf8_lossy(&program).into_owned()),
@@ -104,10 +105,10 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     told += &format!("  its key   {}\n  this key  {}\n", peer.pin, identity.pin);
     told +=
         &format!("  reached   by {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
-    if introduction.rights != "reads and writes /" {
+    if introduction.is_limited {
         told += "            this limits QUIC and TLS; an ssh login there may still do what its user may\n";
     }
-    if by_server::ssh_facts(&wanted.reach.shell, host, env.umask).is_proxied {
+    if facts.is_proxied {
         told += "  copies    go by ssh, which goes there through another machine or program; --transport=quic or tls uses the \
                  server\n";
     }
@@ -226,8 +227,8 @@ fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
 }
 
 /// Where the host's server may be reached: as ssh reaches it, and where it says that it listens.
-fn addresses(reach: &Reach, introduction: &Introduction, umask: u32) -> Vec<String> {
-    let mut addresses = vec![by_server::ssh_facts(&reach.shell, &reach.host, umask).hostname];
+fn addresses(facts: &SshFacts, introduction: &Introduction) -> Vec<String> {
+    let mut addresses = vec![facts.hostname.clone()];
     for address in &introduction.addresses {
         if !addresses.contains(address) {
             addresses.push(address.clone());

@@ -606,20 +606,20 @@ fn another_key(other: &Grant) -> String {
     )
 }
 
-/// What is said of a grant, checked.
-struct SaidGrant {
+/// The checked words of `server grant`. What they leave out stays as it was.
+struct GrantChange {
     pin: Pin,
     name: Option<String>,
     default_name: Option<String>,
     roots: Vec<Vec<u8>>,
     read_only: Option<bool>,
-    /// `Some(None)`: it shall not end.
+    /// `Some(None)`: the grant has no end.
     expires: Option<Option<Moment>>,
     allow_setuid: Option<bool>,
     no_munge: Option<bool>,
 }
 
-fn said_grant(new: &NewGrant, now: Moment) -> Result<SaidGrant> {
+fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
     let NewGrant { pin, name, default_name, rights, .. } = new;
     let pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
     if name.iter().chain(default_name).any(|name| name.is_empty() || name.chars().any(char::is_control)) {
@@ -633,12 +633,12 @@ fn said_grant(new: &NewGrant, now: Moment) -> Result<SaidGrant> {
     let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
     let (name, default_name) = (name.clone(), default_name.clone());
     let Rights { roots, read_only, allow_setuid, no_munge, .. } = rights.clone();
-    Ok(SaidGrant { pin, name, default_name, roots, read_only, expires, allow_setuid, no_munge })
+    Ok(GrantChange { pin, name, default_name, roots, read_only, expires, allow_setuid, no_munge })
 }
 
-impl SaidGrant {
-    /// What the key may do then: what is not said stays as it was.
-    fn over(&self, known: Option<&Grant>) -> Result<Grant> {
+impl GrantChange {
+    /// The changed grant; `known`: the grant that the key has.
+    fn apply_to(&self, known: Option<&Grant>) -> Result<Grant> {
         let known_name = known.map(|known| known.name.clone());
         let name = self.name.clone().or(known_name).or_else(|| self.default_name.clone());
         let unnamed = || Error::usage("sparsync server: grant needs --name: what the key's owner is called");
@@ -661,16 +661,16 @@ impl SaidGrant {
 
 fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let now = Moment(clock::now_unix().0);
-    let said = said_grant(&new, now)?;
+    let change = grant_change(&new, now)?;
     let NewGrant { start, json, .. } = new;
-    let known = Grants::load(places)?.of(&said.pin).cloned();
-    let settled = said.over(known.as_ref())?;
+    let known = Grants::load(places)?.of(&change.pin).cloned();
+    let settled = change.apply_to(known.as_ref())?;
     if !reach::are_everything(&settled.roots) {
         serve::can_limit()?;
     }
     if !settled.stands(now) {
         let words = format!("sparsync server: the grant of {} has expired: it {}", settled.name, settled.rights(now));
-        return Err(Error::usage(words).with_hint("say --expires=WHEN or --no-expiry"));
+        return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
     // First, as it may run elsewhere than said: then nothing was done.
@@ -679,15 +679,16 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         // A grant counts as soon as it is written, whatever the server answers.
         None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
+    // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {
-        let before = grants.of(&said.pin).cloned();
-        let new = said.over(before.as_ref())?;
+        let before = grants.of(&change.pin).cloned();
+        let new = change.apply_to(before.as_ref())?;
         Ok((grants.put(new.clone()), grants.others_named_as(&new), before, new))
     })?;
     let (put, others, before, new) = changed?;
     let (name, rights) = (new.name.clone(), new.rights(now));
     let rights_before = before.filter(|_| put == Put::Changed).map(|before| before.rights(now));
-    // Whoever may do all that this login may can take no more than that.
+    // A key that may do all that the login may cannot exceed its grant.
     let is_limited = new.read_only || new.expires.is_some() || !reach::are_everything(&new.roots);
     if put != Put::Same {
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
@@ -712,7 +713,8 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
-        let told = Introduction { version, pin, port, addresses, grant: granted, rights, rights_before, server };
+        let grant = granted;
+        let told = Introduction { version, pin, port, addresses, grant, rights, rights_before, server, is_limited };
         tell(env, &told.to_json())?;
         return Ok(Exit::Ok);
     }

@@ -115,13 +115,8 @@ impl Search<'_> {
     fn make(&self) -> Result<Destination, Error> {
         let (terms, is_one) = (self.terms, self.is_one());
         let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
-        let trimmed_end = self.arg.iter().rposition(|&b| b != b'/').map_or(self.arg.len(), |at| at + 1);
-        let arg = &self.arg[..trimmed_end];
-        let parent: &[u8] = match path::split_parent(arg).0 {
-            b"" if arg.starts_with(b"/") => b"/",
-            b"" => b".",
-            parent => parent,
-        };
+        let arg = without_slashes(self.arg);
+        let parent = parent_of(arg);
         let mut made = Vec::new();
         if mkpath {
             let wanted = if is_one { parent } else { arg };
@@ -176,7 +171,7 @@ impl Search<'_> {
 
     fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
         let Options { preserve, select, .. } = self.terms.options;
-        // What arguments only imply may be a symlink to a directory then, as with rsync.
+        // As with rsync, an implied directory may then be a symlink to a directory.
         let follows_implied = select.relative && select.no_implied_dirs;
         let follow = if preserve.keep_dirlinks || follows_implied { Follow::Inside } else { Follow::Never };
         Root::new(dir, full, follow)
@@ -230,16 +225,25 @@ fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error 
     }
 }
 
-/// Makes a directory with the mode that any program's would have: where the one above has a default ACL, that counts and not
-/// the umask.
-fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
-    let trimmed = path.iter().rposition(|&b| b != b'/').map_or(path, |at| &path[..=at]);
-    let parent: &[u8] = match path::split_parent(trimmed).0 {
-        b"" if trimmed.starts_with(b"/") => b"/",
+/// A path without the slashes at its end; the root stays.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&b| b != b'/').map_or(path, |at| &path[..=at])
+}
+
+/// The directory that contains a path without slashes at its end.
+fn parent_of(path: &[u8]) -> &[u8] {
+    match path::split_parent(path).0 {
+        b"" if path.starts_with(b"/") => b"/",
         b"" => b".",
         parent => parent,
-    };
-    let has_default = matches!(sys::lgetxattr(&[parent, b"/."].concat(), acl::DEFAULT), Ok(Some(_)));
+    }
+}
+
+/// Creates a directory with the mode that mkdir(1) would give it. The kernel ignores the umask where the parent has a default
+/// ACL, and this process has none of its own.
+fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
+    let parent = [parent_of(without_slashes(path)), b"/."].concat();
+    let has_default = matches!(sys::lgetxattr(&parent, acl::DEFAULT), Ok(Some(_)));
     sys::mkdir_path(path, if has_default { 0o777 } else { 0o777 & !umask })
 }
 

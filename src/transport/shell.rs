@@ -266,31 +266,31 @@ pub enum Answer {
 pub struct Shell {
     child: Child,
     ended: Option<Ended>,
-    /// What it says on standard error, if that waits for a decision.
-    held: Option<Held>,
+    /// Its standard error, if that is held.
+    held: Option<HeldStderr>,
 }
 
-/// Whether what a remote shell says on standard error is shown at once.
+/// Where the standard error of a remote shell goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
-    /// It has our standard error.
-    Shown,
-    /// It waits until [`Shell::show`]: if another command is tried, nobody need know of this one.
+pub enum Stderr {
+    /// To the standard error of this process.
+    Inherited,
+    /// Into a buffer until [`Shell::show_stderr`], so that a command that is only tried prints nothing.
     Held,
 }
 
-/// The most that is held of it, in bytes; more is lost.
+/// The most that is held, in bytes. The rest is dropped.
 const HELD_MAX_BYTES: usize = 64 << 10;
 
-/// Standard error of a shell, held back or passed on by a thread.
-struct Held {
-    /// What waits; `None`: it is shown.
+/// Reads the standard error of a shell in a thread, and holds it or passes it on.
+struct HeldStderr {
+    /// What is held; `None`: it is passed on.
     waiting: Arc<Mutex<Option<Vec<u8>>>>,
     passing: JoinHandle<()>,
 }
 
-impl Held {
-    fn start(mut from: ChildStderr) -> io::Result<Held> {
+impl HeldStderr {
+    fn start(mut from: ChildStderr) -> io::Result<HeldStderr> {
         let waiting = Arc::new(Mutex::new(Some(Vec::new())));
         let shared = waiting.clone();
         let pass = move || {
@@ -304,7 +304,7 @@ impl Held {
             }
         };
         let passing = std::thread::Builder::new().name("stderr".into()).spawn(pass)?;
-        Ok(Held { waiting, passing })
+        Ok(HeldStderr { waiting, passing })
     }
 
     fn show(&self) {
@@ -322,25 +322,25 @@ impl Shell {
     /// Starts it. `umask` is what this process had.
     ///
     /// The umask is set for a moment: no thread may be making files.
-    pub fn start(argv: &[Vec<u8>], umask: u32, said: Said) -> io::Result<Shell> {
+    pub fn start(argv: &[Vec<u8>], umask: u32, stderr: Stderr) -> io::Result<Shell> {
         let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
         let [program, args @ ..] = words.as_slice() else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(if said == Said::Held { Stdio::piped() } else { Stdio::inherit() });
+        command.stderr(if stderr == Stderr::Held { Stdio::piped() } else { Stdio::inherit() });
         sys::set_umask(umask);
         let child = command.spawn();
         sys::take_umask();
         let mut shell = Shell { child: child?, ended: None, held: None };
-        shell.held = shell.child.stderr.take().map(Held::start).transpose()?;
+        shell.held = shell.child.stderr.take().map(HeldStderr::start).transpose()?;
         Ok(shell)
     }
 
-    /// Shows what it said on standard error, and what it will say.
-    pub fn show(&self) {
-        self.held.iter().for_each(Held::show);
+    /// Passes on what it has printed on standard error, and will print.
+    pub fn show_stderr(&self) {
+        self.held.iter().for_each(HeldStderr::show);
     }
 
     /// Waits for the greeting. What a login shell says before it goes to `noise`.
@@ -386,7 +386,7 @@ impl Shell {
         let mut stopped = None;
         loop {
             if let Some(ended) = self.ended {
-                self.hear_out();
+                self.drain_stderr();
                 return Ok(ended);
             }
             let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
@@ -404,8 +404,8 @@ impl Shell {
         }
     }
 
-    /// Waits a moment until all that it said is passed on. Somebody whom it started may keep the pipe open.
-    fn hear_out(&mut self) {
+    /// Waits a moment until all of its standard error is passed on. A background process of it may keep the pipe open.
+    fn drain_stderr(&mut self) {
         let waits = Since::now();
         while self.held.as_ref().is_some_and(|held| !held.passing.is_finished()) && waits.elapsed() < LEAVE_TERMINAL {
             std::thread::sleep(Duration::from_millis(1));

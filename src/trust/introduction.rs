@@ -53,6 +53,9 @@ pub struct Introduction {
     pub rights_before: Option<String>,
     /// How its server is.
     pub server: State,
+    /// Whether the key may do less than the login.
+    #[serde(default)]
+    pub is_limited: bool,
 }
 
 impl Introduction {
@@ -85,6 +88,7 @@ mod tests {
             rights: "reads /".into(),
             rights_before: None,
             server: State::Started,
+            is_limited: true,
         };
         let told = format!("Welcome!\n{}\n\n", said.to_json());
         assert_eq!(Introduction::read(told.as_bytes()), Ok(said));

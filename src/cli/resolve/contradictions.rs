@@ -92,17 +92,9 @@ const OLDEST_PROTOCOL: i32 = 31;
 /// The versions that rsync itself lets one ask for.
 const PROTOCOLS: RangeInclusive<i32> = 20..=32;
 
-/// What this version does not carry out ends the run before anything is touched; `far`: between two machines.
-pub(super) fn check_support(args: &Args, env: Environment<'_>, far: bool) -> Result<()> {
-    check_protocol(args.protocol)?;
-    match unsupported(args, env, far) {
-        Some(option) => Err(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet"))),
-        None => Ok(()),
-    }
-}
-
-fn check_protocol(protocol: Option<i32>) -> Result<()> {
-    let message = match protocol {
+/// Rejects a protocol version that rsync itself rejects.
+pub fn check_protocol(args: &Args) -> Result<()> {
+    let message = match args.protocol {
         Some(protocol) if protocol > *PROTOCOLS.end() => {
             format!("--protocol must be no more than {} on the Client.", PROTOCOLS.end())
         }
@@ -115,7 +107,7 @@ fn check_protocol(protocol: Option<i32>) -> Result<()> {
 }
 
 /// The first of what was asked for that is not carried out, and where.
-fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
+pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
     let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
     let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));
     let said = [

@@ -65,12 +65,11 @@ impl<'a> Dirs<'a> {
         let policy = self.context.policy;
         let changes = there.map_or(Changes::NEW, |there| plan::attribute_changes(source, there, policy));
         let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
-        // What was just made has the default ACL of the directory that it is in.
-        let around = match there {
-            Some(_) => chmod::Parent::default(),
-            None => Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).passes_on(),
-        };
-        let around = chmod::Parent { setgid: false, ..around };
+        // A new root has inherited the default ACL of its parent, and the setgid bit already.
+        let inherited =
+            || Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).default_acl_mode();
+        let default_acl_mode = if there.is_none() { inherited() } else { None };
+        let around = chmod::Parent { default_acl_mode, setgid: false };
         let model = Model { source, there, path: &path, full: &full, around };
         let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
         let window_secs = policy.check.window_secs;
