@@ -1,7 +1,7 @@
 //! Trees that change under the program's hands: nothing outside them is ever touched or read, nothing hangs,
 //! and the next run puts right what this one could not.
 //!
-//! Debug builds wait at the n-th call on files when `SPARSYNC_HOLD_AT=n:fifo` (see `src/fs/sys.rs`), so each
+//! Debug builds wait at the n-th call on files when `SPARSYNC_HOLD_AT=n:fifo` (see `src/fs/hooks.rs`), so each
 //! scene is changed before the first call, before the second, and so on, until a run is too short for that.
 
 use std::io::Write as _;

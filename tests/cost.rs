@@ -1,7 +1,7 @@
 //! What a run costs, in system calls on files: pinned numbers, so that a slower design fails here on any
 //! machine, without a stopwatch.
 //!
-//! Debug builds count (see `src/fs/sys.rs`) and tell with `SPARSYNC_PROFILE=1`.
+//! Debug builds count (see `src/fs/hooks.rs`) and tell with `SPARSYNC_PROFILE=1`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! One system call fails, or reads or writes less than was asked for: the n-th one, for every n.
 //!
-//! Debug builds fail the n-th call on files when `SPARSYNC_FAIL_AT=n:ERROR` (see `src/fs/sys.rs`). After each such run the laws
+//! Debug builds fail the n-th call on files when `SPARSYNC_FAIL_AT=n:ERROR` (see `src/fs/hooks.rs`). After each such run the laws
 //! of [`Laws`] are checked, and that a run without faults finishes the job. A plain test run takes a sample of the calls;
 //! with `SPARSYNC_FAULTS=all` every call fails with every error.
 

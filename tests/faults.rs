@@ -1,6 +1,6 @@
 //! Killed at every system call: what has its final name is whole, and the next run finishes the job.
 //!
-//! Debug builds die at the n-th call on files when `SPARSYNC_KILL_AT=n` (see `src/fs/sys.rs`). After each
+//! Debug builds die at the n-th call on files when `SPARSYNC_KILL_AT=n` (see `src/fs/hooks.rs`). After each
 //! death the destination is looked at, the run is repeated, and the real rsync says that nothing is left
 //! to do. What may be left behind in between are temp files, known by their names; never afterwards.
 

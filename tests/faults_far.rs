@@ -2,7 +2,7 @@
 //! asked to stop, or falls silent.
 //!
 //! Whoever dies, what has its final name is whole, the others leave by themselves, and the next run finishes the job.
-//! Client and server, or a thread of theirs, die at the n-th call on files (see `src/fs/sys.rs`); the shell dies, with both
+//! Client and server, or a thread of theirs, die at the n-th call on files (see `src/fs/hooks.rs`); the shell dies, with both
 //! of the streams that it carries, behind the n-th byte in one direction.
 
 use std::io::Read as _;

@@ -1,5 +1,7 @@
 //! The only code that touches files: system calls, and what is built on them.
 
+#[cfg(debug_assertions)]
+mod hooks;
 pub mod reach;
 pub mod sys;
 

@@ -1,18 +1,10 @@
 //! Every system call on files, one function each: the one place that counts and fails them.
 //!
-//! Debug builds count calls (printed when `SPARSYNC_PROFILE=1`) and have hooks for tests, set by the environment. At the
-//! n-th call the process
-//!
-//! - kills itself (`SPARSYNC_KILL_AT=n`) or panics (`SPARSYNC_PANIC_AT=n`),
-//! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`), or it and all later ones (`n+:EIO`), or lets it read or write one byte
-//!   (`n:SHORT`); with `SPARSYNC_FAULT_LOG=path` it notes there which call that was,
-//! - waits, with all threads that come that far, until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
-//!
-//! `SPARSYNC_FAULT_IN=session` restricts this to the session processes of a server, and `SPARSYNC_FAULT_ONCE=path` to the first
-//! process that creates this file. `SPARSYNC_LINK_BYTES=n` leaves little room between two ends, and `SPARSYNC_UNTYPED=1` lists
-//! names without their types. Release builds carry none of it. Names are bytes; a name of one element never leaves its directory because symlinks
-//! are not followed here unless a function says so.
+//! Debug builds count the calls and let tests fail them (`hooks.rs`); release builds carry none of that. Names are bytes; a
+//! name of one element never leaves its directory because symlinks are not followed here unless a function says so.
 
+#[cfg(debug_assertions)]
+use super::hooks;
 use super::reach::{self, Spot};
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
@@ -59,232 +51,19 @@ pub enum Call {
     XattrSet,
 }
 
-#[cfg(debug_assertions)]
-#[allow(clippy::disallowed_methods, reason = "hooks of debug builds, which no caller shall know of")]
-mod counted {
-    use super::Call;
-    use rustix::io::Errno;
-    use std::cell::Cell;
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-
-    const CALLS: usize = Call::XattrSet as usize + 1;
-    static COUNTS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
-    static ALL: AtomicU64 = AtomicU64::new(0);
-    static HELD: OnceLock<()> = OnceLock::new();
-
-    /// What happens at the n-th call.
-    enum Fault {
-        Kill,
-        Panic,
-        /// All threads wait from there on until somebody writes to this fifo.
-        Hold(String),
-        /// It fails.
-        Fail(Errno),
-        /// It fails, and all calls after it.
-        FailFrom(Errno),
-        /// It reads or writes one byte.
-        Short,
-    }
-
-    /// What the environment says, and at which call.
-    struct Plan {
-        fault: Fault,
-        at: u64,
-        /// The fault happens only if this file can be created: once for all processes that have this environment.
-        once: Option<String>,
-        happened: AtomicBool,
-    }
-
-    const ERRORS: [(&str, Errno); 7] = [
-        ("EIO", Errno::IO),
-        ("ENOSPC", Errno::NOSPC),
-        ("EACCES", Errno::ACCESS),
-        ("EMFILE", Errno::MFILE),
-        ("ENOMEM", Errno::NOMEM),
-        ("EINTR", Errno::INTR),
-        ("EAGAIN", Errno::AGAIN),
-    ];
-
-    thread_local! {
-        static IS_SHORT: Cell<bool> = const { Cell::new(false) };
-    }
-
-    fn read_plans() -> Vec<Plan> {
-        let var = |name: &str| std::env::var(name).ok();
-        let is_session = std::env::args_os().nth(2).is_some_and(|word| word == "session");
-        if var("SPARSYNC_FAULT_IN").is_some_and(|place| place == "session") && !is_session {
-            return Vec::new();
-        }
-        let number = |name: &str| var(name)?.parse().ok();
-        let pair = |name: &str| {
-            let said = var(name)?;
-            said.split_once(':').map(|(at, what)| (at.to_owned(), what.to_owned()))
-        };
-        let failing = |(at, error): (String, String)| {
-            let (number, is_from) = at.strip_suffix('+').map_or((at.as_str(), false), |at| (at, true));
-            let errno = ERRORS.iter().find(|(name, _)| *name == error).map(|(_, errno)| *errno);
-            let fault = match errno {
-                Some(errno) if is_from => Fault::FailFrom(errno),
-                Some(errno) => Fault::Fail(errno),
-                None => Fault::Short,
-            };
-            Some((number.parse().ok()?, fault))
-        };
-        let faults = [
-            number("SPARSYNC_KILL_AT").map(|at| (at, Fault::Kill)),
-            number("SPARSYNC_PANIC_AT").map(|at| (at, Fault::Panic)),
-            pair("SPARSYNC_HOLD_AT").and_then(|(at, fifo)| Some((at.parse().ok()?, Fault::Hold(fifo)))),
-            pair("SPARSYNC_FAIL_AT").and_then(failing),
-        ];
-        let once = || var("SPARSYNC_FAULT_ONCE");
-        let plan = |(at, fault)| Plan { fault, at, once: once(), happened: AtomicBool::new(false) };
-        faults.into_iter().flatten().map(plan).collect()
-    }
-
-    impl Plan {
-        /// Whether it happens at the n-th call.
-        fn is_due(&self, nth: u64) -> bool {
-            let goes_on = matches!(self.fault, Fault::Hold(_) | Fault::FailFrom(_));
-            if !(nth == self.at || goes_on && nth > self.at) {
-                return false;
-            }
-            let may_happen = || self.once.as_ref().is_none_or(|file| std::fs::File::create_new(file).is_ok());
-            if nth == self.at && may_happen() {
-                self.happened.store(true, Relaxed);
-            }
-            goes_on && self.once.is_none() || self.happened.load(Relaxed)
-        }
-    }
-
-    /// The n-th use of a pipe to the peer fails where `SPARSYNC_FAIL_LINK_AT=n:ERROR` says so.
-    pub fn enter_link() -> Result<(), Errno> {
-        static PLAN: OnceLock<Option<(u64, Errno)>> = OnceLock::new();
-        static USES: AtomicU64 = AtomicU64::new(0);
-        let read_plan = || {
-            let said = std::env::var("SPARSYNC_FAIL_LINK_AT").ok()?;
-            let (at, error) = said.split_once(':')?;
-            let (_, errno) = ERRORS.iter().find(|(name, _)| *name == error)?;
-            Some((at.parse().ok()?, *errno))
-        };
-        let nth = USES.fetch_add(1, Relaxed) + 1;
-        match PLAN.get_or_init(read_plan) {
-            Some((at, errno)) if *at == nth => {
-                note(nth, Call::Write);
-                Err(*errno)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub fn enter(call: Call) -> Result<(), Errno> {
-        static PLANS: OnceLock<Vec<Plan>> = OnceLock::new();
-        COUNTS[call as usize].fetch_add(1, Relaxed);
-        let nth = ALL.fetch_add(1, Relaxed) + 1;
-        for plan in PLANS.get_or_init(read_plans).iter().filter(|plan| plan.is_due(nth)) {
-            match &plan.fault {
-                Fault::Kill => {
-                    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-                }
-                Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
-                Fault::Hold(fifo) => {
-                    HELD.get_or_init(|| drop(std::fs::read(fifo)));
-                }
-                Fault::Fail(errno) | Fault::FailFrom(errno) => {
-                    note(nth, call);
-                    return Err(*errno);
-                }
-                Fault::Short => {
-                    note(nth, call);
-                    IS_SHORT.set(true);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells a test which call failed.
-    fn note(nth: u64, call: Call) {
-        use std::io::Write as _;
-        if let Ok(log) = std::env::var("SPARSYNC_FAULT_LOG") {
-            let file = std::fs::File::options().create(true).append(true).open(log);
-            let _ = file.and_then(|mut file| writeln!(file, "{nth} {call:?}"));
-        }
-    }
-
-    /// How many of so many bytes a call may read or write that was just entered.
-    pub fn granted(len_bytes: usize) -> usize {
-        if IS_SHORT.replace(false) { len_bytes.min(1) } else { len_bytes }
-    }
-
-    pub fn link_bytes() -> Option<usize> {
-        std::env::var("SPARSYNC_LINK_BYTES").ok()?.parse().ok()
-    }
-
-    pub fn hides_types() -> bool {
-        static HIDES: OnceLock<bool> = OnceLock::new();
-        *HIDES.get_or_init(|| std::env::var_os("SPARSYNC_UNTYPED").is_some())
-    }
-
-    pub fn datagram_bytes() -> Option<u16> {
-        std::env::var("SPARSYNC_DATAGRAM_BYTES").ok()?.parse().ok()
-    }
-
-    pub fn counts() -> Vec<(String, u64)> {
-        const NAMES: [&str; CALLS] = [
-            "open",
-            "opendir",
-            "create",
-            "tmpfile",
-            "stat",
-            "fstat",
-            "getdents",
-            "readlink",
-            "read",
-            "write",
-            "copy_range",
-            "clone",
-            "seek",
-            "truncate",
-            "allocate",
-            "fsync",
-            "link",
-            "rename",
-            "unlink",
-            "rmdir",
-            "mkdir",
-            "symlink",
-            "mknod",
-            "chmod",
-            "chown",
-            "utimes",
-            "lock",
-            "close",
-            "xattr_get",
-            "xattr_set",
-        ];
-        NAMES
-            .iter()
-            .zip(&COUNTS)
-            .map(|(name, count)| (name.to_string(), count.load(Relaxed)))
-            .filter(|(_, count)| *count > 0)
-            .collect()
-    }
-}
-
 /// How often each call was made so far; nothing in release builds.
 pub fn counts() -> Vec<(String, u64)> {
     #[cfg(debug_assertions)]
-    return counted::counts();
+    return hooks::counts();
     #[cfg(not(debug_assertions))]
     Vec::new()
 }
 
-/// Counts a call; an error: a test wants it to fail.
+/// Counts a call. Fails if a test asks for it.
 #[inline(always)]
 pub(super) fn enter(call: Call) -> rustix::io::Result<()> {
     #[cfg(debug_assertions)]
-    return counted::enter(call);
+    return hooks::enter(call);
     #[cfg(not(debug_assertions))]
     {
         let _ = call;
@@ -292,53 +71,53 @@ pub(super) fn enter(call: Call) -> rustix::io::Result<()> {
     }
 }
 
-/// Uses a pipe to the peer; an error: a test wants it to fail.
+/// Counts a use of a pipe to the peer. Fails if a test asks for it.
 #[inline(always)]
 fn enter_link() -> rustix::io::Result<()> {
     #[cfg(debug_assertions)]
-    return counted::enter_link();
+    return hooks::enter_link();
     #[cfg(not(debug_assertions))]
     Ok(())
 }
 
-/// How many of so many bytes a call that was just entered may read or write: all of them, unless a test wants it otherwise.
+/// How many of `len_bytes` the current call may read or write: all, unless a test asks for fewer.
 #[inline(always)]
 fn granted(len_bytes: usize) -> usize {
     #[cfg(debug_assertions)]
-    return counted::granted(len_bytes);
+    return hooks::granted(len_bytes);
     #[cfg(not(debug_assertions))]
     len_bytes
 }
 
-/// Who asks whether this process has done something meanwhile.
+/// A consumer of [`has_worked`].
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
-pub enum Asks {
-    /// The one that tells the peer of it.
+pub enum WorkObserver {
+    /// The writer, which then sends the peer a keepalive.
     Writer = 1,
-    /// The one that decides whether the peer's silence means anything.
+    /// The reader, which then does not time out.
     Reader = 2,
 }
 
-/// A bit for each of [`Asks`], set again by any work.
+/// One bit for each observer. Any work sets all of them.
 static WORKED: AtomicU8 = AtomicU8::new(0);
 
-/// Notes that this process does something, and does not only wait for its peer.
+/// Records that this process works and does not only wait for its peer.
 #[inline]
 pub fn note_work() {
-    const ALL: u8 = Asks::Writer as u8 | Asks::Reader as u8;
-    // Looked at first: what all threads write to costs each of them.
+    const ALL: u8 = WorkObserver::Writer as u8 | WorkObserver::Reader as u8;
+    // Read first: a cache line that all threads write to slows each of them down.
     if WORKED.load(Relaxed) != ALL {
         WORKED.store(ALL, Relaxed);
     }
 }
 
-/// Whether something was done since this was asked last.
-pub fn has_worked(asks: Asks) -> bool {
-    WORKED.fetch_and(!(asks as u8), Relaxed) & asks as u8 != 0
+/// Whether this process has worked since the observer asked last.
+pub fn has_worked(observer: WorkObserver) -> bool {
+    WORKED.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0
 }
 
-/// Makes a call, again if a signal interrupted it.
+/// Makes a call. Repeats it if a signal interrupts it.
 #[inline]
 fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     note_work();
@@ -354,7 +133,7 @@ fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result
 #[inline(always)]
 fn hides_types() -> bool {
     #[cfg(debug_assertions)]
-    return counted::hides_types();
+    return hooks::hides_types();
     #[cfg(not(debug_assertions))]
     false
 }
@@ -1260,7 +1039,7 @@ pub fn widen_pipe(fd: BorrowedFd<'_>) {
 /// How much the link between client and server shall hold in a test of debug builds: `SPARSYNC_LINK_BYTES`.
 pub fn narrow_link_bytes() -> Option<usize> {
     #[cfg(debug_assertions)]
-    return counted::link_bytes();
+    return hooks::link_bytes();
     #[cfg(not(debug_assertions))]
     None
 }
@@ -1269,7 +1048,7 @@ pub fn narrow_link_bytes() -> Option<usize> {
 /// machine may be one that plays a long way, on which those that are tried would stop up what else is to go.
 pub fn longest_datagram_bytes() -> Option<u16> {
     #[cfg(debug_assertions)]
-    return counted::datagram_bytes();
+    return hooks::datagram_bytes();
     #[cfg(not(debug_assertions))]
     None
 }

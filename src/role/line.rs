@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::sys::{self, Asks};
+use crate::fs::sys::{self, WorkObserver};
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
 use crate::role::window::{Hearing, Saying};
 use crate::transport::ceiling::Ceiling;
@@ -461,7 +461,7 @@ impl Line {
                         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
                         let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
                         // Two that only wait for each other shall not keep each other waiting.
-                        if is_quiet && sys::has_worked(Asks::Writer) {
+                        if is_quiet && sys::has_worked(WorkObserver::Writer) {
                             let State { dialect, buffer, .. } = &mut *state;
                             let _ = dialect.encode(&Message::Ping, buffer);
                         }

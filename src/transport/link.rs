@@ -1,6 +1,6 @@
 //! A link: a stream of bytes each way, blocking.
 
-use crate::fs::sys::{self, Asks};
+use crate::fs::sys::{self, WorkObserver};
 use crate::work::clock::Since;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -104,7 +104,7 @@ impl Patience {
         }
         let excused = self.worked.as_ref().map_or(waited, |worked| {
             let mut worked = worked.lock().unwrap_or_else(PoisonError::into_inner);
-            if sys::has_worked(Asks::Reader) {
+            if sys::has_worked(WorkObserver::Reader) {
                 *worked = Since::now();
             }
             worked.elapsed()

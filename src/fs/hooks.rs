@@ -1,0 +1,192 @@
+//! Hooks of debug builds: calls are counted, and the environment can make one of them fail.
+//!
+//! `SPARSYNC_PROFILE=1` prints the counts. At the n-th call the process
+//!
+//! - kills itself (`SPARSYNC_KILL_AT=n`) or panics (`SPARSYNC_PANIC_AT=n`),
+//! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`) or lets it read or write one byte only (`n:SHORT`), and appends the call's name
+//!   to the file `SPARSYNC_FAULT_LOG`,
+//! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
+//!
+//! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
+//! `SPARSYNC_DATAGRAM_BYTES=n` limit what a link and a datagram hold, and `SPARSYNC_UNTYPED=1` lists names without their types.
+
+#![allow(clippy::disallowed_methods, reason = "only this file knows the variables of the hooks")]
+
+use super::sys::Call;
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The calls' names, in the order of [`Call`].
+const NAMES: [&str; Call::XattrSet as usize + 1] = [
+    "open",
+    "opendir",
+    "create",
+    "tmpfile",
+    "stat",
+    "fstat",
+    "getdents",
+    "readlink",
+    "read",
+    "write",
+    "copy_range",
+    "clone",
+    "seek",
+    "truncate",
+    "allocate",
+    "fsync",
+    "link",
+    "rename",
+    "unlink",
+    "rmdir",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "chmod",
+    "chown",
+    "utimes",
+    "lock",
+    "close",
+    "xattr_get",
+    "xattr_set",
+];
+static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
+static ALL: AtomicU64 = AtomicU64::new(0);
+static HELD: OnceLock<()> = OnceLock::new();
+
+/// What happens at the n-th call.
+enum Fault {
+    Kill,
+    Panic,
+    /// The threads wait for a write to this fifo.
+    Hold(String),
+    /// The call fails.
+    Fail(Errno),
+    /// The call reads or writes one byte.
+    Short,
+}
+
+const ERRORS: [(&str, Errno); 7] = [
+    ("EIO", Errno::IO),
+    ("ENOSPC", Errno::NOSPC),
+    ("EACCES", Errno::ACCESS),
+    ("EMFILE", Errno::MFILE),
+    ("ENOMEM", Errno::NOMEM),
+    ("EINTR", Errno::INTR),
+    ("EAGAIN", Errno::AGAIN),
+];
+
+thread_local! {
+    static IS_SHORT: Cell<bool> = const { Cell::new(false) };
+}
+
+fn var(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(name: &str) -> Option<u64> {
+    var(name)?.parse().ok()
+}
+
+/// The two parts of `n:what`.
+fn number_and(name: &str) -> Option<(u64, String)> {
+    let value = var(name)?;
+    let (at, what) = value.split_once(':')?;
+    Some((at.parse().ok()?, what.to_owned()))
+}
+
+fn errno_of(name: &str) -> Option<Errno> {
+    ERRORS.iter().find(|(known, _)| *known == name).map(|(_, errno)| *errno)
+}
+
+fn read_faults() -> Vec<(u64, Fault)> {
+    let fail = |(at, error): (u64, String)| (at, errno_of(&error).map_or(Fault::Short, Fault::Fail));
+    let faults = [
+        number("SPARSYNC_KILL_AT").map(|at| (at, Fault::Kill)),
+        number("SPARSYNC_PANIC_AT").map(|at| (at, Fault::Panic)),
+        number_and("SPARSYNC_HOLD_AT").map(|(at, fifo)| (at, Fault::Hold(fifo))),
+        number_and("SPARSYNC_FAIL_AT").map(fail),
+    ];
+    faults.into_iter().flatten().collect()
+}
+
+/// Counts a call, and carries out the faults that are due.
+pub fn enter(call: Call) -> Result<(), Errno> {
+    static FAULTS: OnceLock<Vec<(u64, Fault)>> = OnceLock::new();
+    COUNTS[call as usize].fetch_add(1, Relaxed);
+    let nth = ALL.fetch_add(1, Relaxed) + 1;
+    for (at, fault) in FAULTS.get_or_init(read_faults) {
+        match fault {
+            Fault::Hold(fifo) if nth >= *at => {
+                HELD.get_or_init(|| drop(std::fs::read(fifo)));
+            }
+            _ if nth != *at => {}
+            Fault::Hold(_) => {}
+            Fault::Kill => {
+                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            }
+            Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
+            Fault::Fail(errno) => {
+                log_fault(&format!("{nth} {call:?}"));
+                return Err(*errno);
+            }
+            Fault::Short => {
+                log_fault(&format!("{nth} {call:?}"));
+                IS_SHORT.set(true);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts a use of a pipe to the peer, and fails the one that the environment names.
+pub fn enter_link() -> Result<(), Errno> {
+    static FAULT: OnceLock<Option<(u64, Errno)>> = OnceLock::new();
+    static USES: AtomicU64 = AtomicU64::new(0);
+    let read_fault = || number_and("SPARSYNC_FAIL_LINK_AT").and_then(|(at, error)| Some((at, errno_of(&error)?)));
+    let nth = USES.fetch_add(1, Relaxed) + 1;
+    match FAULT.get_or_init(read_fault) {
+        Some((at, errno)) if *at == nth => {
+            log_fault(&format!("{nth} link"));
+            Err(*errno)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lets the test know which call failed.
+fn log_fault(line: &str) {
+    use std::io::Write as _;
+    if let Some(log) = var("SPARSYNC_FAULT_LOG") {
+        let file = std::fs::File::options().create(true).append(true).open(log);
+        let _ = file.and_then(|mut file| writeln!(file, "{line}"));
+    }
+}
+
+/// How many of `len_bytes` the current call may read or write.
+pub fn granted(len_bytes: usize) -> usize {
+    if IS_SHORT.replace(false) { len_bytes.min(1) } else { len_bytes }
+}
+
+/// How many bytes a link holds in each direction; `None`: unlimited.
+pub fn link_bytes() -> Option<usize> {
+    var("SPARSYNC_LINK_BYTES")?.parse().ok()
+}
+
+/// Whether listings lack the types of entries, as on some file systems.
+pub fn hides_types() -> bool {
+    static HIDES: OnceLock<bool> = OnceLock::new();
+    *HIDES.get_or_init(|| var("SPARSYNC_UNTYPED").is_some())
+}
+
+/// How many bytes a datagram holds; `None`: as many as the path permits.
+pub fn datagram_bytes() -> Option<u16> {
+    var("SPARSYNC_DATAGRAM_BYTES")?.parse().ok()
+}
+
+/// The calls that were made, with their counts.
+pub fn counts() -> Vec<(String, u64)> {
+    let counts = NAMES.iter().zip(&COUNTS).map(|(name, count)| (name.to_string(), count.load(Relaxed)));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
