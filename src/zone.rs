@@ -1,18 +1,18 @@
-//! The local time zone, found as the C library finds it. Of the database of zones nothing is read but the one in use.
+//! The local time zone, found as the C library finds it. Reads only the zone in use, not the whole database.
 
-#![allow(clippy::disallowed_methods, reason = "messages have times where no tree is open yet")]
+#![allow(clippy::disallowed_methods, reason = "messages need times before fs is set up, and fs depends on reports")]
 
 use jiff::tz::TimeZone;
 use std::io::Read as _;
 
-/// Where the system keeps its own zone.
+/// The system's own zone.
 const SYSTEM_ZONE: &str = "/etc/localtime";
-/// Where names of zones lead.
+/// The directory of named zones.
 const ZONES_DIR: &str = "/usr/share/zoneinfo";
-/// The longest zone file that is read. In bytes; the largest in use has about 4000.
+/// The longest zone file that is read, in bytes. The largest in use has about 4000.
 const ZONE_MAX_BYTES: u64 = 1 << 20;
 
-/// The zone that `TZ` names or spells out, or without it the system's. UTC where there is none that can be read.
+/// The zone of `TZ`, as a name, path or POSIX string, or the system's zone. UTC if it cannot be read.
 pub fn local() -> TimeZone {
     of(std::env::var("TZ").ok().as_deref())
 }

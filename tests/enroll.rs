@@ -73,7 +73,7 @@ fn a_host_is_enrolled_used_and_forgotten() {
     assert!(!scene.path("got").exists());
 }
 
-/// A host may be known by two names; its server knows this machine's key once.
+/// Two names of a host share the grant of this machine's key.
 #[test]
 fn a_name_that_is_revoked_takes_no_other_one_with_it() {
     let scene = met();
@@ -137,7 +137,7 @@ fn what_is_granted_is_what_was_asked_for() {
     assert!(!copy(&scene, "-a --transport=quic src/ localhost:TOP/in/").status.success());
     assert!(!scene.path("back2/f").exists() && !scene.path("in/new").exists());
     assert!(scene.well("grants").contains("laptop"));
-    // What is not said again stays, and what changes is shown.
+    // Rights that are not named stay, and changes are printed.
     told(&enroll(&scene, "localhost"), 0, &["is enrolled already; nothing changed\n", "grant     reads "]);
     let after = enroll(&scene, "localhost --expires 2099-01-01");
     told(&after, 0, &["/in, until 2099-01-02T00:00:00Z (before: reads ", "/in)"]);

@@ -1,4 +1,4 @@
-//! One system call fails, or reads or writes less than was asked for: the n-th one, for every n.
+//! The n-th system call fails, or reads or writes only one byte, for every n.
 //!
 //! Debug builds fail the n-th call on files when `SPARSYNC_FAIL_AT=n:ERROR` (see `src/fs/hooks.rs`). After each such run the laws
 //! of [`Laws`] are checked, and that a run without faults finishes the job. A plain test run takes a sample of the calls;
@@ -103,7 +103,7 @@ enum Way {
     Pull,
 }
 
-/// Drops what ssh would take, as sshd does.
+/// Drops the options of ssh, as sshd does.
 const SHELL: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 
 /// The variable that says which call fails.
@@ -164,8 +164,7 @@ fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, n
     );
     assert!(output.exit < 1000 && output.exit != 15, "it crashed: {told}");
     let got = trees(&stage.top);
-    // A list that is denied is taken for one of a directory that its owner opens up when it is entered, which
-    // --delete-before does not wait for.
+    // A directory whose listing is denied is made readable when it is entered, which is too late for --delete-before.
     let is_opened_up = error == "EACCES" && ["GetDents", "Seek"].iter().any(|name| call.contains(name));
     if output.exit == 0 && !is_opened_up {
         differ(&told, wanted, &got);
@@ -299,7 +298,7 @@ fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str)
         differ(&told, wanted, &trees(&stage.top));
     } else {
         assert!(!["EINTR", "EAGAIN"].contains(&error), "that is no reason to end: {told}");
-        // Why a server could say nothing any more, its client does not know.
+        // A server that cannot write cannot report the cause to its client.
         let is_told = end == End::Server && stderr.contains("rsync error")
             || ["connection unexpectedly closed", "could not be read"].iter().any(|words| stderr.contains(words));
         assert!(output.exit < 1000 && is_told, "{told}");
@@ -307,7 +306,7 @@ fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str)
     true
 }
 
-/// Both ends end within a second of the failure; the rest is what a busy machine takes.
+/// Both ends end within a second of the failure. The rest allows for a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
@@ -339,7 +338,7 @@ fn a_peer_that_does_nothing_is_given_up_though_it_is_there() {
             fs::mknodat(fs::CWD, stage.top.join("hold"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
             let hold = ("SPARSYNC_HOLD_AT", format!("{n}:{}", stage.top.join("hold").display()));
             let output = run(&stage, &case(options), (end, way), Some(hold));
-            // A server that still waits there goes on, and finds nobody.
+            // Releases a server that still waits.
             let _ = fs::open(stage.top.join("hold"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
             held += u32::from(output.exit == 30);
             assert!([0, 30].contains(&output.exit), "{way:?}, {n}: {}", output.stderr.escape_ascii());

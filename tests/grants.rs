@@ -344,7 +344,7 @@ fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A key that reaches some directories gets no way out of them by what it leaves there for others.
+/// A key that is limited to some directories cannot create files there that give access to more.
 #[test]
 fn below_a_root_nothing_is_made_that_gives_rights() {
     const NAME: &str = "below_a_root_nothing_is_made_that_gives_rights";
@@ -381,7 +381,7 @@ fn below_a_root_nothing_is_made_that_gives_rights() {
     copy("src/ host:TOP/in/copy/");
     assert_eq!(seen("in/copy"), "2755\n755\n0\n/rsyncd-munged//etc/passwd\n");
     assert!(sh("getfattr -m- in/copy/d/tool").contains("user.a"));
-    // Nothing is to be done a second time, and what is fetched leads where it led.
+    // A second run does nothing, and a pull restores the symlink.
     let again = scene.command("client", "--transport=quic -aXi src/ host:TOP/in/copy/").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout), "");
     copy("host:TOP/in/copy/ back/");

@@ -223,7 +223,7 @@ fn a_run_is_not_handed_round_in_circles() {
     assert!(output.status.code() == Some(14) && text(&output.stderr).contains("there is none in PATH"), "{output:?}");
 }
 
-/// What is not carried out here, on this machine as between two, the installed rsync does.
+/// The installed rsync carries out the options that are not supported, in local copies, too.
 #[test]
 fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
@@ -256,11 +256,11 @@ fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
     assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync is not") && told.contains("\nhint: "), "{told}");
 }
 
-/// Where a user may have few processes, a copy does with the threads that there are.
+/// With a low limit on processes, a copy uses the threads that it can start.
 #[test]
 fn two_threads_are_enough_for_a_local_copy() {
     const NAME: &str = "two_threads_are_enough_for_a_local_copy";
-    // Nobody else on this machine is that user.
+    // No other process on this machine has this user.
     const USER: u32 = 54_321;
     if !rustix::process::geteuid().is_root() {
         return tell_skip(NAME, "only root can be another user");

@@ -22,7 +22,7 @@ enum Must {
     Finish,
     /// Exit with rsync's error for a broken stream and a hint: a second attempt could end otherwise.
     Refuse,
-    /// The same; the user who runs the command again may get another result too, as with rsync.
+    /// The same. Even a second run by the user may end differently, as with rsync.
     RefuseForGood,
 }
 

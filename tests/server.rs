@@ -1011,7 +1011,7 @@ fn who_was_granted_nothing_hears_nothing() {
     assert!(scene.well("grants").contains("expired at 2020-01-02"));
     scene.serve("--root TOP/in --read-only --no-expiry");
     scene.is_refused("-a src/ host:TOP/in/", "this machine's key may only copy from here");
-    // While the list has a mistake in it, what it said before counts, and nothing more.
+    // While the list cannot be parsed, the last valid one is in force.
     let grants = std::fs::read_to_string(scene.path("server/grants.toml")).unwrap();
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
     scene.is_refused("-a src/ host:TOP/in/", "this machine's key may only copy from here");

@@ -223,11 +223,11 @@ fn called_by_its_own_name_it_calls_the_far_end_so() {
     let scene = Scene::new();
     let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
-    // The last one that was asked for: nobody answered.
+    // The last attempt: the recorder never answers.
     assert_eq!(got[..5], ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
 }
 
-/// What starts either program in one login.
+/// The command that starts either program in one login.
 const EITHER: &str = "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
 
 // ── who answers ─────────────────────────────────────────────────────────────────────────────────
@@ -792,7 +792,7 @@ fn a_forced_command_that_rewrites_paths_is_obeyed() {
     let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
     let copy = |line: &str| scene.shell(script, line, &[("PATH", path.as_str())]);
     assert_eq!(ended(&copy("-a --link-dest=/up src/ far:/new")), (Some(0), String::new()));
-    // What was refused first nobody hears of.
+    // The error message of the rejected first attempt is not printed.
     assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
     let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(scene.path(path)).unwrap());
     assert_eq!(inode("jail/new/a"), inode("jail/up/a"), "it is linked to what is in the jail");

@@ -64,7 +64,7 @@ pub fn is_secluded(words: &[Vec<u8>]) -> bool {
     letters_of(words).contains(&b's')
 }
 
-/// Options whose value is a path at this end. What the command line says counts: a forced command such as rrsync rewrites it.
+/// Options whose value is a path at this end. A forced command such as rrsync rewrites it, so the command line decides.
 const PATH_OPTIONS: [&[u8]; 7] = [
     b"--backup-dir",
     b"--partial-dir",
@@ -75,12 +75,12 @@ const PATH_OPTIONS: [&[u8]; 7] = [
     b"--files-from",
 ];
 
-/// Groups words into options: what tells one from another, and its words. Two paths of one option are the same.
+/// Groups words into options. Each has a key by which it is compared, without the path, and its words.
 fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut options = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
-        // A list that comes in the session is none that lies at this end.
+        // `-` is a list that the client sends in the session, not a path at this end.
         let is_here = word != b"--files-from=-";
         let is_path_of =
             |name: &&&[u8]| is_here && word.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest[0] == b'=');
@@ -94,9 +94,9 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     options
 }
 
-/// Compares what a command line says (`asked`) with what the one of a session would say, and behind it its words of
-/// `--remote-option`: all of that must be asked for, in the same order, but for the paths. Returns what is asked for beyond
-/// it; the error is the first word, or letter, that is not asked for.
+/// Compares the words of a command line (`asked`) with the words of the session and, behind them, of its `--remote-option`.
+/// The command line must contain all of them, in the same order; paths may differ. Returns the words that only the command line
+/// has. The error is the first word or letter that only the session has.
 pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let (known, said) = (letters_of(asked), letters_of(session));
     let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();

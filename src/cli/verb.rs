@@ -1,7 +1,7 @@
 //! The verbs `server` and `enroll`: their words to values, and their `--help`.
 //!
 //! A first word is a verb only where the program was called by a name of its own, so that a script that calls it
-//! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case, and so is `server` where no
+//! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case, and so is `server` if no
 //! action of a server follows.
 
 use super::flag::Given;
@@ -23,12 +23,12 @@ pub enum Verb {
     Server(Box<Server>),
     /// `sparsync enroll ...`.
     Enroll(Box<Enroll>),
-    /// This page on standard output, exit 0.
+    /// Prints this page, exit 0.
     Help(Page),
 }
 
 impl Page {
-    /// What stands on it; `all`: on the whole program's.
+    /// The text of the page. `all` makes that of the whole program.
     pub fn text(self, all: impl FnOnce() -> String) -> String {
         match self {
             Page::All => all(),
@@ -139,11 +139,11 @@ pub struct Install {
 pub struct NewGrant {
     /// The key, as `SHA256:` and letters.
     pub pin: String,
-    /// What its owner is called; `None`: as before.
+    /// A name for its owner; `None`: unchanged.
     pub name: Option<String>,
-    /// What it is called if it had no grant.
+    /// The name if the key has no grant yet.
     pub default_name: Option<String>,
-    /// What else is said of it.
+    /// The other rights.
     pub rights: Rights,
     /// Also starts the server, if it does not run.
     pub start: Option<Start>,
@@ -151,20 +151,20 @@ pub struct NewGrant {
     pub json: bool,
 }
 
-/// What is said of what a key may do. What is not said stays as it was; a new grant is without limits.
+/// Changes to the rights of a key. The rest stays as it is; a new grant has no limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// Where; none: as before, or everywhere that the user of the server may.
+    /// The directories it may use; empty: unchanged, or all directories for a new grant.
     pub roots: Vec<Vec<u8>>,
-    /// Only to read, or to write, too.
+    /// Whether it may only read.
     pub read_only: Option<bool>,
     /// Until when, as the user wrote it.
     pub expires: Option<String>,
-    /// Without an end.
+    /// Removes the end.
     pub no_expiry: bool,
-    /// Below its roots also what gives rights: set-ID programs and `security.` attributes.
+    /// Whether it may create set-ID files and `security.` attributes below its roots.
     pub allow_setuid: Option<bool>,
-    /// Below its roots also symlinks that lead anywhere, where root runs the server.
+    /// Whether a server of root stores its symlinks as they are, also those that lead out of the roots.
     pub no_munge: Option<bool>,
 }
 
@@ -204,9 +204,9 @@ pub enum Enroll {
 pub struct EnrollHost {
     /// The host, and how it is reached by a remote shell.
     pub reach: Reach,
-    /// What this machine may do there.
+    /// The rights of this machine there.
     pub rights: Rights,
-    /// What this machine is called there; `None`: as before, or its own name.
+    /// The name of this machine there; `None`: unchanged, or its host name.
     pub name: Option<String>,
     /// The port of the server there; `None`: the one that it has, or was told last, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
@@ -218,7 +218,7 @@ pub struct EnrollHost {
     pub dry_run: bool,
 }
 
-/// What is done with a server; the last two by other programs.
+/// The actions of `server`. Other programs use the last two.
 const ACTIONS: [&str; 11] =
     ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
 
@@ -237,35 +237,35 @@ fn is_ours(program: &[u8]) -> bool {
     crate::path::file_name(program).starts_with(b"sparsync")
 }
 
-/// What a command line asks for that is no copy.
+/// A command line that is not a copy.
 enum Asked<'a> {
-    /// With the words behind the verb.
+    /// `server`, with the words behind it.
     Server(&'a [OsString]),
-    /// Likewise.
+    /// `enroll`, with the words behind it.
     Enroll(&'a [OsString]),
     /// A page of help.
     Help(Page),
-    /// It was probably meant to be this command, without the program's name.
+    /// Probably a misspelling of this command, which is given without the program's name.
     Misspelled(String),
 }
 
 /// A page of help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// The whole program's.
+    /// The help of the whole program.
     All,
-    /// Of `server`.
+    /// The help of `server`.
     Server,
-    /// Of `enroll`.
+    /// The help of `enroll`.
     Enroll,
 }
 
-/// Whether a command line asks for something else than a copy.
+/// Whether a command line is something else than a copy.
 pub fn is_one(program: &OsStr, args: &[OsString]) -> bool {
     asked(program, args).is_some()
 }
 
-/// What a command line asks for; `None`: a copy.
+/// Recognizes a command line that is not a copy; `None`: it is one.
 fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
     let (is_marked, args) = match args.split_first() {
         Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => (true, rest),
@@ -309,12 +309,12 @@ fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
     }
 }
 
-/// How many letters are missing, too many, other ones or exchanged.
+/// The edit distance of two words, with transpositions.
 fn distance(word: &str, known: &str) -> usize {
     strsim::osa_distance(word, known)
 }
 
-/// Reads a command line that asks for something else than a copy; `None`: it asks for one.
+/// Reads a command line that is not a copy; `None`: it is one.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     let words = |verb, rest: &[OsString]| Words { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
     Some(match asked(program, args)? {
@@ -481,7 +481,7 @@ impl Words {
         Ok(root.into_vec())
     }
 
-    /// Reads one of the options about what a key may do.
+    /// Reads one of the options about the rights of a key.
     fn rights(&mut self, name: &str, rights: &mut Rights) -> Result<()> {
         match name {
             "root" => rights.roots.push(self.root()?),
@@ -614,7 +614,7 @@ fn server(words: &mut Words) -> Result<Verb> {
     settle_server(words, got)
 }
 
-/// The options about what a key may do.
+/// The options about the rights of a key.
 const RIGHTS: [&str; 9] =
     ["root", "read-only", "read-write", "expires", "no-expiry", "allow-setuid", "strip-setuid", "no-munge", "munge"];
 

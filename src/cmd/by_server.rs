@@ -128,7 +128,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
             Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
         }
         Won::Shell(found, said) => {
-            // One that does not let this machine in says so at once, and each run shall tell that.
+            // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
             let is_refused = matches!(contest.no_server, Some(Trouble::NotAdmitted));
             let why =
                 contest.no_server.map_or_else(|| "had not answered when ssh did".to_owned(), |why| why.to_string());

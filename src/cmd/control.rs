@@ -72,7 +72,7 @@ pub struct Status {
     /// Since when, in seconds.
     #[serde(default)]
     pub uptime_secs: u64,
-    /// It no new clients.
+    /// Whether it accepts no new clients.
     #[serde(default)]
     pub draining: bool,
     /// Who started it waits to hear how it is, and starts it again: systemd.

@@ -219,7 +219,7 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
     start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
 }
 
-/// Remembers the port that the server got, also where any free one was asked for: enrolled clients know no other.
+/// Remembers the port of the server, also if the system chose it: enrolled clients know no other.
 fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     let Some(port) = start.port.and(addresses.first()).map(SocketAddr::port) else { return };
     let dir = places.state.as_os_str().as_bytes();
@@ -259,7 +259,7 @@ pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
 /// Who is let in.
 struct Door {
     grants: Kept<Grants>,
-    /// The list as it was when it could be read last.
+    /// The last list that could be read.
     last_good: Mutex<Arc<Grants>>,
     own: Pin,
     strangers: Mutex<Strangers>,
@@ -288,8 +288,8 @@ impl Door {
         false
     }
 
-    /// The list of grants. While its file has a mistake in it, the list as it was before counts, with what was taken back
-    /// and what has expired; and what the mistake is.
+    /// The grants in force, and the error if the file cannot be read. The last list that could be read is in force then; its
+    /// revocations and expiry dates still count.
     fn grants(&self) -> (Arc<Grants>, Option<Error>) {
         let mut last_good = lock(&self.last_good);
         let mistake = match self.grants.get() {
@@ -557,10 +557,8 @@ impl Server {
         let moved = hang_up.moved_after();
         let moved = moved.map_or_else(String::new, |bytes| format!(", after {bytes} by {}", Kind::Tls));
         if from == 0 {
-            // As enrolment does.
-            return info!(
-                "session {number} of {name} ends after {secs:.1} s: its client only looked whether we answer"
-            );
+            // Enrolment does that.
+            return info!("session {number} of {name} ends after {secs:.1} s: the client only tested the connection");
         }
         info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went{moved}");
     }

@@ -70,7 +70,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(asked)) => return serve::run(env, asked),
         Ok(Request::Handover(error)) => handover::run(env).map_err(|none| match error {
-            // Whoever reads what this program cannot do is helped by the other one.
+            // The installed rsync could carry out what is not supported here.
             Some(error) => Error { hint: none.hint, ..error },
             None => none,
         }),

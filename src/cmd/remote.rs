@@ -317,7 +317,7 @@ impl Side {
     /// Goes on by a remote shell, which has an authority of its own, where the server of a host grants less than is asked for.
     fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached, Error> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
-        // There the copy may do more than the grant says: that is told in any case.
+        // Over ssh, the copy may do more than its grant permits. That is always reported.
         if !self.options.output.quiet {
             let host = route::named(&self.far);
             let words = String::from_utf8_lossy(words);

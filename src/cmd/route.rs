@@ -48,7 +48,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         )),
     };
     let is_url = far.server.is_some();
-    // A server runs what it was started from, as whom it was started; another program may mean to change either.
+    // A server runs its own program as its own user. Another --rsync-path may be meant to change either.
     let is_other = |peer: &Peer| {
         let own = peer.program.as_deref().map_or(OURS, str::as_bytes);
         connect.program.as_deref().is_some_and(|program| program != own)

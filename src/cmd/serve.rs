@@ -152,7 +152,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
         let has_roots = !reach::are_everything(&granted.roots);
         options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
-        // What an ordinary user's symlinks lead to, he can reach anyway.
+        // A symlink gives an ordinary user access to nothing new.
         options.preserve.munges_for_peer = has_roots && !granted.no_munge && sys::ids().0 == 0;
     }
     let read =

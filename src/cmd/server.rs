@@ -519,7 +519,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     Ok(exit)
 }
 
-/// How long something lasts, in the two largest units.
+/// A duration in its two largest units.
 fn lasted(secs: u64) -> String {
     let (days, hours, minutes) = (secs / 86_400, secs / 3600 % 24, secs / 60 % 60);
     match (days, secs / 3600, secs / 60) {

@@ -118,11 +118,11 @@ pub(super) fn search_at_by(
     let mut emitter = Emitter::new(emit);
     let threads = threads.clamp(1, plan.segments.clamp(1, 1024) as usize);
     std::thread::scope(|scope| {
-        // Which segments a thread takes depends on how many threads can be had.
+        // The segments of a thread depend on the number of threads, so they wait until that is known.
         let mut starts = Vec::new();
         let mut lanes: Vec<Receiver<_>> = Vec::new();
         for first in 0..threads as u64 {
-            // Each thread has one segment in hand and at most one that waits, so that memory stays bounded.
+            // Each thread works on one segment and queues at most one, so memory is bounded.
             let (results, lane) = sync_channel(1);
             let (start, started) = sync_channel::<usize>(1);
             let plan = &plan;
@@ -137,7 +137,7 @@ pub(super) fn search_at_by(
             lanes.push(lane);
         }
         for start in &starts {
-            // One that is gone has panicked, see below.
+            // A thread that does not receive it has panicked, see below.
             let _ = start.send(starts.len());
         }
         for (_, lane) in (0..plan.segments).zip(lanes.iter().cycle()) {

@@ -87,7 +87,7 @@ impl Signature {
             }
             Ok(())
         };
-        // Whoever is there takes the next share: without further threads this one takes all.
+        // Each thread takes the next share. If no thread can be started, this one takes all of them.
         let shares = Mutex::new(shares);
         let next = || shares.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let take_all = || std::iter::from_fn(next).try_for_each(take);

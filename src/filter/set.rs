@@ -25,7 +25,7 @@ pub struct Rules {
     /// Empty if there is a shared chain.
     parsed: Vec<Parsed>,
     options: ChainOptions,
-    /// That of every tree and both sides, where no rule looks at what is above the root. There may be millions of rules.
+    /// One chain for all trees and both sides, if no rule depends on the path of the root. There may be millions of rules.
     shared: Option<Chain>,
 }
 

@@ -8,9 +8,9 @@
 use super::xattr::At;
 use std::io;
 
-/// Where the kernel keeps the ACL that governs access.
+/// The attribute with the access ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Where it keeps what new entries of a directory inherit.
+/// The attribute with the default ACL, which new entries of a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The `--fake-super` attribute in which an access ACL is kept.

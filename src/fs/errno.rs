@@ -7,7 +7,7 @@ pub fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
-/// What a look at something found; `None`: there is nothing. All other errors say nothing about that.
+/// Turns "not found" into `None`. Every other error stays an error.
 pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -15,14 +15,14 @@ pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// A path leads to nothing that this user may see: it is missing, or closed, or goes in circles, or through a file, or out
-/// of what a session was granted.
+/// Whether a path leads to nothing that this user can see: it is missing, access is denied, it loops, it leads through a file,
+/// or it leaves the granted directories.
 pub fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR))
         || super::reach::is_outside(error)
 }
 
-/// What was opened holds no text: it is a directory, say.
+/// Whether a file has no text because of its type, for example a directory.
 pub fn is_no_text(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EINVAL | libc::ENXIO | libc::EPERM))
 }
@@ -52,7 +52,7 @@ pub fn outside() -> io::Error {
     io::Error::from_raw_os_error(libc::ELOOP)
 }
 
-/// The same error once more, by its number.
+/// Copies an error by its number.
 pub fn again(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }

@@ -45,7 +45,7 @@ pub enum Transport {
 pub struct Connect {
     /// `--transport`
     pub transport: Transport,
-    /// `-e` or `RSYNC_RSH` named a remote shell: whoever does that means it.
+    /// Whether `-e` or `RSYNC_RSH` names a remote shell, which is then used.
     pub shell_was_said: bool,
     /// `-e` or `RSYNC_RSH`, cut into words; empty: ssh.
     pub shell: Vec<Vec<u8>>,

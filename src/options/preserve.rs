@@ -115,10 +115,9 @@ pub struct Preserve {
     pub safe_links: bool,
     /// `--munge-links`
     pub munge_links: bool,
-    /// What may give rights at this end is not taken over from a peer: set-ID bits and `security.` attributes. Said by a
-    /// grant with roots, and by no option.
+    /// Whether set-ID bits and `security.` attributes from a peer are dropped. A grant with roots sets this, no option does.
     pub strips_privileges: bool,
-    /// Symlinks from a peer are munged, and unmunged for it. Likewise.
+    /// Whether symlinks from a peer are munged, and unmunged when sent to it. A grant with roots sets this, no option does.
     pub munges_for_peer: bool,
     /// `-K`
     pub keep_dirlinks: bool,

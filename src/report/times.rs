@@ -10,7 +10,7 @@ const WIDTH: usize = 19;
 /// Turns seconds since 1970 into local times.
 #[derive(Debug)]
 pub struct LocalTimes {
-    /// `None`: the local one, which is read with the first time.
+    /// `None`: the local zone, read when the first time is printed.
     zone: Option<TimeZone>,
     /// The last answer: entries of a tree often share their second, log lines nearly always.
     last: (i64, u8),
@@ -18,7 +18,7 @@ pub struct LocalTimes {
 }
 
 impl LocalTimes {
-    /// Times of the local zone, which is not read before it is needed.
+    /// Times of the local zone, which is read when needed.
     pub fn local() -> LocalTimes {
         LocalTimes { zone: None, last: (0, 0), text: Vec::new() }
     }

@@ -420,7 +420,7 @@ impl<'a> Generator<'a> {
         let was_dir = parent.dest.entries[sub.step.dest as usize].is_dir();
         let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));
         let link = errno::if_there(sys::stat(dir.fd(), name, false));
-        // What cannot be examined now is opened as it was found.
+        // If it cannot be examined now, the earlier decision stays.
         let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
         let mut there = DirList::default();
         if let Some(stat) = link {

@@ -127,9 +127,9 @@ struct State {
     ending: bool,
     /// Whatever would be said now, the peer does not hear it or need not: it said [`Message::Fail`], or hung up.
     is_deaf: bool,
-    /// Why nothing more could be written to the peer.
+    /// The error of the last write to the peer.
     write_error: Option<Error>,
-    /// That is because the peer reads no more.
+    /// Whether the peer had closed its end.
     has_hung_up: bool,
     last_write: Since,
 }
@@ -408,12 +408,12 @@ impl Line {
         self.to_write.notify_all();
     }
 
-    /// Why nothing more could be written to the peer, if that is so.
+    /// The error of the last write, if it failed.
     pub fn write_error(&self) -> Option<Error> {
         self.lock().write_error.clone()
     }
 
-    /// An error if our last words could not be written, and not because the peer had heard enough.
+    /// Fails if the last messages could not be written, unless the peer had closed its end.
     pub fn check_written(&self) -> Result<(), Error> {
         let state = self.lock();
         state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
@@ -443,8 +443,8 @@ impl Line {
         self.to_write.notify_all();
     }
 
-    /// Writes what is said until [`Line::end`], or until that fails: then `parting` begins, so that nobody waits for
-    /// answers of a peer that does not hear us. `quiet_for`: after so long without a word a [`Message::Ping`] is said.
+    /// Writes messages until [`Line::end`] or an error. An error begins `parting`, which ends the wait for answers. Sends a
+    /// [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
     pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
         let mut out = Vec::new();
         loop {
@@ -460,7 +460,7 @@ impl Line {
                         let waited = self.to_write.wait_timeout(state, quiet_for);
                         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
                         let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
-                        // Two that only wait for each other shall not keep each other waiting.
+                        // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
                             let State { dialect, buffer, .. } = &mut *state;
                             let _ = dialect.encode(&Message::Ping, buffer);
@@ -555,7 +555,7 @@ impl Line {
         let ended = self.read_all(&mut *reader, &mut *dialect, ear);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
-            // Reading was given up because writing had failed.
+            // Reading ended because writing had failed.
             Err(error) if error.exit == Exit::Signal => self.write_error().unwrap_or(error),
             Err(error) => error,
         };
@@ -603,7 +603,7 @@ impl Line {
             buffer.copy_within(start..end, 0);
             (start, end) = (0, end - start);
             if end > 0 && !std::mem::take(&mut pinged) {
-                // A piece of a long message has come.
+                // A part of a long message has arrived.
                 sys::note_work();
             }
             // Room for as much again as is there, and not for what a frame says to be.

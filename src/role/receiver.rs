@@ -157,7 +157,7 @@ fn same_digest(
 ) -> io::Result<bool> {
     let dest = sys::open_read(dir.fd(), name, false, false);
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
-        // The sender may not read it; it reports every other error.
+        // No digest: the sender was denied access. It reports every other error.
         let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         return Ok(is_denied && unreadable_is_same);
     };
@@ -353,7 +353,7 @@ impl<'w> ToldPlans<'w> {
         }
         for dir in missing.into_iter().rev() {
             let opened = match self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
-                // Rules that cannot be read could have kept something from being deleted.
+                // The rules in it could protect entries from deletion.
                 Some(Err(error)) if !errno::is_unreachable(&error) => {
                     let full = self.walk.dest.map(|root| root.full(dir.as_bytes())).unwrap_or_default();
                     let problem = Problem::failed(Voice::Generator, "opendir", &full, &error);

@@ -277,7 +277,7 @@ pub struct DirPlan {
     pub is_outside: bool,
     /// Indices in `source` of entries of which nobody may say whether the destination has them.
     pub hidden: Vec<u32>,
-    /// Names of the destination's entries that could not be examined, which was reported: they are left alone.
+    /// Names of destination entries that could not be examined. This was reported, and they are left alone.
     pub unknown: HashSet<Vec<u8>>,
     /// Indices in `source` of directories that `-m` left out.
     pub pruned: Vec<u32>,
@@ -432,7 +432,7 @@ impl DirPlan {
         self.problems.append(&mut alternates.problems);
     }
 
-    /// Leaves every entry alone: what the destination has cannot be examined, which was reported.
+    /// Leaves every entry alone, because the destination directory cannot be examined. That was reported.
     pub fn leave_all(&mut self) {
         self.steps.clear();
         self.extras.clear();
@@ -607,7 +607,7 @@ pub fn enter_dir(
                 refusals.push(Problem::said(operator::REFUSAL, Weight::Warning));
                 Ok(None)
             }
-            // As rsync, which takes what it may not read for a file without rules.
+            // As rsync, which treats a file that it cannot read as empty.
             Err(error) if errno::is_unreachable(&error) || errno::is_no_text(&error) => Ok(None),
             text => text,
         }

@@ -35,8 +35,8 @@ pub struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// Whether `--checksum` takes two files to be the same that may be read at neither end, as rsync does. Not where the
-    /// source goes then: it may hold the only copy of a content.
+    /// Whether `--checksum` treats two files as equal if access is denied at both ends, as rsync does. Not with
+    /// `--remove-source-files`: the source may be the only copy.
     pub fn unreadable_is_same(&self) -> bool {
         self.options.select.remove_source == RemoveSource::No
     }

@@ -83,13 +83,13 @@ pub struct Patience {
     pub parting: Parting,
     /// When this is set, another way to the peer was the faster one: nobody waits for this one any more.
     pub beaten: Arc<AtomicBool>,
-    /// When this process worked last, where that excuses the peer's silence: a peer that waits for our work has nothing to
-    /// say. `None`: it does not.
+    /// When this process worked last. A peer that waits for this work may be silent, so it postpones the timeout. `None`: it
+    /// does not.
     pub worked: Option<Arc<Mutex<Since>>>,
 }
 
 impl Patience {
-    /// With a peer that may wait for what this process does.
+    /// For a session, whose peer may wait for the work of this process.
     pub fn of_a_copy(idle: Option<Duration>) -> Patience {
         Patience { idle, worked: Some(Arc::new(Mutex::new(Since::now()))), ..Patience::default() }
     }
@@ -140,7 +140,7 @@ impl<R: AsFd> Read for PatientReader<R> {
             self.patience.check(waited)?;
             if sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
                 match sys::receive(self.reader.as_fd(), into) {
-                    // Another process that has it open may have made it non-blocking.
+                    // Another process may have made the shared pipe non-blocking.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     received => return received,
                 }
@@ -150,7 +150,7 @@ impl<R: AsFd> Read for PatientReader<R> {
     }
 }
 
-/// A writer to a pipe or socket, which waits for room also where another process has made it non-blocking.
+/// A writer that blocks until there is room, also if another process has made the pipe non-blocking.
 pub struct BlockingWriter<W>(pub W);
 
 impl<W: AsFd> Write for BlockingWriter<W> {

@@ -24,10 +24,10 @@ pub struct Grant {
     /// When it ends; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Moment>,
-    /// Below its roots it may also make what gives rights: set-ID programs and `security.` attributes.
+    /// Whether it may create set-ID files and `security.` attributes below its roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_setuid: bool,
-    /// Below its roots it may make symlinks that lead anywhere, of a server that root runs.
+    /// Whether a server of root stores its symlinks as they are, also those that lead out of the roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_munge: bool,
 }
@@ -38,7 +38,7 @@ impl Grant {
         self.expires.is_none_or(|end| now < end)
     }
 
-    /// What its key may do, for a person: `reads /srv, until 2026-12-31T00:00:00Z`.
+    /// A description of the rights: `reads /srv, until 2026-12-31T00:00:00Z`.
     pub fn rights(&self, now: Moment) -> String {
         let what = if self.read_only { "reads" } else { "reads and writes" };
         let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
@@ -102,7 +102,7 @@ impl Grants {
         }
     }
 
-    /// What a key was granted, also if that has ended.
+    /// The grant of a key, also if it has expired.
     pub fn of(&self, pin: &Pin) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.pin == *pin)
     }

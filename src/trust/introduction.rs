@@ -45,10 +45,10 @@ pub struct Introduction {
     pub addresses: Vec<String>,
     /// What became of the grant.
     pub grant: Granted,
-    /// What the key may do now, for a person.
+    /// A description of the key's rights.
     #[serde(default)]
     pub rights: String,
-    /// What it might do before; `None`: the same, or nothing.
+    /// The same before the change; `None`: unchanged, or no grant.
     #[serde(default)]
     pub rights_before: Option<String>,
     /// How its server is.

@@ -1,4 +1,4 @@
-//! What ssh led to lately on hosts that were not enrolled, so that a copy needs one login.
+//! A cache of which program answers ssh on hosts that were not enrolled, so that a copy needs one login.
 
 use super::files::List;
 use super::moment::Moment;
@@ -7,29 +7,29 @@ use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What answers a login.
+/// The program that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answers {
     /// A stock rsync.
     Rsync,
-    /// A sparsync, where `rsync --server` is asked for and nothing else: a forced command, such as rrsync.
+    /// A sparsync behind a forced command such as rrsync, which accepts `rsync --server` only.
     ForcedCommand,
 }
 
-/// A host and what answered there.
+/// A host and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
-    /// The host as ssh is told, with `user@` where an operand says one.
+    /// The host as ssh gets it, with `user@` if the operand has one.
     pub host: String,
-    /// What answered.
+    /// The program that answered.
     pub answers: Answers,
-    /// Until when that is taken for granted.
+    /// When the entry expires.
     pub until: Moment,
 }
 
-/// The hosts, the one that answered last at the end.
+/// The hosts, the most recent answer last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Logins {
@@ -38,19 +38,19 @@ pub struct Logins {
     pub logins: Vec<Login>,
 }
 
-/// So long an answer is taken for granted: a sparsync that is installed there meanwhile is found a day later.
+/// The lifetime of an entry. A sparsync that is installed later is found after this time.
 const KEPT_SECS: i64 = 24 * 60 * 60;
-/// So many hosts are remembered.
+/// The most hosts that are kept.
 const LOGINS_MAX: usize = 256;
 
 impl Logins {
-    /// What answered at a host lately. A file that cannot be read says nothing.
+    /// The program that answered at a host; `None`: unknown or expired, or the file cannot be read.
     pub fn recall(places: &Places, host: &str, now: Moment) -> Option<Answers> {
         let logins = Logins::load(&in_state(places)).unwrap_or_default().logins;
         logins.into_iter().find(|login| login.host == host && now < login.until).map(|login| login.answers)
     }
 
-    /// Remembers what answered; `None`: nothing that is worth it.
+    /// Remembers an answer; `None` forgets the host.
     pub fn remember(places: &Places, host: &str, answers: Option<Answers>, now: Moment) -> Result<()> {
         Logins::change(&in_state(places), |list| {
             list.logins.retain(|login| login.host != host && now < login.until);
@@ -61,14 +61,14 @@ impl Logins {
     }
 }
 
-/// It is no setting of a person.
+/// The cache belongs to the state, not to the configuration.
 fn in_state(places: &Places) -> Places {
     Places { config: places.state.clone(), state: places.state.clone() }
 }
 
 impl List for Logins {
     const FILE: &str = "logins.toml";
-    const HEAD: &str = "# What ssh led to lately. This file can be deleted at any time.\n\n";
+    const HEAD: &str = "# A cache of which program answers ssh on each host. This file can be deleted at any time.\n\n";
     const ID: &str = "host";
 
     fn check(&self, _path: &Path) -> Result<()> {

@@ -21,7 +21,7 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
         let mut parts = items.chunks(items.len().div_ceil(threads));
         let mine = parts.next().unwrap_or(&[]);
         let look_at = move |part: &[T]| part.iter().map(look).collect::<Vec<R>>();
-        // A part for which no thread can be had is looked at here.
+        // If a thread cannot be started, this one takes its part.
         let others: Vec<_> =
             parts.map(|part| (part, thread::Builder::new().spawn_scoped(scope, move || look_at(part)).ok())).collect();
         let mut results = look_at(mine);

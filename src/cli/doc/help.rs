@@ -7,7 +7,7 @@ use crate::cli::flags;
 /// Width of the column of names.
 const NAMES_WIDTH: usize = 24;
 
-/// What it is, what can be done with it and where more is told: printed where a command line names nothing to copy.
+/// A short overview of the program. Printed if a command line names nothing to copy.
 pub fn overview() -> String {
     OVERVIEW.to_owned()
 }

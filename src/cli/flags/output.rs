@@ -24,7 +24,7 @@ pub const FLAGS: &[Flag] = &[
         long: "info",
         arity: Arity::Value("FLAGS"),
         help: "select informational messages (list: --info=help)",
-        man: "What is said here wins over what -v, -i, --stats and --progress imply.",
+        man: "These flags override what -v, -i, --stats and --progress imply.",
         set: |args, given| {
             if words::info(given.value, &mut args.info)? == words::Asked::Help {
                 args.tell = Some(Tell::InfoHelp);

@@ -23,7 +23,7 @@ pub const FLAGS: &[Flag] = &[Flag {
     ..Flag::SWITCH
 }];
 
-/// The name of a way to another machine; `said_by`: the option or variable that says it.
+/// Parses the name of a transport. `said_by`: the option or variable that it comes from.
 pub fn transport(name: &[u8], said_by: &str) -> crate::error::Result<Transport> {
     Ok(match name {
         b"auto" => Transport::Auto,

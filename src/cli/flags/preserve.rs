@@ -69,7 +69,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('H'),
         negations: &["no-hard-links", "no-H"],
         help: "keep hard links",
-        man: "A name that takes the place of something of another kind is told as a new one. A file that the destination has under \
+        man: "A name that takes the place of something of another kind is reported as new. A file that the destination has under \
               none of its names is brought under the last of those that are within sight when the first one is met: the next \
               10,000 entries in 1,000 directories at most. rsync looks less far ahead. With --no-inc-recursive it is the last of all.",
         set: |args, _| {

@@ -117,7 +117,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
     }
 }
 
-/// Removes the name that a rename leaves behind where both names are one file's, as after a run that was cut off.
+/// Removes the staged name if it still exists: a rename between two names of one file does nothing.
 fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
     match sys::unlink(staging.fd(), name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -91,7 +91,7 @@ impl Original {
                 Some(Ok(there)) if (there.dev, there.ino) == (now.dev, now.ino) => {
                     return events.push(skipped("of destination file: ", self.path.as_bytes()));
                 }
-                // It may be the only one.
+                // The source may be the only copy.
                 Some(Err(error)) => return events.push(failed("sender failed to re-lstat the destination of", &error)),
                 Some(Ok(_)) | None => {}
             },

@@ -134,7 +134,7 @@ impl Context<'_> {
         crate::role::scan::dest::resumes(self.options, self.wire.is_some(), len_bytes)
     }
 
-    /// Whether it is told that a file is transferred a second time: as with rsync, where names or changes are.
+    /// Whether a repeated transfer is reported: as in rsync, only if names or changes are printed.
     pub fn tells_retries(&self) -> bool {
         let output = &self.options.output;
         match &output.out_format {
@@ -266,7 +266,7 @@ impl Spot {
         *self.new_ids.get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
     }
 
-    /// What files that are made here inherit, if anything; empty where that cannot be read.
+    /// The default ACL, which new files inherit; empty if it cannot be read.
     pub fn default_acl(&self) -> Option<&[u8]> {
         let read = || match sys::fgetxattr(self.dir.as_ref()?.fd(), acl::DEFAULT) {
             Ok(acl) => acl,

@@ -100,8 +100,8 @@ pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
     }
 }
 
-/// Removes what earlier runs had kept of files of one directory in `holder`: of those that `find` names, which is shown that
-/// directory. It goes, too, if it lies in the first one and is empty then. Whether the directory has changed.
+/// Removes the partial files in `holder` that `find` names, and `holder` itself if it is then empty and a subdirectory of `dir`.
+/// Returns whether `dir` has changed.
 pub fn forget_all(context: &Context<'_>, dir: &Dir, holder: &[u8], find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
     let Ok(partials) = open_partial(context, dir, holder) else { return false };
     let gone = find(&partials).iter().filter(|name| sys::unlink(partials.fd(), name).is_ok()).count();

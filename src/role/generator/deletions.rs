@@ -40,7 +40,7 @@ pub(super) struct Deletions<'a> {
 #[derive(Clone, Copy)]
 enum StaysOn {
     Device(u64),
-    /// It could not be found out, which was reported: nothing is deleted.
+    /// Unknown because of an error that was reported: nothing is deleted.
     Unknown,
 }
 
@@ -142,8 +142,8 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Whether a directory lies on the file system that deletion stays on; the remover hears which one that is. Where that
-    /// cannot be found out, it does not.
+    /// Whether a directory lies on the file system that deletion is limited to, and sets that limit in the remover. `false` if
+    /// this is unknown because of an error.
     fn stays_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
         if self.context.options.select.one_file_system == 0 {
             return true;
@@ -167,11 +167,11 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Opens a directory that is looked at again at the end; `None`: it is gone, or it cannot be opened, which is reported.
+    /// Opens a directory for a deletion at the end; `None`: it is gone, or an error was reported.
     fn open_again(&self, path: &RelPath, head: &mut Vec<Event>) -> Option<Dir> {
         match self.context.dest?.open_dir(path) {
             Ok(dir) => Some(dir),
-            // In a dry run it may not have replaced what was there.
+            // A dry run has not replaced a file by the directory.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
@@ -416,7 +416,7 @@ impl<'a> Deletions<'a> {
     }
 }
 
-/// The line for something that is to be deleted, or not, and cannot be examined.
+/// The message for an entry that cannot be examined before a deletion.
 fn cannot_stat(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Event {
     let full = context.full(path.as_bytes());
     Event::Problem(Problem::about(Voice::Generator, "delete_in_dir: failed to stat", &full, error))

@@ -12,7 +12,7 @@ use crate::role::scan::DirPlan;
 pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let Some(dir) = spot.dir.as_ref().filter(|_| !context.is_dry()) else { return };
     let place = &context.options.place;
-    // With --delay-updates a run that was cut off may have left files that were complete, and their directory.
+    // An interrupted run with --delay-updates may have left complete files in the staging directory.
     let staging = place.delay_updates.then(|| context.staging_name());
     let keeps_links = staging.is_some() && context.policy.preserve.hard_links;
     let Some(holder) = place.partial_dir.as_deref().or(staging) else { return };
@@ -21,7 +21,7 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
         // What cannot be listed stays.
         let _ = read::names(partials, usize::MAX, |entry| {
             let is_left_over = is_temp_name(entry.name) && is_stale(partials, entry.name);
-            // A second name of a file that is elsewhere, too, saves nothing.
+            // A hard link saves no transfer: its content exists under another name.
             let is_linked = || sys::stat(partials.fd(), entry.name, false).is_ok_and(|stat| stat.nlink > 1);
             if is_left_over || is_up_to_date(plan, entry.name) || keeps_links && is_linked() {
                 stale.push(entry.name.to_vec());

@@ -25,10 +25,10 @@ pub(super) struct Adoption<'a> {
     pub(super) powers: Powers<'a>,
 }
 
-/// The bits of a mode that let a program run as somebody else.
+/// The setuid and setgid bits of a mode.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// Takes away what would give rights at this end.
+/// Drops set-ID bits and `security.` attributes.
 fn strip_privileges(entry: &mut Entry) {
     if !entry.is_dir() {
         entry.mode &= !SET_ID_BITS;

@@ -60,7 +60,7 @@ pub(super) fn run(
     let ended = std::thread::scope(|scope| {
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
-        // One that applies is enough, and locally the generator makes plans that nobody else makes.
+        // One applier is enough. In a local run, the generator makes the plans if no scanner does.
         let mut scans = (0..terms.threads).map(|_| spawn(scope, "scan", || plans.work()));
         let mut applies = (0..terms.threads).map(|_| spawn(scope, "apply", apply));
         applies.next().transpose()?;

@@ -51,7 +51,7 @@ impl Receiving<'_> {
                     let what =
                         if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
                     let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
-                    // As rsync, which takes every other reason for that; but what was not granted may well exist.
+                    // rsync reports every error as "does not exist". A directory outside of the grant may exist.
                     let (line, weight) = match reach::is_outside(&error) {
                         true => {
                             let why = format!(": {error}");

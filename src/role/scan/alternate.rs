@@ -119,7 +119,7 @@ fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub struct AltDirs {
     opened: Vec<Option<Namesake>>,
-    /// What was met with: it is reported, and the tree in question counts as one that does not have the entry.
+    /// Errors, to be reported. A tree with an error counts as one without the entry.
     pub problems: Vec<Problem>,
 }
 
@@ -131,7 +131,7 @@ enum Namesake {
 }
 
 impl AltDirs {
-    /// The namesake in one of the trees; `None`: there is none that can be opened.
+    /// The directory of the same path in one of the trees; `None`: there is none that can be opened.
     pub fn open(&mut self, tree: usize, alternate: &Alternate, path: &RelPath) -> Option<Dir> {
         if self.opened.len() <= tree {
             self.opened.resize(tree + 1, None);
@@ -151,7 +151,7 @@ impl AltDirs {
         None
     }
 
-    /// What a look at a path in a tree found; why it failed is noted, unless it is that nothing can be seen there.
+    /// Takes the result of a look at a path in a tree, and records the error unless the path is unreachable.
     fn found<T>(&mut self, alternate: &Alternate, (dir, name): (&RelPath, &[u8]), found: io::Result<T>) -> Option<T> {
         match found {
             Ok(found) => return Some(found),

@@ -67,7 +67,7 @@ pub struct DestWalk<'a> {
     pub alt_kind: Option<crate::options::AltKind>,
     /// Directories may stay without content at the destination: `-K`.
     pub keep_dirlinks: bool,
-    /// So may those that arguments only imply: `-R --no-implied-dirs`.
+    /// Implied directories may be symlinks to directories: `-R --no-implied-dirs`.
     pub follows_implied: bool,
     /// Compares contents under `-c`: source directory and name, destination's.
     pub compare: &'a Compare<'a>,
@@ -116,7 +116,7 @@ impl DestWalk<'_> {
         plan
     }
 
-    /// Decides about one directory of the source whose parent matters in nothing else.
+    /// Decides about a single directory of the source, without listing its parent at the destination.
     pub fn decide_single(&self, mut found: Listed, chain: Chain) -> DirPlan {
         let name = found.source.name(&found.source.entries[0]).to_vec();
         match self.see_one(&found.path, &name) {
@@ -424,12 +424,11 @@ impl DestWalk<'_> {
         Ok(Some(stat))
     }
 
-    /// Notes that an entry of the destination could not be examined: it is left alone. The source's entry is given by index
-    /// and name.
+    /// Records that the destination's entry for a source entry, given by index and name, could not be examined.
     fn cannot_examine(&self, plan: &mut DirPlan, (source_at, name): (u32, &[u8]), error: &io::Error) {
         let is_dir_closed = |dir: &Dir| sys::stat(dir.fd(), b".", false).is_err();
         if error.kind() == io::ErrorKind::PermissionDenied && plan.dest_dir.as_ref().is_some_and(is_dir_closed) {
-            // Its names may be read, and nothing of what they name.
+            // The directory may be listed but not searched.
             plan.dest_unseen = true;
             plan.hidden.push(source_at);
             return;
@@ -575,7 +574,7 @@ impl DestWalk<'_> {
         }
     }
 
-    /// What shall be done about the transfer's root itself; and what was met with in the alternate trees.
+    /// Decides about the transfer's root itself. Also returns the errors met in the alternate trees.
     pub fn decide_root(
         &self,
         source: &Entry,
@@ -619,7 +618,7 @@ impl DestWalk<'_> {
     }
 }
 
-/// Indices of the directories that arguments only imply.
+/// Indices of the implied directories.
 fn implied_dirs(source: &DirList, subs: &[ToldSub]) -> HashSet<u32> {
     let dirs = (0u32..).zip(&source.entries).filter(|(_, entry)| entry.is_dir());
     dirs.zip(subs).filter(|(_, told)| told.is_implied).map(|((at, _), _)| at).collect()

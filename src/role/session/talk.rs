@@ -114,7 +114,7 @@ impl Talk<'_> {
             spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
-            // A peer that does not hear us any more ends without a reason of its own.
+            // A peer whose input is broken reports no cause.
             let ended = ended.map_err(|error| match line.write_error() {
                 Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
                 _ => error,

@@ -55,7 +55,7 @@ pub(super) fn replace(
     if place.preallocate && job.source().len_bytes > 0 {
         let len_bytes = job.source().len_bytes;
         match sys::allocate(pending.fd(), len_bytes) {
-            // That there is room is known then; runs of zeros shall take none.
+            // This has checked for free space. With --sparse, runs of zeros must not use any.
             Ok(()) if place.sparse => drop(sys::punch(pending.fd(), 0, len_bytes)),
             Ok(()) => {}
             Err(error) => {
