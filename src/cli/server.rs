@@ -138,10 +138,8 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     add("u", usize::from(args.update));
     add("n", usize::from(args.dry_run));
     add("l", usize::from(preserve.links));
-    add(
-        "d",
-        usize::from(!full && select.recurse == Recurse::Dirs && (args.files_from.is_none() || args.dirs == Dirs::Yes)),
-    );
+    let has_dirs = args.files_from.is_none() || args.dirs == Dirs::Yes || push && args.delete.any;
+    add("d", usize::from(!full && select.recurse == Recurse::Dirs && has_dirs));
     if push {
         add("K", usize::from(args.keep_dirlinks));
         add("m", usize::from(args.prune_empty_dirs));
@@ -219,7 +217,7 @@ impl Words<'_> {
     fn selection(&mut self) {
         let (args, options) = (self.args, self.options);
         self.word(args.list_only, "--list-only");
-        let dirs_lose_extras = options.select.recurse == Recurse::Dirs && args.dirs == Dirs::Yes && args.delete.any;
+        let dirs_lose_extras = options.select.recurse == Recurse::Dirs && args.delete.any;
         self.word(self.push && dirs_lose_extras, "--no-r");
         self.number("--compress-level=", args.compress_level);
         self.word(args.devices && !args.specials, "--no-specials");
