@@ -180,16 +180,18 @@ pub fn become_stderr(file: std::os::fd::BorrowedFd<'_>) {
     let _ = rustix::stdio::dup2_stderr(file);
 }
 
-/// The name of a thread that a panic ends alone: whoever started it deals with that.
+/// The name of a server's threads that serve one client each.
 pub const GUEST: &str = "guest";
+/// The name of a server's thread that drives all connections. Its tasks catch their panics.
+pub const NETWORK: &str = "network";
 
-/// Ends the process when a thread panics: others may wait for it, and a bug must not look like a hang. One that serves a
-/// [`GUEST`] takes nobody else with it.
+/// Ends the process when a thread panics: other threads may wait for it, and a bug must not look like a hang. In the threads
+/// [`GUEST`] and [`NETWORK`] a panic ends only the connection or the task that it happens in.
 pub fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         tell(info);
-        if std::thread::current().name() == Some(GUEST) {
+        if matches!(std::thread::current().name(), Some(GUEST | NETWORK)) {
             return;
         }
         std::process::exit(i32::from(crate::exit::Exit::Crashed.code()));

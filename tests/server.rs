@@ -181,6 +181,27 @@ fn ends_within(mut client: Child, limit: Duration) {
 }
 
 #[test]
+fn a_panic_in_the_network_thread_ends_no_session() {
+    let scene = Scene::new();
+    let started = scene.command("server", "server start --port 0").env("SPARSYNC_PANIC_AT_CLIENT", "2").output().unwrap();
+    assert!(started.status.success(), "{started:?}");
+    let pid = scene.status("pid");
+    scene.enroll("--root=TOP");
+    let mut first = scene.silent_client();
+    // The second connection meets the panic; the client falls back to TLS or tries again.
+    for name in ["second", "third"] {
+        let copied = scene.command("client", &format!("-a src/ host:TOP/{name}")).output().unwrap();
+        assert!(copied.status.success(), "{copied:?}");
+    }
+    let copied = scene.command("client", "-a --transport=quic src/ host:TOP/fourth").output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
+    assert_eq!(scene.status("pid"), pid);
+    assert!(first.try_wait().unwrap().is_none(), "the first session was ended");
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
 fn a_server_is_started_once_and_stopped_once() {
     let scene = Scene::new();
     let down = scene.at("server", "status --json");

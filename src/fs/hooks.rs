@@ -7,6 +7,7 @@
 //!   to the file `SPARSYNC_FAULT_LOG`,
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
 //!
+//! `SPARSYNC_PANIC_AT_CLIENT=n` panics in the network thread of a server when the n-th client connects.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit what a link and a datagram hold, and `SPARSYNC_UNTYPED=1` lists names without their types.
 
@@ -153,6 +154,13 @@ pub fn enter_link() -> Result<(), Errno> {
         }
         _ => Ok(()),
     }
+}
+
+/// Counts a client that connects to a server, and panics at the one that the environment names.
+pub fn enter_client() {
+    static CLIENTS: AtomicU64 = AtomicU64::new(0);
+    let nth = CLIENTS.fetch_add(1, Relaxed) + 1;
+    assert_ne!(number("SPARSYNC_PANIC_AT_CLIENT"), Some(nth), "SPARSYNC_PANIC_AT_CLIENT");
 }
 
 /// Lets the test know which call failed.

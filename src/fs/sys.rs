@@ -1044,6 +1044,12 @@ pub fn narrow_link_bytes() -> Option<usize> {
     None
 }
 
+/// Counts a client that connects to a server, so that a test of debug builds can make the network thread panic.
+pub fn count_client() {
+    #[cfg(debug_assertions)]
+    hooks::enter_client();
+}
+
 /// The longest datagram that shall be tried in a test of debug builds, in bytes: `SPARSYNC_DATAGRAM_BYTES`. A peer on this
 /// machine may be one that plays a long way, on which those that are tried would stop up what else is to go.
 pub fn longest_datagram_bytes() -> Option<u16> {

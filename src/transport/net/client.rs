@@ -214,7 +214,7 @@ pub struct Lost {
 /// as long as there are other ways: an address may have passed to another machine.
 pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
     let lost = |trouble| Lost { trouble, story: Vec::new() };
-    let engine = Engine::start("network").map_err(|error| lost(broken(error)))?;
+    let engine = Engine::start("client network").map_err(|error| lost(broken(error)))?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let mut field = Field {
         engine: engine.handle().clone(),

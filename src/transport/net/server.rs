@@ -57,7 +57,7 @@ pub fn listen(
     limits: &Limits,
     patience: &Patience,
 ) -> io::Result<Listener> {
-    let engine = Engine::start("network")?;
+    let engine = Engine::start(crate::env::NETWORK)?;
     let (sender, guests) = sync_channel(limits.sessions);
     let mut config = quic::server_config(tls.clone())?;
     // Those who knock are answered at once, so few wait, and little that they say has to be kept.
@@ -86,10 +86,12 @@ pub fn listen(
         let (udp, tcp) = bind(address)?;
         listener.addresses.push(udp.local_addr()?);
         let endpoint = quic::server_endpoint(udp, door.config.clone(), lasting)?;
-        engine.handle().spawn(door.clone().take_quic(endpoint.clone()));
+        let (quic_door, quic_endpoint) = (door.clone(), endpoint.clone());
+        engine.handle().spawn(restart_after_panic(move || quic_door.clone().take_quic(quic_endpoint.clone())));
         listener.endpoints.push(endpoint);
         tcp.set_nonblocking(true)?;
-        let taker = engine.handle().spawn(door.clone().take_tcp(tokio::net::TcpListener::from_std(tcp)?));
+        let (tls_door, tcp) = (door.clone(), Arc::new(tokio::net::TcpListener::from_std(tcp)?));
+        let taker = engine.handle().spawn(restart_after_panic(move || tls_door.clone().take_tcp(tcp.clone())));
         listener.takers.push(taker.abort_handle());
     }
     drop(inside);
@@ -196,6 +198,22 @@ impl Drop for Listener {
     }
 }
 
+/// Runs an accept loop, and runs it again after a panic: a bug that one client triggers must not lock out all others. The
+/// panic hook has printed the message. Dropping the future ends the loop.
+async fn restart_after_panic<L: Future<Output = ()> + Send + 'static>(accept_loop: impl Fn() -> L) {
+    loop {
+        let mut running = tokio::task::JoinSet::new();
+        running.spawn(accept_loop());
+        match running.join_next().await {
+            Some(Err(error)) if error.is_panic() => tokio::time::sleep(RESTART_PAUSE).await,
+            _ => return,
+        }
+    }
+}
+
+/// The pause before an accept loop runs again, so that a panic at every start does not occupy a processor.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
 /// Lets clients in.
 #[derive(Clone)]
 struct Door {
@@ -212,6 +230,7 @@ struct Door {
 impl Door {
     async fn take_quic(self, endpoint: quinn::Endpoint) {
         while let Some(incoming) = endpoint.accept().await {
+            sys::count_client();
             let is_shown = incoming.remote_address_validated();
             match self.room.knock(incoming.remote_address().ip(), is_shown, false) {
                 Answer::Begin(place) => begin(place, |place| self.clone().welcome_quic(incoming, place)),
@@ -222,11 +241,12 @@ impl Door {
         }
     }
 
-    async fn take_tcp(self, listener: tokio::net::TcpListener) {
+    async fn take_tcp(self, listener: Arc<tokio::net::TcpListener>) {
         loop {
             match listener.accept().await {
                 // Who has come so far over TCP has shown its address.
                 Ok((socket, address)) => {
+                    sys::count_client();
                     let may_belong = !self.movable.is_empty() || !self.named.is_empty();
                     if let Answer::Begin(place) = self.room.knock(address.ip(), true, may_belong) {
                         begin(place, |place| self.clone().welcome_tls(socket, address, place));
