@@ -183,7 +183,8 @@ fn ends_within(mut client: Child, limit: Duration) {
 #[test]
 fn a_panic_in_the_network_thread_ends_no_session() {
     let scene = Scene::new();
-    let started = scene.command("server", "server start --port 0").env("SPARSYNC_PANIC_AT_CLIENT", "2").output().unwrap();
+    let started =
+        scene.command("server", "server start --port 0").env("SPARSYNC_PANIC_AT_CLIENT", "2").output().unwrap();
     assert!(started.status.success(), "{started:?}");
     let pid = scene.status("pid");
     scene.enroll("--root=TOP");
@@ -357,6 +358,33 @@ fn a_restart_that_would_fail_ends_no_server() {
     scene.well(&format!("restart --port {port}"));
     assert_eq!(scene.status("port"), port.to_string());
     assert_ne!(scene.status("pid"), pid);
+}
+
+#[test]
+fn the_state_directory_must_be_ours_and_its_files_are_not_followed() {
+    let scene = Scene::new();
+    scene.well("start --port 0");
+    scene.well("stop");
+    for name in ["state/server.log", "state/server.pid", ".lock"] {
+        let file = scene.path("server").join(name);
+        let _ = std::fs::remove_file(&file);
+        std::fs::write(scene.path("victim"), "kept\n").unwrap();
+        std::os::unix::fs::symlink(scene.path("victim"), &file).unwrap();
+        // Only changes of the lists take the lock.
+        let verb =
+            if name == ".lock" { "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x" } else { "start" };
+        let told = scene.fails(verb, 11);
+        assert!(told.contains(name) && told.contains("symbolic links"), "{name}: {told}");
+        assert_eq!(std::fs::read(scene.path("victim")).unwrap(), b"kept\n", "{name}");
+        std::fs::remove_file(&file).unwrap();
+    }
+    scene.well("start");
+    scene.well("stop");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(scene.path("server/state"), Some(12345), None).unwrap();
+        let told = scene.fails("start", 5);
+        assert!(told.contains("belongs to user 12345") && told.contains("chown 0"), "{told}");
+    }
 }
 
 #[test]
@@ -1202,6 +1230,10 @@ fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
     let found =
         Command::new("pgrep").args(["-P", &scene.status("pid"), "-f", "--", "--ceiling=[0-9]"]).output().unwrap();
     assert!(found.status.success(), "it knows how far its windows may grow: {found:?}");
+    let session = String::from_utf8(found.stdout).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", session.trim())).unwrap();
+    let limit = limits.lines().find(|line| line.starts_with("Max data size")).unwrap();
+    assert!(limit.contains(&(BUDGET_BYTES + (512 << 20)).to_string()), "{limit}");
     let mut says = client.stdin.take().unwrap();
     says.write_all(&[&hostile::greeting()[..], &[hostile::SETUP], &hostile::varint(1 << 29)].concat()).unwrap();
     let piece = vec![0; 4 << 20];

@@ -181,8 +181,10 @@ pub struct Session {
     pub no_munge: bool,
     /// The file that says how far windows may grow, which it was started with; `None`: there is none.
     pub ceiling: Option<u32>,
-    /// The session that its client lost held more than this, the budget of the server in bytes; it is to be told.
-    pub too_large: Option<u64>,
+    /// The most memory that the server and its sessions may hold together, in bytes.
+    pub memory: Option<u64>,
+    /// The client's last session held more memory than that: report this to the client.
+    pub too_large: bool,
 }
 
 /// What `enroll` shall do.
@@ -357,11 +359,11 @@ impl Action {
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             Action::Revoke { who } => said.action("revoke").operand(who),
-            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, too_large }) => {
+            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }) => {
                 said.action("session").values("root", roots).flag("read-only", *read_only);
                 said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge);
                 said.values("ceiling", &ceiling.map(|number| number.to_string()));
-                said.values("too-large", &too_large.map(|bytes| bytes.to_string()))
+                said.values("memory", &memory.map(|bytes| bytes.to_string())).flag("too-large", *too_large)
             }
             Action::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
         };
@@ -459,11 +461,6 @@ impl Words {
         bytes.ok_or_else(|| self.wrong(&format!("--memory: `{text}` is no size of 64M or more, such as 4G")))
     }
 
-    fn too_large(&mut self) -> Result<u64> {
-        let text = self.text("--too-large")?;
-        text.parse().map_err(|_| self.wrong(&format!("--too-large: `{text}` is no number of bytes")))
-    }
-
     /// The number of an open file.
     fn ceiling(&mut self) -> Result<u32> {
         let text = self.text("--ceiling")?;
@@ -555,7 +552,7 @@ struct ServerWords {
     default_name: Option<String>,
     rights: Rights,
     ceiling: Option<u32>,
-    too_large: Option<u64>,
+    too_large: bool,
     starts: bool,
     shell: Vec<Vec<u8>>,
     program: Option<Vec<u8>>,
@@ -596,7 +593,7 @@ fn server(words: &mut Words) -> Result<Verb> {
             "port" => got.start.port = Some(words.port(0)?),
             "memory" => got.start.memory = Some(words.memory()?),
             "ceiling" => got.ceiling = Some(words.ceiling()?),
-            "too-large" => got.too_large = Some(words.too_large()?),
+            "too-large" => got.too_large = true,
             "now" => got.now = true,
             "json" => got.json = true,
             "system" => got.system = Some(true),
@@ -624,7 +621,7 @@ const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
     ("port", &["start", "restart", "install", "grant"]),
-    ("memory", &["start", "restart", "install", "grant"]),
+    ("memory", &["start", "restart", "install", "grant", "session"]),
     ("ceiling", &["session"]),
     ("too-large", &["session"]),
     ("now", &["stop", "restart"]),
@@ -685,8 +682,8 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             let ServerWords { rights, ceiling, too_large, .. } = got;
             let [read_only, allow_setuid, no_munge] =
                 [rights.read_only, rights.allow_setuid, rights.no_munge].map(|said| said == Some(true));
-            let roots = rights.roots;
-            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, too_large })
+            let (roots, memory) = (rights.roots, start.memory);
+            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
         }
         other => {
             return Err(words.wrong(&format!(
@@ -1009,16 +1006,10 @@ mod tests {
             Just(Action::Pin),
             grants,
             word().prop_map(|who| Action::Revoke { who }),
-            (vec(root(), 1..3), any::<[bool; 3]>(), option::of(any::<u32>()), option::of(any::<u64>())).prop_map(
-                |(roots, [read_only, allow_setuid, no_munge], ceiling, too_large)| Action::Session(Session {
-                    roots,
-                    read_only,
-                    allow_setuid,
-                    no_munge,
-                    ceiling,
-                    too_large
-                })
-            ),
+            (vec(root(), 1..3), any::<[bool; 4]>(), option::of(any::<u32>()), option::of(MEMORY_MIN_BYTES..1 << 50))
+                .prop_map(|(roots, [read_only, allow_setuid, no_munge, too_large], ceiling, memory)| Action::Session(
+                    Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }
+                )),
             (word(), word()).prop_map(|(address, pin)| Action::Pipe { address, pin }),
         ]
     }
@@ -1053,7 +1044,8 @@ mod tests {
             allow_setuid: false,
             no_munge: false,
             ceiling: Some(7),
-            too_large: None,
+            memory: None,
+            too_large: false,
         };
         assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(Action::Session(session)));
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");

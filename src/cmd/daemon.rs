@@ -167,8 +167,8 @@ fn tell_ready(env: &mut Env) {
 fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     let path = places.state.join(PID_FILE);
     let failed = |error: io::Error| files::failed("write", &path, &error);
-    control::state_dir(places)?;
-    let file = sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)?;
+    let dir = control::state_dir(places)?;
+    let file = sys::open_append_at(dir.as_fd(), PID_FILE.as_bytes(), 0o600).map_err(failed)?;
     while !sys::try_lock(file.as_fd()).map_err(failed)? {
         // Whoever only looks who has it shares it, for a moment.
         if !sys::try_share_lock(file.as_fd()).map_err(failed)? {
@@ -602,8 +602,9 @@ impl Server {
         {
             words.extend(is_on.then(|| word.into()));
         }
+        words.push(format!("--memory={}", self.budget.bytes()).into());
         if self.was_too_large(&grant.pin) {
-            words.push(format!("--too-large={}", self.budget.bytes()).into());
+            words.push("--too-large".into());
         }
         words.extend(self.budget.ceiling().number().map(|number| format!("--ceiling={number}").into()));
         let mut command = env::itself(&words);

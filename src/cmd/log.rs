@@ -12,7 +12,6 @@ use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -33,7 +32,7 @@ pub fn open(places: &Places) -> Result<OwnedFd> {
     if sys::stat(dir.as_fd(), FILE.as_bytes(), false).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
         sys::rename(dir.as_fd(), FILE.as_bytes(), dir.as_fd(), format!("{FILE}.old").as_bytes()).map_err(failed)?;
     }
-    sys::open_append(path.as_os_str().as_bytes(), 0o600).map_err(failed)
+    sys::open_append_at(dir.as_fd(), FILE.as_bytes(), 0o600).map_err(failed)
 }
 
 /// Who reads what is told.

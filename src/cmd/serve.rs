@@ -26,8 +26,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most memory that a session of a server may take.
-const SESSION_MEMORY_MAX_BYTES: u64 = 8 << 30;
+/// What a session may allocate beyond the server's budget, in bytes: stacks and reserves of its threads count as allocated
+/// although most of their pages are never used. The budget itself is enforced on used pages, by the server.
+const SESSION_RESERVE_BYTES: u64 = 512 << 20;
 
 /// What was settled before the client said anything.
 enum Asked<'a> {
@@ -59,9 +60,11 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
 
 /// Serves one client to its end, which a server let in: within what its key was granted.
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
-    sys::limit_memory(SESSION_MEMORY_MAX_BYTES);
     sys::end_with_parent();
-    if let Some(budget_bytes) = granted.too_large {
+    if let Some(budget_bytes) = granted.memory {
+        sys::limit_memory(budget_bytes.saturating_add(SESSION_RESERVE_BYTES));
+    }
+    if let Some(budget_bytes) = granted.memory.filter(|_| granted.too_large) {
         let words = format!(
             "sparsync: this copy needs more memory than the server may hold for all of them ({} MiB): `sparsync server restart \
              --memory=SIZE` there, or copy it in parts",

@@ -1269,12 +1269,13 @@ fn stat_is_file(path: &std::ffi::OsStr) -> bool {
     stat_path(path.as_bytes(), true).is_ok_and(|stat| stat.mode & 0o170000 == 0o100000)
 }
 
-/// Opens a file of any path to append to it, making it if it is missing.
-pub fn open_append(path: &[u8], mode: u32) -> io::Result<OwnedFd> {
+/// Opens a file in a directory of ours to append to it, making it if it is missing. A symlink is an error.
+pub fn open_append_at(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let flags =
+            OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW;
         may_write()?;
-        open_through(fs::CWD, path, flags, Mode::from_raw_mode(mode))
+        open_through(dir, name, flags, Mode::from_raw_mode(mode))
     })
 }
 

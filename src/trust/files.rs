@@ -75,7 +75,7 @@ impl Locked {
     pub fn take(path: &Path) -> Result<Locked> {
         let dir = private_dir(path, "holds keys")?;
         let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
-        let fd = sys::open_append(lock.as_os_str().as_bytes(), 0o600).map_err(|error| failed("open", &lock, &error))?;
+        let fd = sys::open_append_at(dir.as_fd(), LOCK, 0o600).map_err(|error| failed("open", &lock, &error))?;
         sys::lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))?;
         Ok(Locked { path: path.to_owned(), dir, _lock: fd })
     }
@@ -86,12 +86,16 @@ impl Locked {
     }
 }
 
-/// Opens a directory of ours, which is made for its owner alone if it is missing. One that others could change is refused:
-/// `what` it is good for is said then.
+/// Opens a directory of ours, and makes it for its owner alone if it is missing. A directory that other users own or may
+/// change is refused; the error says what it is for (`what`).
 pub fn private_dir(path: &Path, what: &str) -> Result<OwnedFd> {
     make_private(path).map_err(|error| failed("make", path, &error))?;
     let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
     let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
+    let me = sys::ids().0;
+    if stat.uid != me && stat.uid != 0 {
+        return Err(refused(path, &format!("{what}, and belongs to user {}", stat.uid), &format!("chown {me}")));
+    }
     if stat.mode & 0o022 != 0 {
         return Err(refused(path, &format!("{what}, and others can change it"), "chmod go-w"));
     }
