@@ -79,7 +79,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
         Some(_) => reach(args, env, role)?,
         None => {
             check_protocol(args)?;
-            policies::connect(args)
+            policies::connect(args, env)
         }
     };
     let sums = settled.sums;
@@ -97,7 +97,7 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
         b"-" => FilesFrom::Stdin,
         _ => FilesFrom::File(name),
     });
-    options(args, settled, files_from, args.list_only, policies::connect(args))
+    options(args, settled, files_from, args.list_only, policies::connect(args, env))
 }
 
 /// The error that names the first unsupported option of a command line. `far`: it has a remote operand.
@@ -150,7 +150,7 @@ fn reach(args: &Args, env: Environment<'_>, role: &'static str) -> Result<Connec
     let shell = shell::split(&shell).map_err(|error| error.by(role))?;
     let shell_was_said = !shell.is_empty();
     let style = policies::arg_style(args, env);
-    Ok(Connect { transport, shell, shell_was_said, args: style, ..policies::connect(args) })
+    Ok(Connect { transport, shell, shell_was_said, args: style, ..policies::connect(args, env) })
 }
 
 /// Lets `RSYNC_COMPRESS_LIST` narrow what a session may agree on.

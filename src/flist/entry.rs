@@ -250,6 +250,11 @@ impl DirList {
         self.entries.push(Entry { name_at, name_len, ..entry });
     }
 
+    /// The memory that the entries and their names take, in bytes; [`Extra`] is not counted.
+    pub fn held_bytes(&self) -> u64 {
+        (self.entries.len() * size_of::<Entry>() + self.names.len()) as u64
+    }
+
     /// Adds the entries of another list behind these; the list is sorted if the caller knows that it is.
     pub fn append(&mut self, other: DirList) {
         let shift = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");

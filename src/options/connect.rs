@@ -61,6 +61,9 @@ pub struct Connect {
     pub address: Option<Vec<u8>>,
     /// `--port`, for a daemon; 0: not said.
     pub port: i32,
+    /// `--max-alloc`: the most memory that the listing of one directory of the peer may take, in bytes; `None`: no
+    /// limit.
+    pub max_alloc_bytes: Option<u64>,
     /// `--timeout`: a peer that is silent for so long is given up; 0: never.
     pub timeout_secs: u32,
     /// `--contimeout`: a server that does not answer for so long is given up; 0: not said.

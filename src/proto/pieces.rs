@@ -118,6 +118,16 @@ pub struct Joiner {
 }
 
 impl Joiner {
+    /// The path of the directory that is not complete yet; empty if there is none.
+    pub fn path(&self) -> &[u8] {
+        self.open.as_ref().map_or(b"", |told| told.path.as_bytes())
+    }
+
+    /// The memory that the entries of this directory take, in bytes.
+    pub fn held_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, |told| told.list.held_bytes())
+    }
+
     /// Checks at [`Message::DirsEnd`] that no directory was left half told.
     pub fn end(&self) -> Result<()> {
         match &self.open {

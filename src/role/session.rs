@@ -648,7 +648,14 @@ fn receiver_ear<'a>(
     hears_events: bool,
 ) -> ReceiverEar<'a> {
     let takes_unasked = may_send_unasked(terms.options, wants);
-    ReceiverEar { heard, line, takes_unasked, hears_events, interrupted: terms.interrupted }
+    ReceiverEar {
+        heard,
+        line,
+        takes_unasked,
+        hears_events,
+        interrupted: terms.interrupted,
+        max_alloc_bytes: terms.options.connect.max_alloc_bytes,
+    }
 }
 
 fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {

@@ -291,8 +291,10 @@ pub const FLAGS: &[Flag] = &[
     Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: leave the terminal", ..HANDOVER },
 ];
 
-/// Checks a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC; rsync does so after all options.
-pub fn check_max_alloc(value: &[u8]) -> crate::error::Result<()> {
+/// Parses a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC, in bytes; `None`: no limit. rsync checks
+/// it after all options.
+pub fn max_alloc_bytes(value: &[u8]) -> crate::error::Result<Option<u64>> {
     let limits = size::Limits { min: 1 << 20, min_text: "1.00M", ..size::ANY };
-    size::size(&Given { value, word: value }, "max-alloc", b'b', &limits).map(|_| ())
+    let bytes = size::size(&Given { value, word: value }, "max-alloc", b'b', &limits)?;
+    Ok((bytes > 0).then_some(bytes))
 }

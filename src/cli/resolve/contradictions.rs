@@ -1,10 +1,9 @@
 //! What excludes what, and what is not carried out: each check where rsync makes it, in rsync's words.
 
 use super::environment::Environment;
-use super::policies::recurse;
+use super::policies::{self, recurse};
 use crate::cli::args::Args;
 use crate::cli::flag::{printable, refuse};
-use crate::cli::flags;
 use crate::cli::value::names;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -13,9 +12,7 @@ use std::ops::RangeInclusive;
 
 /// Mistakes that rsync finds while or right after it reads the options; returns what `--checksum-choice` came to.
 pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -> Result<Option<Checksums>> {
-    if let Some(value) = args.max_alloc.clone().or_else(|| env.text("RSYNC_MAX_ALLOC")) {
-        flags::connect::check_max_alloc(&value)?;
-    }
+    policies::max_alloc_bytes(args, env)?;
     if args.old_args.is_some_and(|count| count > 0) && args.secluded_args == Some(true) {
         return Err(refuse("--secluded-args conflicts with --old-args."));
     }

@@ -4,6 +4,7 @@ use super::Settled;
 use super::environment::Environment;
 use crate::cli::args::{Args, Dirs, MapSaid, Recursion};
 use crate::cli::flag::refuse;
+use crate::cli::flags;
 use crate::cli::value::{ids, names};
 use crate::error::Result;
 use crate::options::select::MissingArgs;
@@ -11,6 +12,9 @@ use crate::options::{
     AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete, Delta,
     FilesFrom, IdMap, LinkOwners, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport, When,
 };
+
+/// rsync's default of `--max-alloc`.
+const MAX_ALLOC_BYTES: u64 = 1 << 30;
 
 pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
     let window_secs = args.modify_window_secs.unwrap_or(0);
@@ -277,7 +281,15 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
     }
 }
 
-pub(super) fn connect(args: &Args) -> Connect {
+/// `--max-alloc`, else `RSYNC_MAX_ALLOC`.
+pub(super) fn max_alloc_bytes(args: &Args, env: Environment<'_>) -> Result<Option<u64>> {
+    match args.max_alloc.clone().or_else(|| env.text("RSYNC_MAX_ALLOC")) {
+        Some(value) => flags::connect::max_alloc_bytes(&value),
+        None => Ok(Some(MAX_ALLOC_BYTES)),
+    }
+}
+
+pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
     Connect {
         transport: Transport::Auto,
         shell_was_said: false,
@@ -288,6 +300,8 @@ pub(super) fn connect(args: &Args) -> Connect {
         trust_sender: args.trust_sender,
         address: args.address.clone(),
         port: args.port,
+        // A value that is wrong was refused before.
+        max_alloc_bytes: max_alloc_bytes(args, env).unwrap_or(Some(MAX_ALLOC_BYTES)),
         timeout_secs: u32::try_from(args.timeout).unwrap_or(0),
         contimeout_secs: u32::try_from(args.contimeout).unwrap_or(0),
         bwlimit_bytes_per_sec: args.bwlimit,

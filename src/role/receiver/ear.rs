@@ -198,6 +198,8 @@ pub struct ReceiverEar<'a> {
     pub hears_events: bool,
     /// Set when the sender is the client and says that its user asked it to stop.
     pub interrupted: &'a AtomicBool,
+    /// The most memory that the listing of one directory may take, in bytes; `None`: no limit.
+    pub max_alloc_bytes: Option<u64>,
 }
 
 impl ReceiverEar<'_> {
@@ -268,6 +270,10 @@ impl ReceiverEar<'_> {
             self.begin_dir(state, told)?;
         }
         state.joining_cost += cost;
+        let held_bytes = state.joiner.held_bytes() + state.joining_cost;
+        if let Some(max_bytes) = self.max_alloc_bytes.filter(|&max_bytes| held_bytes > max_bytes) {
+            return Err(too_long(state.joiner.path(), max_bytes));
+        }
         match state.joiner.push(message)? {
             Some(told) => {
                 if told.with_data {
@@ -326,6 +332,13 @@ impl ReceiverEar<'_> {
         }
         self.piece(state, lane, file, piece, cost)
     }
+}
+
+/// A directory whose listing takes more memory than `--max-alloc` permits.
+fn too_long(path: &[u8], max_bytes: u64) -> Error {
+    let path = if path.is_empty() { ".".into() } else { String::from_utf8_lossy(path) };
+    let words = format!("sparsync: the listing of directory \"{path}\" exceeds --max-alloc={max_bytes}");
+    Error::new(Exit::Malloc, words).with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit")
 }
 
 impl Ear for ReceiverEar<'_> {

@@ -496,6 +496,14 @@ fn directories_without_end_that_nobody_takes() {
 
 #[test]
 fn a_directory_without_end_is_bounded() {
+    for (max_alloc_bytes, exit) in [(None, Exit::Protocol), (Some(1 << 26), Exit::Malloc)] {
+        let error = directory_without_end(max_alloc_bytes);
+        assert_eq!(error.exit, exit, "{error}");
+    }
+}
+
+/// Receives a directory that never ends, as pieces of 16 MiB.
+fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
     let heard = super::super::receiver::Heard::default();
     let line = super::super::line::Line::new(Box::new(Native::new(1)));
     let ear = super::super::receiver::ReceiverEar {
@@ -504,12 +512,13 @@ fn a_directory_without_end_is_bounded() {
         takes_unasked: true,
         hears_events: false,
         interrupted: &AtomicBool::new(false),
+        max_alloc_bytes,
     };
     let hear = |message: Message, cost: u64| super::super::line::Ear::hear(&ear, message, cost);
     hear(said_roots(), 1).unwrap();
     hear(open_ended(0, "", &[]), 1 << 24).unwrap();
     let ended = (0..1000).find_map(|_| hear(more(&[], false), 1 << 24).err());
-    assert_eq!(ended.expect("it is too long").exit, Exit::Protocol);
+    ended.expect("it is too long")
 }
 
 #[test]
