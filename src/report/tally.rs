@@ -77,7 +77,7 @@ pub struct Tally {
     pub matched_bytes: u64,
     /// Bytes of names and symlink values listed, for the estimate of traffic.
     pub name_bytes: u64,
-    /// Milliseconds until the first directory was listed; rsync leaves two lines out if it is 0.
+    /// Milliseconds until the source arguments were examined; rsync leaves two lines out if it is 0.
     pub list_generation_ms: u64,
     /// Milliseconds that telling the list took.
     pub list_transfer_ms: u64,

@@ -18,6 +18,7 @@ use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
+use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,8 @@ pub struct Gathered {
     pub top: Option<(Stat, Arc<Base>)>,
     /// How many more directories there are whose content is the root: each counts in the list.
     pub tops_more: u64,
+    /// How long the arguments took to be examined, in milliseconds; at least 1, as with rsync.
+    pub listing_ms: u64,
     /// Told before anything else.
     pub problems: Vec<Problem>,
     /// Lines for stdout.
@@ -91,6 +94,7 @@ impl Gathered {
     /// Counts what of the list no directory holds: the roots beyond the first, which who decides counts.
     pub fn count(&self, tally: &mut Tally) {
         (0..self.tops_more).for_each(|_| tally.list(Kind::Dir, 0, 1));
+        tally.list_generation_ms += self.listing_ms;
     }
 
     /// Whether a directory lies in one that is copied as a whole.
@@ -249,6 +253,7 @@ impl<'a> Gatherer<'a> {
             node: Arc::new(Node::default()),
             top: None,
             tops_more: 0,
+            listing_ms: 0,
             problems: Vec::new(),
             notes: Vec::new(),
             single: None,
@@ -280,6 +285,7 @@ impl<'a> Gatherer<'a> {
 
     /// Gathers all arguments, or what `--files-from` lists below the only one.
     pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered, Error> {
+        let began = Since::now();
         match listed {
             Some(names) => self.listed(&arguments[0], names)?,
             None => {
@@ -288,7 +294,9 @@ impl<'a> Gatherer<'a> {
                 }
             }
         }
-        Ok(self.finish())
+        let mut gathered = self.finish();
+        gathered.listing_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        Ok(gathered)
     }
 
     /// Names that `--files-from` lists, relative to `base_arg`.

@@ -43,8 +43,7 @@ impl Mask<'_> {
             text = text.replace(dir, name).replace(&dir[1..], bare);
         }
         let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
-        let lasting: Vec<&str> =
-            lines.iter().map(String::as_str).filter(|line| !is_timing(line) && !self.is_way(line)).collect();
+        let lasting: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !self.is_way(line)).collect();
         lasting.join("\n")
     }
 
@@ -57,6 +56,7 @@ impl Mask<'_> {
         let line = stamp.to_owned() + &traffic(told);
         let counts = if self.is_far || self.finds_differences { &DIFFERENCES[..] } else { &[] };
         let line = without_number(&line, counts).unwrap_or(line);
+        let line = without_number(&line, &TIMES).unwrap_or(line);
         let line = if self.is_far { between_machines(&line)? } else { line };
         match self.own {
             Some(own) => own(&line),
@@ -100,11 +100,8 @@ fn printable(bytes: &[u8]) -> String {
     shown.collect()
 }
 
-/// The two lines of `--stats` that come and go with the speed of the machine.
-fn is_timing(line: &str) -> bool {
-    let line = line.strip_prefix(LOG_STAMP).unwrap_or(line);
-    line.starts_with("File list generation time: ") || line.starts_with("File list transfer time: ")
-}
+/// The two lines of `--stats` whose numbers depend on the speed of the machine.
+const TIMES: [&str; 2] = ["File list generation time: ", "File list transfer time: "];
 
 /// Of a progress line only the last state, without rate and time: how often it moves is chance.
 fn last_progress(line: &str) -> String {
