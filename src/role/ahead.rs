@@ -1,7 +1,7 @@
-//! What a sender looks at in the source: a bounded way ahead of whoever tells a peer of it.
+//! Scans the source ahead of the sender, with bounded memory.
 //!
-//! A client that sends begins before there is a peer, while it still connects. Nothing is told or changed here, so
-//! nothing is lost if nobody asks for it: what was found waits for [`Looking::meet`], trouble included.
+//! A sending client starts the scan while it still connects. The scan sends nothing and changes nothing, so it can be
+//! discarded without harm. Its results, problems included, wait for [`Looking::meet`].
 
 use super::scan::source::{Contents, SourceWalk};
 use super::scan::{Listed, Look, Scanner, SourceTask, Ticket};
@@ -25,46 +25,47 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-/// What was looked at longer ago, before there was a peer, is looked at again: while somebody is asked for a password he
-/// may change what is to be copied.
+/// How long a prefetched scan may be used. Older results are discarded and the source is scanned again: the user may
+/// change it while ssh waits for a password.
 pub const EARLY_IS_GOOD_FOR: Duration = Duration::from_secs(5);
 
-/// A source to be looked at.
+/// The parameters of a scan of the source.
 pub struct Aim<'a> {
-    /// The terms.
+    /// The context of the run.
     pub terms: Terms<'a>,
     /// The source arguments, as given.
     pub arguments: &'a [Vec<u8>],
-    /// What `--files-from` lists.
+    /// The names listed by `--files-from`.
     pub listed: Option<&'a [Vec<u8>]>,
     /// The key of directory digests.
     pub key: [u8; 16],
-    /// By what contents are digested that the peer will compare; `None`: that is not known yet, and none are.
+    /// How to digest contents that the peer will compare; `None` if that is not known yet, and then none are digested.
     pub compared_by: Option<&'a Comparison>,
-    /// For whom.
+    /// What the digests depend on.
     pub audience: Audience,
-    /// There is no peer yet: the audience is a guess, and more is kept. So long it may be told.
+    /// Set if there is no peer yet: how long the results may be used. The audience is then a guess, and more is
+    /// buffered.
     pub early: Option<Duration>,
 }
 
-/// What of a peer, and of what a client wants to be told, matters for a look at the source.
+/// Properties of the peer and of the requested output that a scan of the source depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audience {
-    /// Digests of directories are compared.
+    /// Directory digests are compared.
     pub compares: bool,
-    /// The receiver may give entries away, so that owners are compared.
+    /// The receiver may change owners, so digests include them.
     pub is_super: bool,
 }
 
 impl<'a> Aim<'a> {
-    /// For a peer that is not known yet. `is_super`: as far as can be guessed. A wrong guess costs the digests of what
-    /// was looked at by then.
+    /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
+    /// the digests made so far are computed again.
     pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
         let audience = Audience { compares: can_compare(terms.options, Wants::default()), is_super };
         Aim { terms, arguments, listed: None, key, compared_by: None, audience, early: Some(EARLY_IS_GOOD_FOR) }
     }
 
-    /// Looks at the source on threads of its own while `body` runs; an error if there are none to be had.
+    /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(Looking<'_>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
         let (ids, is_over, is_unheard) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
@@ -99,7 +100,7 @@ impl<'a> Aim<'a> {
                         root: scanner.start(gathered.task(None)),
                         gathered,
                     });
-                    // If nobody takes it there is nobody who would look on.
+                    // If nothing receives the result, the scan is over.
                     let _ = tell.send(start);
                 });
                 for _ in 0..self.terms.threads {
@@ -115,16 +116,16 @@ impl<'a> Aim<'a> {
     }
 }
 
-/// What a client looks at while it still connects.
+/// The tree that a client scans while it still connects.
 pub enum Early<'l> {
-    /// The source, which it sends.
+    /// The source, if the client sends.
     Source(Box<Looking<'l>>),
-    /// The destination, to which it receives.
+    /// The destination, if the client receives.
     Dest(Glance<'l>),
 }
 
 impl<'l> Early<'l> {
-    /// The source, if it is that.
+    /// Returns the scan of the source, if it is one.
     pub fn source(&self) -> Option<&Looking<'l>> {
         match self {
             Early::Source(looking) => Some(looking),
@@ -132,7 +133,7 @@ impl<'l> Early<'l> {
         }
     }
 
-    /// The destination, if it is that.
+    /// Returns the scan of the destination, if it is one.
     pub fn dest(&self) -> Option<&Glance<'l>> {
         match self {
             Early::Source(_) => None,
@@ -141,21 +142,21 @@ impl<'l> Early<'l> {
     }
 }
 
-/// What the arguments came to.
+/// The result of gathering the source arguments.
 pub struct Start {
-    /// All of it.
+    /// The gathered arguments.
     pub gathered: Gathered,
     /// The entry of the directory whose content is the transfer's root.
     pub top: Option<Entry>,
-    /// The first directory.
+    /// The ticket of the first directory.
     pub root: Ticket,
 }
 
-/// A source that is being looked at, until this is dropped.
+/// A scan of the source in progress. Dropping it ends the scan.
 pub struct Looking<'l> {
     scanner: &'l Scanner<SourceLook<'l>>,
     gathered: mpsc::Receiver<Result<Start, Error>>,
-    /// It came, and nobody has taken it.
+    /// The result if it has arrived but was not taken.
     start: RefCell<Option<Result<Start, Error>>>,
     is_over: &'l AtomicBool,
     is_unheard: Arc<AtomicBool>,
@@ -164,41 +165,42 @@ pub struct Looking<'l> {
 }
 
 impl Looking<'_> {
-    /// Whoever sets this has nobody any more to tell digests of contents. Lists go on being whole: a part of one, told as
-    /// all of it, would have things deleted.
+    /// Returns a flag that stops the digesting of contents once it is set, because the peer is gone. Listings stay
+    /// complete: a partial listing that is sent as complete would cause deletions.
     pub fn is_unheard(&self) -> Arc<AtomicBool> {
         self.is_unheard.clone()
     }
 
-    /// The names of this side.
+    /// Returns the user and group names of this machine.
     pub fn ids(&self) -> &Ids {
         self.scanner.walk().digester.ids
     }
 
-    /// How many entries were found by now.
+    /// Returns how many entries were found so far.
     #[cfg(test)]
     pub fn found(&self) -> u64 {
         self.scanner.listed().0
     }
 
-    /// Whether what was found so far may still be told.
+    /// Whether the results so far are recent enough to be used.
     pub fn is_fresh(&self) -> bool {
         self.good_for.is_none_or(|good_for| self.begun.elapsed() <= good_for)
     }
 
-    /// From now on somebody takes what is found, in order, for this audience.
+    /// Ends the prefetch phase: from now on the results are taken in order, for this audience.
     pub fn meet(&self, audience: Audience) {
         self.scanner.walk().set_audience(audience);
         self.scanner.end_early();
     }
 
-    /// Waits for what the arguments came to, which can be had once.
+    /// Waits for the gathered arguments. They can be taken only once.
     pub fn start(&self) -> Result<Start, Error> {
         let start = self.start.take().map_or_else(|| self.gathered.recv(), Ok);
         start.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")))
     }
 
-    /// Looks at what the arguments came to, before anybody takes it. `None`: nobody can, and will learn why.
+    /// Calls `look` with the gathered arguments without taking them. Returns `None` if they could not be gathered;
+    /// [`Looking::start`] returns the error.
     pub fn peek<R>(&self, look: impl FnOnce(&Start) -> R) -> Option<R> {
         let mut start = self.start.borrow_mut();
         if start.is_none() {
@@ -207,7 +209,7 @@ impl Looking<'_> {
         start.as_ref()?.as_ref().ok().map(look)
     }
 
-    /// Takes what was found in a directory, with the digest that its audience would compare.
+    /// Takes the listing of a directory, with the digest for the current audience.
     pub fn take(&self, ticket: Ticket) -> Found {
         let look = self.scanner.walk();
         let mut found = self.scanner.take(ticket);
@@ -226,24 +228,24 @@ impl Drop for Looking<'_> {
     }
 }
 
-/// A directory of the source, looked at.
+/// A scanned directory of the source.
 pub struct Found {
-    /// What is in it.
+    /// Its entries.
     pub listed: Listed,
-    /// Its digest; `None`: none is compared, or something in it must be told.
+    /// Its digest; `None` if digests are not compared or the directory must be sent in any case.
     pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
-    /// Those of the walked directories in it, in order.
+    /// The entry index and ticket of each subdirectory that is walked, in order.
     pub tickets: Vec<(u32, Ticket)>,
-    /// Its places are closed; see [`super::scan::Place::reopened`].
+    /// Its directories are closed; see [`super::scan::Place::reopened`].
     pub is_parked: bool,
-    /// For whom the digest is.
+    /// The audience that the digest was made for.
     audience: Audience,
 }
 
-/// Looks at directories of the source.
+/// Scans directories of the source.
 struct SourceLook<'a> {
     walk: SourceWalk<'a>,
-    /// Whether it heeds owners the audience says.
+    /// Its `owners` is overridden by the audience.
     digester: Digester<'a>,
     audience: Mutex<Audience>,
 }
@@ -254,7 +256,7 @@ impl SourceLook<'_> {
     }
 
     fn set_audience(&self, audience: Audience) {
-        // Where owners are not kept, nobody's say in them matters.
+        // Owners are compared only if they are preserved.
         let is_super = audience.is_super && self.digester.options.preserve.owner;
         *self.audience.lock().unwrap_or_else(PoisonError::into_inner) = Audience { is_super, ..audience };
     }
@@ -263,7 +265,7 @@ impl SourceLook<'_> {
         found.audience = self.audience();
         let Audience { compares, is_super } = found.audience;
         let listed = &found.listed;
-        // What is to be told of it must be told.
+        // Problems and notes must be sent, so no digest may hide the directory.
         let is_silent =
             listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named;
         let digester = Digester { owners: is_super, ..self.digester };
@@ -311,7 +313,8 @@ impl Look for SourceLook<'_> {
     }
 }
 
-/// Leaves out entries that cannot be told to a peer, and says so. `tasks`: those of its directories, by entry.
+/// Removes entries that cannot be encoded for a peer and reports them. `tasks` holds the tasks of the subdirectories
+/// with their entry indices.
 fn leave_out_unfit(listed: &mut Listed, tasks: &mut Vec<(u32, SourceTask)>) {
     if listed.source.entries.iter().all(|entry| unfit(entry).is_none()) {
         return;
@@ -326,7 +329,7 @@ fn leave_out_unfit(listed: &mut Listed, tasks: &mut Vec<(u32, SourceTask)>) {
         if let Some(why) = unfit(entry) {
             let path = listed.path.join(name);
             let line = [b"sparsync: skipping \"", path.as_bytes(), b"\": ", why.as_bytes()].concat();
-            // As what cannot be read: the destination keeps what it has.
+            // Same weight as an unreadable entry, so that nothing is deleted at the destination.
             listed.problems.push(Problem::said(line, Weight::SourceError));
             continue;
         }

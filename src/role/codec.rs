@@ -1,4 +1,4 @@
-//! Which compression a session uses: what was asked for, what both ends will have, and at which level.
+//! Selects the compression of a session: the method that the user requests and both ends support, and its level.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -6,7 +6,7 @@ use crate::options::{Compress, Compression};
 use crate::proto::message::{NAMES_COMPRESSIONS, TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
 use crate::transport::squeeze::{Method, Squeeze};
 
-/// The methods that have a bit of their own, in rsync's order of preference.
+/// The methods that have a feature bit, in rsync's order of preference.
 const METHODS: [(Compression, u64); 4] = [
     (Compression::Zstd, TAKES_ZSTD),
     (Compression::Lz4, TAKES_LZ4),
@@ -14,23 +14,23 @@ const METHODS: [(Compression, u64); 4] = [
     (Compression::Zlib, TAKES_ZLIB),
 ];
 
-/// What an end says of itself that takes what is in this list; `None`: whatever there is.
+/// Returns the feature bits of an end that accepts the methods in `list`; `None` means all methods.
 pub fn features(list: Option<&[Compression]>) -> u64 {
     let is_taken = |method| list.is_none_or(|list| list.contains(method));
     METHODS.iter().filter(|(method, _)| is_taken(method)).fold(NAMES_COMPRESSIONS, |bits, (_, bit)| bits | bit)
 }
 
-/// Whether an end that says this of itself takes a method.
+/// Whether a peer with these feature bits accepts a method.
 fn takes(features: u64, method: Compression) -> bool {
     match METHODS.iter().find(|(named, _)| *named == method) {
-        // No compression, that is.
+        // `none`, which every peer accepts.
         None => true,
         Some(_) if features & NAMES_COMPRESSIONS == 0 => method == Compression::Zstd,
         Some((_, bit)) => features & bit != 0,
     }
 }
 
-/// What the near end settles with a far end that says this of itself.
+/// Negotiates the method between this client and a server with the feature bits `theirs`.
 pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Error> {
     compress.agree(&|method| takes(theirs, method)).map_err(|mut words| {
         if theirs & NAMES_COMPRESSIONS == 0 {
@@ -40,8 +40,8 @@ pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Er
     })
 }
 
-/// How a sender squeezes for a receiver that says this of itself; `choice`: what was settled. What the receiver does not
-/// take is not sent.
+/// Returns how a sender compresses for a receiver with the feature bits `theirs`. `choice` is the negotiated method. If
+/// the receiver does not accept it, the fallback is zstd.
 pub fn squeeze(choice: Option<Compression>, level: Option<i32>, theirs: u64) -> Squeeze {
     let zstd = |level| Squeeze::Always(Method::Zstd(zstd_level(level)));
     match choice {
@@ -57,7 +57,7 @@ pub fn squeeze(choice: Option<Compression>, level: Option<i32>, theirs: u64) -> 
     }
 }
 
-/// The level of zstd that rsync makes of what was said; 0 is the usual one.
+/// Returns the zstd level that rsync uses for a requested level; 0 means the default.
 fn zstd_level(level: Option<i32>) -> i32 {
     const USUAL: i32 = 3;
     const LEVELS: std::ops::RangeInclusive<i32> = -131_072..=22;
@@ -67,7 +67,7 @@ fn zstd_level(level: Option<i32>) -> i32 {
     }
 }
 
-/// The level of zlib that rsync makes of what was said: -1 is the usual one, 0 no compression.
+/// Returns the zlib level that rsync uses for a requested level; -1 means the default, 0 no compression.
 fn zlib_level(level: Option<i32>) -> u32 {
     const USUAL: u32 = 6;
     match level {
@@ -77,7 +77,7 @@ fn zlib_level(level: Option<i32>) -> u32 {
     }
 }
 
-/// How rsync tells of a choice (`--debug=nstr`); `None`: it says nothing.
+/// Returns rsync's line about the chosen method (`--debug=nstr`); `None` if rsync prints none.
 pub fn line(said: Option<Compression>, settled: Option<Compression>, level: Option<i32>) -> Option<String> {
     let (name, level) = match settled? {
         Compression::No => ("none", level?),
@@ -90,8 +90,8 @@ pub fn line(said: Option<Compression>, settled: Option<Compression>, level: Opti
     Some(format!("Client {how}compress: {name} (level {level})"))
 }
 
-/// Whether a file of this name goes as it is: its suffix is one of those of `--skip-compress`. Upper and lower case are
-/// the same; letters in brackets stand for one of them.
+/// Whether a file of this name is sent uncompressed because its suffix matches `--skip-compress`. The match ignores
+/// case; letters in brackets stand for one of them.
 pub fn is_left_out(name: &[u8], suffixes: &[Vec<u8>]) -> bool {
     let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else { return false };
     suffixes.iter().any(|suffix| is_suffix(&name[dot + 1..], suffix))
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn levels_are_those_that_rsync_makes_of_them() {
-        // Told by rsync 3.5.0 with --debug=nstr.
+        // Output of rsync 3.5.0 with --debug=nstr.
         for (choice, level, told) in [
             (Compression::Auto, None, "negotiated compress: zstd (level 3)"),
             (Compression::Zstd, Some(0), "compress: zstd (level 3)"),

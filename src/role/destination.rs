@@ -1,4 +1,4 @@
-//! What the destination argument turns out to be: found, or made.
+//! Resolves the destination argument: opens the directory, or creates it.
 
 use super::source;
 use super::terms::Terms;
@@ -14,37 +14,37 @@ use crate::path;
 use crate::report::event::{Problem, Voice};
 use std::io;
 
-/// What of the sources the destination's meaning depends on.
+/// Properties of the sources that decide how the destination argument is interpreted.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// The arguments came to nothing at all. The destination is found or made nevertheless, as if for one file.
+    /// No argument named anything. The destination is still opened or created, as if for one file.
     pub is_empty: bool,
-    /// The name of the one entry that the list consists of, if it is one and no directory.
+    /// The name of the only entry in the list, if the list is one entry and that is not a directory.
     pub single: Option<Vec<u8>>,
-    /// The one argument is a directory, and whether nothing is in it.
+    /// Whether the directory is empty, if the only argument is a directory.
     pub lone_dir_is_bare: Option<bool>,
     /// The content of a directory is the transfer's root.
     pub has_top: bool,
 }
 
-/// What the destination turned out to be.
+/// The resolved destination.
 pub struct Destination {
-    /// Its top; `None` where it does not exist (dry run).
+    /// Its top directory; `None` if it does not exist (dry run).
     pub root: Option<Root>,
     /// Its absolute path, for messages.
     pub path: Vec<u8>,
-    /// The one entry's new name.
+    /// The new name of the single entry.
     pub renamed: Option<Vec<u8>>,
-    /// Its permission bits, where it had to be opened up for its owner.
+    /// Its permission bits before the owner was given access to it; `None` if they were not changed.
     pub mode_before: Option<u32>,
-    /// It was not there before.
+    /// It did not exist before.
     pub is_new: bool,
-    /// Lines about directories that were made for it.
+    /// Lines about the directories that were created for it.
     pub made: Vec<Vec<u8>>,
 }
 
 impl Destination {
-    /// Finds or makes the destination; where nothing was asked for, there is none.
+    /// Opens or creates the destination. Without a destination argument the result has no root.
     pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
         let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
         let full = source::absolute(terms.cwd, given);
@@ -57,24 +57,24 @@ impl Destination {
         search.make()
     }
 
-    /// One that is as it was, under no new name.
+    /// Returns an existing destination that needs no change and no new name.
     fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
         Destination { root, path, renamed: None, mode_before: None, is_new: false, made: Vec::new() }
     }
 }
 
-/// What the destination is looked for by.
+/// The inputs of the search for the destination.
 struct Search<'a> {
     terms: &'a Terms<'a>,
     facts: &'a Facts,
-    /// As it was given, never empty.
+    /// As given by the user, never empty.
     arg: &'a [u8],
-    /// The absolute path of that, without a slash behind it.
+    /// The absolute path of `arg`, without a trailing slash.
     full: Vec<u8>,
 }
 
 impl Search<'_> {
-    /// Enters the directory that is there.
+    /// Opens an existing directory.
     fn enter(&self, mode: u32) -> Result<Destination, Error> {
         let opens_up = self.facts.has_top && !self.terms.options.dry_run;
         let (dir, mode_before) = enter(self.arg, mode, opens_up, self.terms.options.preserve.link_owners)
@@ -82,7 +82,7 @@ impl Search<'_> {
         Ok(Destination { mode_before, ..Destination::at(Some(self.root(dir, self.full.clone())), self.full.clone()) })
     }
 
-    /// What is there and no directory can be replaced by one file alone.
+    /// Fails unless the existing non-directory may be replaced, which only a single file can do.
     fn may_be_replaced(&self) -> Result<(), Error> {
         let line = if self.lone_dir_is_bare() {
             "ERROR: cannot overwrite non-directory with a directory"
@@ -94,7 +94,7 @@ impl Search<'_> {
         Err(Error::new(Exit::FileSelect, line).by("Receiver"))
     }
 
-    /// What cannot be seen can be made only if it is not there.
+    /// Fails unless the error means that the destination does not exist and may be created.
     fn may_be_missing(&self, error: &io::Error) -> Result<(), Error> {
         match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
@@ -110,8 +110,8 @@ impl Search<'_> {
         }
     }
 
-    /// Makes what is missing: the directory, or with `--mkpath` those above it; for one entry that has the destination as
-    /// its name it is those alone.
+    /// Creates what is missing: the directory, and under `--mkpath` those above it. If the single entry takes the
+    /// destination's name, only the directories above are created.
     fn make(&self) -> Result<Destination, Error> {
         let (terms, is_one) = (self.terms, self.is_one());
         let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
@@ -153,12 +153,12 @@ impl Search<'_> {
         self.facts.lone_dir_is_bare == Some(true)
     }
 
-    /// A list of one entry gets the destination as its name, unless a slash says that it is a directory.
+    /// Whether the single entry takes the destination as its name. A trailing slash makes the destination a directory.
     fn is_one(&self) -> bool {
         !self.arg.ends_with(b"/") && (self.facts.single.is_some() || self.lone_dir_is_bare() || self.facts.is_empty)
     }
 
-    /// The absolute path with the slash that it was given.
+    /// Returns the absolute path, with a trailing slash if one was given.
     fn shown(&self) -> Vec<u8> {
         if self.arg.ends_with(b"/") { [&self.full, &b"/"[..]].concat() } else { self.full.clone() }
     }
@@ -171,27 +171,27 @@ impl Search<'_> {
 
     fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
         let Options { preserve, select, .. } = self.terms.options;
-        // As with rsync, an implied directory may then be a symlink to a directory.
+        // As in rsync, an implied directory may then be a symlink to a directory.
         let follows_implied = select.relative && select.no_implied_dirs;
         let follow = if preserve.keep_dirlinks || follows_implied { Follow::Inside } else { Follow::Never };
         Root::new(dir, full, follow)
     }
 }
 
-/// A directory cannot be entered. rsync numbers the places where it does so.
+/// Returns the error for a directory that cannot be entered. `place` is rsync's number for the call.
 fn cannot_enter(place: &str, full: &[u8], error: &io::Error) -> Error {
     let problem = Problem::failed(Voice::MainReceiver, place, full, error);
     Error::new(Exit::FileSelect, operator::with_refusal(error, problem.line)).by("Receiver")
 }
 
-/// A directory cannot be made.
+/// Returns the error for a directory that cannot be created.
 fn cannot_make(full: &[u8], error: &io::Error) -> Error {
     let problem = Problem::failed(Voice::MainReceiver, "mkdir", full, error);
     Error::new(Exit::FileIo, problem.line).by("Receiver")
 }
 
-/// Enters the directory that is the destination. One that its owner may enter and not list is opened up where that is
-/// wanted, and its mode before returned; else it is opened for what can be done in it by name.
+/// Opens the destination directory. With `opens_up`, a directory that its owner cannot list gets mode `u+rwx`, and its
+/// previous mode is returned. Otherwise such a directory is opened only for access by name.
 fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Result<(Dir, Option<u32>)> {
     let mode = mode & 0o7777;
     let open = |path: &[u8]| operator::open_dir(path, owners);
@@ -207,8 +207,8 @@ fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Resu
     Ok((dir, None))
 }
 
-/// Why no path can be made below something that is no directory, in the kernel's words as rsync comes to hear them: they
-/// depend on how much of it is missing.
+/// Returns the error that rsync reports if a path cannot be created below a non-directory. Which errno it is depends on
+/// how many elements are missing.
 fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error {
     let mut there = path;
     let mut missing = 0usize;
@@ -225,12 +225,12 @@ fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error 
     }
 }
 
-/// A path without the slashes at its end; the root stays.
+/// Removes trailing slashes from a path, except from `/`.
 fn without_slashes(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&b| b != b'/').map_or(path, |at| &path[..=at])
 }
 
-/// The directory that contains a path without slashes at its end.
+/// Returns the parent directory of a path without trailing slashes.
 fn parent_of(path: &[u8]) -> &[u8] {
     match path::split_parent(path).0 {
         b"" if path.starts_with(b"/") => b"/",
@@ -239,15 +239,16 @@ fn parent_of(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Creates a directory with the mode that mkdir(1) would give it. The kernel ignores the umask where the parent has a default
-/// ACL, and this process has none of its own.
+/// Creates a directory with the mode that mkdir(1) would give it. The umask of this process is 0, so it is applied
+/// here, except if the parent has a default ACL: then the kernel ignores the umask.
 fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
     let parent = [parent_of(without_slashes(path)), b"/."].concat();
     let has_default = matches!(sys::lgetxattr(&parent, acl::DEFAULT), Ok(Some(_)));
     sys::mkdir_path(path, if has_default { 0o777 } else { 0o777 & !umask })
 }
 
-/// Makes a directory with those above it (`--mkpath`), or finds out what would be made; how many were missing.
+/// Creates a directory and those above it (`--mkpath`), or in a dry run only counts them. Returns how many were
+/// missing.
 fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
     match sys::stat_path(path, true) {
         Ok(_) => return Ok(0),

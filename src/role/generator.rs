@@ -1,9 +1,9 @@
-//! Goes through the plans in canonical order: deletes, makes directories, hands all else to appliers.
+//! Processes the plans in canonical order: deletes, creates directories, and hands everything else to the appliers.
 //!
-//! Everything that depends on order happens in this one thread, and [`Generator`] alone knows the order. What is done at
-//! each step is its parts': [`plans`] brings the plans, [`deletions`] removes what is extra, [`dirs`] makes directories,
-//! [`links`] gathers the names of a file, [`partials`] forgets left-overs, and [`outbox`] carries work and words to the
-//! appliers, as [`batch`]es.
+//! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
+//! in its submodules: [`plans`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
+//! [`links`] groups hard links, [`partials`] removes leftovers, and [`outbox`] sends work and events to the appliers as
+//! [`batch`]es.
 
 mod batch;
 mod deletions;
@@ -37,32 +37,32 @@ use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-/// Bytes of files that one batch may hold before it is handed over; large files go alone.
+/// Bytes of file data after which a batch is handed over. A large file ends its batch.
 const BATCH_BYTES: u64 = 1 << 20;
-/// Steps in a batch.
+/// The maximum number of steps in a batch.
 const BATCH_STEPS: usize = 64;
 
-/// How a run ended, as far as the generator knows.
+/// The result of the generator.
 pub struct Ended {
-    /// Deletions that the limit held back.
+    /// How many deletions `--max-delete` prevented.
     pub held_back: u64,
 }
 
-/// The transfer's root, where the content of a directory of the source is that.
+/// The transfer's root, if the content of a source directory is the root.
 pub struct Top {
-    /// The source's directory.
+    /// The source directory.
     pub source: Entry,
-    /// What the destination's root is now.
+    /// The current state of the destination's root.
     pub there: Option<Entry>,
-    /// The source's directory as the sender sees it (`%f`); `None`: who tells does not know.
+    /// The source directory as the sender sees it (`%f`); `None` if the reporting end does not know it.
     pub shown: Option<Vec<u8>>,
 }
 
-/// Goes through the plans in order.
+/// Processes the plans in order.
 pub struct Generator<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
-    /// The deadline of `--stop-after` and `--stop-at`.
+    /// Whether the deadline of `--stop-after` or `--stop-at` has passed.
     out_of_time: &'a dyn Fn() -> bool,
     stock: Stock<'a>,
     deletions: Deletions<'a>,
@@ -71,18 +71,18 @@ pub struct Generator<'a> {
     out: Outbox<'a>,
 }
 
-/// A directory whose own directories are being gone through.
+/// A directory whose subdirectories are being processed.
 struct Frame {
     plan: Arc<DirPlan>,
     spot: Arc<Spot>,
-    /// The next of its directories.
+    /// The index of the next subdirectory.
     next: usize,
-    /// Otherwise nothing is to be done in it, but perhaps below it.
+    /// If `false`, nothing is to be done in the directory itself, but possibly below it.
     has_plan: bool,
 }
 
 impl<'a> Generator<'a> {
-    /// A generator at the beginning.
+    /// Creates a generator that has processed nothing.
     pub fn new(
         plans: &'a dyn Plans,
         context: &'a Context<'a>,
@@ -101,13 +101,13 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Notes that an argument could not be read: as after any such error, deletions are skipped.
+    /// Notes that an argument could not be read. As after any such error, deletions are skipped.
     pub fn source_failed(&mut self) {
         self.deletions.source_failed();
     }
 
-    /// Goes through the whole tree. `missing`: what arguments named and the source does not have; `opening`: told before
-    /// the first entry.
+    /// Processes the whole tree. `missing` lists arguments that the source lacks; the events in `opening` precede the
+    /// first entry.
     pub fn run(
         &mut self,
         mut top: Option<Top>,
@@ -142,17 +142,18 @@ impl<'a> Generator<'a> {
         self.out.hand_over(Vec::new())
     }
 
-    /// What is left to do once all batches are done.
+    /// Does what remains once all batches are done.
     pub fn finish(&mut self) -> Result<Ended, Error> {
         self.out.wait();
-        // What a stopped run left undone must not count as done: nothing is renamed or deleted for it.
+        // A stopped run left work undone, so it must not rename or delete anything.
         self.context.go_on()?;
         let head = &mut self.out.head;
         delayed::place_delayed(self.context, head);
         let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
         again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
         head.extend(again.into_iter().map(|(_, event)| event));
-        // Who deletes earlier does not know yet that a file cannot be read, and with `--delete-delay` rsync does not ask.
+        // Deletions that happen earlier cannot know yet that a file is unreadable, and with `--delete-delay` rsync does
+        // not check.
         if self.context.options.delete.when == Some(When::After) && self.out.source_failed() {
             self.deletions.source_failed();
         }
@@ -180,7 +181,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Takes plans before their turn, as many as `hold` does, and looks for what must be known of them.
+    /// Takes plans before their turn, as many as `hold` does, and collects hard links and read errors from them.
     fn look_ahead(
         &mut self,
         hold: impl FnOnce(&mut Stock<'a>, &mut plans::See<'_>) -> Result<(), Error>,
@@ -196,7 +197,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Deletes before anything else is done; `top` is what the destination's root was.
+    /// Deletes before anything else is done. `top` is the previous state of the destination's root.
     fn delete_before(&mut self, top: Option<&mut Entry>) -> Result<(), Error> {
         let (deletions, head) = (&mut self.deletions, &mut self.out.head);
         let mtime = self.stock.change_all(&mut |plan| deletions.before(plan, head));
@@ -223,11 +224,11 @@ impl<'a> Generator<'a> {
         Ok(Frame { has_plan, ..frame })
     }
 
-    /// Goes on in a directory, whose own entries are done: enters the next one in it. `None`: there is none left.
+    /// Enters the next subdirectory of a directory whose own entries are done. Returns `None` if none is left.
     fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>, Error> {
         let (plan, spot) = (&frame.plan, &frame.spot);
         if frame.next == 0 && !plan.subdirs.is_empty() && !self.context.options.select.no_inc_recursive {
-            // rsync's list goes directory by directory then.
+            // With incremental recursion, rsync's list grows by one directory at a time.
             self.out.checked(plan.subdirs.len() as u64);
         }
         while let Some(sub) = plan.subdirs.get(frame.next).copied() {
@@ -239,7 +240,7 @@ impl<'a> Generator<'a> {
         }
         let stray = if frame.has_plan { None } else { self.stock.stray(&spot.path)? };
         let Some(mut plan) = stray else { return Ok(None) };
-        // What it names alone, no argument did.
+        // The plan holds a single entry, but not because an argument named it.
         plan.is_named = false;
         let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.path)));
         let dir = dir.transpose().unwrap_or_else(|error| {
@@ -253,14 +254,14 @@ impl<'a> Generator<'a> {
         self.enter(plan, spot, None, None).map(Some)
     }
 
-    /// Counts and tells what was found in a directory that nobody goes into, and below it.
+    /// Counts and reports what was found in and below a directory that is not entered.
     fn leave_out(&mut self, path: &RelPath, ticket: Option<Ticket>) -> Result<(), Error> {
         let Generator { context, stock, deletions, out, .. } = self;
         stock.skip(ticket, path, &mut |findings| hear(context, deletions, out, findings))?;
         self.look_ahead(Stock::hold_more)
     }
 
-    /// Does what is to be done in a directory itself. `itself`: the root is an entry of the source; `item`: told of the
+    /// Processes the entries of a directory. `itself` is set if the root is an entry of the source; `item` reports the
     /// directory.
     fn enter(
         &mut self,
@@ -280,7 +281,7 @@ impl<'a> Generator<'a> {
         self.deletions.note_file_systems(&plan, head);
         self.deletions.during(&plan, &spot, head);
         if plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some() {
-            // A directory that cannot be listed stops what would be deleted after it.
+            // A directory that cannot be listed prevents all later deletions.
             self.deletions.source_failed();
         }
         self.deletions.go_on()?;
@@ -289,14 +290,14 @@ impl<'a> Generator<'a> {
         }
         let head = &mut self.out.head;
         head.extend(item);
-        // Where files are told, deletions come first; a listing has all in its place.
+        // A copy reports deletions before the entries; a listing reports everything in its place.
         if !self.context.policy.list_only {
             self.deletions.missing_before_dirs(&spot, head);
         }
         self.deletions.make_room(&mut plan, &spot, head);
         self.out.decline(&plan);
         partials::forget(self.context, &plan, &spot);
-        // Whoever works in it has the spot's, and a plan may be held for long.
+        // Workers use the directory of the spot, and a plan may be held for long.
         plan.dest_dir = None;
         let plan = Arc::new(plan);
         self.hand_out(&plan, &spot)?;
@@ -305,14 +306,14 @@ impl<'a> Generator<'a> {
         Ok(Frame { plan, spot, next: 0, has_plan: true })
     }
 
-    /// Tells how long the list has grown while it is still being made.
+    /// Reports how long the list is while it still grows.
     fn tell_list(&mut self) {
         if self.context.wants.progress {
             self.out.head.extend(self.stock.list_so_far());
         }
     }
 
-    /// The root's own attributes: told as `./`.
+    /// Reports the root's own attributes as `./`.
     fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
@@ -330,7 +331,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Cuts a directory's steps into batches.
+    /// Splits the steps of a directory into batches.
     fn hand_out(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
         let steps = |range: Range<usize>| vec![Work::Steps(plan.clone(), range, spot.clone())];
         let (mut start, mut bytes) = (0, 0);
@@ -364,7 +365,7 @@ impl<'a> Generator<'a> {
         if rest.is_empty() { self.out.tell() } else { self.out.hand_over(steps(rest)) }
     }
 
-    /// What is done about a directory in another one; its frame if its content takes part.
+    /// Processes a subdirectory. Returns its frame if its content takes part.
     fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>, Error> {
         let sub = self.decided_now(parent, spot, sub);
         let job = Job::new(parent, sub.step, spot);
@@ -390,7 +391,7 @@ impl<'a> Generator<'a> {
         }
         let opened = self.dirs.open_or_make(&job, is_bare, changes, &mut self.out.head);
         let (Some(Opened { dir, last }), Some(ticket)) = (opened, sub.ticket) else {
-            // Told as made also where it could not be, as rsync does.
+            // As in rsync, it is reported as created even if that failed.
             self.out.head.extend(item);
             return Ok(None);
         };
@@ -402,7 +403,7 @@ impl<'a> Generator<'a> {
             let plan = Arc::new(DirPlan::of(Listed { path: spot.path.clone(), ..Listed::default() }));
             return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
         };
-        // One that was there when its plan was made may have gone with what a symlink led to.
+        // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
         let is_gone = is_new && below.dest_dir.is_some();
         if (below.dest_unseen && !is_new) || is_gone {
             self.plans.walk().look_again(&mut below, spot.dir.as_ref());
@@ -410,8 +411,8 @@ impl<'a> Generator<'a> {
         self.enter(below, spot, None, item).map(Some)
     }
 
-    /// What shall be done about a directory, decided anew where its namesake was reached through a symlink (`-K`) and what
-    /// that led to was deleted since.
+    /// Decides about a directory again if its counterpart was reached through a symlink (`-K`) whose target was deleted
+    /// since.
     fn decided_now(&self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> SubDir {
         let options = self.context.options;
         let may_be_gone = options.preserve.keep_dirlinks && options.delete.when.is_some() && sub.step.dest != NONE;
@@ -432,7 +433,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// Counts and tells what was found in a directory; an error if the run ends there.
+/// Counts and reports what was found in a directory. Fails if the run must end there.
 fn hear(
     context: &Context<'_>,
     deletions: &mut Deletions<'_>,
@@ -450,7 +451,7 @@ fn hear(
     Ok(())
 }
 
-/// What differs of a directory, and how it is told.
+/// Returns the changes of a directory, and how they are reported.
 fn dir_changes(action: Action) -> (Changes, Update) {
     match action {
         Action::Create(changes) => (changes, Update::Local),

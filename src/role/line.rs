@@ -1,8 +1,8 @@
-//! One conversation: says and hears messages over a link, holds what is said to the windows that the peer granted.
+//! The message layer of a connection: sends and receives messages over a link within the flow-control windows of the
+//! peer.
 //!
-//! One thread writes, one reads. Whoever says something waits for its window and for room in the outgoing buffer; the
-//! reader waits for nobody, so what a peer may send is bounded by what it was granted, and two peers cannot wait for each
-//! other.
+//! One thread writes, one reads. A caller that sends waits for its window and for room in the output buffer. The reader
+//! never waits for other threads. So the peer can send no more than it was granted, and the two ends cannot deadlock.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -20,46 +20,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much may wait for the writer; whoever says more waits.
+/// The size of the output buffer at which senders wait for the writer.
 const BUFFER_MAX_BYTES: usize = 1 << 20;
-/// So much is written at once, without waiting for more.
+/// The buffered bytes at which the writer stops gathering and writes.
 const GATHERED_BYTES: usize = 16 << 10;
-/// So long after a write the next one waits for more to come.
+/// How long after a write the writer gathers messages before the next write.
 const GATHERING: Duration = Duration::from_micros(300);
-/// How much is read at a time.
+/// The size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// So much of the window of [`Class::Wants`] is kept twice: what is asked for first leaves it to [`Message::Done`] and
-/// [`Message::Placed`], and these leave half of it to what is asked for again.
+/// The part of the [`Class::Wants`] window that is reserved, twice. First requests leave twice this much for
+/// [`Message::Done`] and [`Message::Placed`], and those leave this much for repeated requests.
 ///
-/// A sender takes up what it is asked for no faster than somebody takes what it sends. If who does that had to wait for a
-/// window that is full of what was asked for, both would wait for ever.
+/// A sender processes requests only as fast as its data is consumed. If the consumer of that data had to wait for a
+/// window that is full of requests, the two ends would deadlock.
 const KEPT_BYTES: u64 = 128 << 10;
-/// So much may wait for its window without anybody waiting with it: a message of a few bytes for each of millions of
-/// directories.
+/// The maximum size of the messages queued by [`Line::say_later`]: a few bytes for each of millions of directories.
 const LATER_MAX_BYTES: usize = 64 << 20;
-/// However much a message takes of its window, it need not wait for more than so much of it: the peer has that much again
-/// once it has taken up all that was said before.
+/// The maximum room that any message has to wait for. The peer grants at least this much once it has processed all
+/// earlier messages, so a longer message cannot wait forever.
 const NEEDED_MAX_BYTES: u64 = 2 << 20;
 
-/// What it means for the run that nothing can be read from the peer.
+/// Converts a failure to read from the peer into the error of the run.
 pub fn cannot_read(error: &std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::TimedOut => Error::new(Exit::Timeout, "sparsync: the peer was silent for too long (--timeout)"),
-        // The run shall stop.
+        // The run is being stopped.
         ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
         ErrorKind::InvalidData => Error::new(Exit::Protocol, format!("sparsync: {error}")),
         _ => Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed (reading: {error})")),
     }
 }
 
-/// One end of a conversation.
+/// One end of a connection.
 pub struct Line {
     state: Mutex<State>,
-    /// There is something to write, or the line is shut.
+    /// Signals that there is something to write, or that the line is shut.
     to_write: Condvar,
-    /// There is room, or a window has opened, or the line is shut.
+    /// Signals that the buffer has room, a window has opened, or the line is shut.
     room: Condvar,
-    /// Bytes of messages written and read.
+    /// Bytes written and read, as messages.
     traffic: [AtomicU64; 2],
     profile: Mutex<Profile>,
     begun: Since,
@@ -68,24 +67,24 @@ pub struct Line {
     ceiling: Ceiling,
 }
 
-/// What a conversation cost.
+/// The costs of a session, for the profile.
 #[derive(Default)]
 struct Profile {
-    /// By the name of the message.
+    /// By message name.
     messages: BTreeMap<&'static str, Row>,
-    /// How often something was heard after something was said.
+    /// How often a message was received after one was sent.
     turns: u64,
     has_said: bool,
-    /// Where time went, before and after the link was moved; [`WAITS`] names it.
+    /// Where time was spent, before and after the link moved. [`WAITS`] has the names.
     waited: [[Duration; 4]; 2],
 }
 
-/// What a kind of message cost.
+/// The costs of one kind of message.
 #[derive(Default)]
 struct Row {
-    /// How many were said, and their bytes; how many were heard, and their bytes.
+    /// How many were sent, and their bytes; how many were received, and their bytes.
     counts: [u64; 4],
-    /// When the first and the last of them were said or heard, from the beginning of the conversation.
+    /// When the first and the last of them were sent or received, since the start of the session.
     when: Option<[Duration; 2]>,
 }
 
@@ -97,35 +96,35 @@ impl Row {
     }
 }
 
-/// In [`Row::counts`].
+/// Index in [`Row::counts`].
 const SAID: usize = 0;
-/// In [`Row::counts`].
+/// Index in [`Row::counts`].
 const HEARD: usize = 2;
 
-/// What a thread may wait for: the peer's leave to say more, room for it here, the link to take it, the link to bring
-/// something.
+/// What a thread can wait for: a grant of the peer, room in the buffer, the link to accept data, the link to deliver
+/// data.
 const WAITS: [&str; 4] = ["leave", "room", "writing", "reading"];
-/// In [`WAITS`].
+/// Index in [`WAITS`].
 const WRITING: usize = 2;
-/// In [`WAITS`].
+/// Index in [`WAITS`].
 const READING: usize = 3;
 
 struct State {
     dialect: Box<dyn Dialect + Send>,
     buffer: Vec<u8>,
-    /// What of the buffer shall go as it is, in order.
+    /// The ranges of the buffer that are sent uncompressed, in order.
     as_it_is: Vec<Range<usize>>,
-    /// What the peer lets us say yet, by class.
+    /// The windows that the peer granted, by class.
     saying: [Saying; Class::ALL.len()],
-    /// What we let the peer say, by class.
+    /// The windows that we granted, by class.
     hearing: [Hearing; Class::ALL.len()],
-    /// What is said as soon as the window of [`Class::Wants`] has room, spelled; see [`Line::say_later`].
+    /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Line::say_later`].
     later: Vec<u8>,
-    /// Why nothing more can be said; an empty message: it ended well.
+    /// Why nothing more can be sent. An empty message means a normal end.
     shut: Option<Error>,
-    /// Write what is there and end.
+    /// Write what is buffered, then end.
     ending: bool,
-    /// Whatever would be said now, the peer does not hear it or need not: it said [`Message::Fail`], or hung up.
+    /// The peer does not read any more: it sent [`Message::Fail`] or hung up.
     is_deaf: bool,
     /// The error of the last write to the peer.
     write_error: Option<Error>,
@@ -135,13 +134,13 @@ struct State {
 }
 
 impl State {
-    /// An error if nothing more can be said.
+    /// Fails if nothing more can be sent.
     fn check(&self) -> Result<(), Error> {
         self.shut.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether a message tells what has happened to a peer that is there, while the run stops at this end: as far as there
-    /// is room, which nobody waits for any more.
+    /// Whether an event may still be sent while this end stops the run. The peer must be reading, and there must be
+    /// room: nothing waits for room any more.
     fn may_tell(&self, message: &Message) -> bool {
         let stops_here = self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.is_deaf;
         let is_room = self.may_say(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
@@ -152,13 +151,13 @@ impl State {
     fn may_say(&self, message: &Message) -> bool {
         match class_of(message) {
             Some(class) => self.saying[class as usize].has_room(needed_bytes(message)),
-            // What has no window and is not said at once is the last word.
+            // The last message has no window and must follow the queued ones.
             None => self.later.is_empty(),
         }
     }
 }
 
-/// How much of its window a message needs, besides the byte that is enough for any.
+/// Returns how much room in its window a message needs, besides the one byte that is enough for any message.
 fn needed_bytes(message: &Message) -> u64 {
     match message {
         Message::Want { lane: Lane::Asked, basis, .. } => {
@@ -170,8 +169,8 @@ fn needed_bytes(message: &Message) -> u64 {
     }
 }
 
-/// How much memory a message of so many bytes takes at the peer besides its length until it is consumed, about. What is told
-/// of a directory is kept here as well, until all that it needs was asked for.
+/// Estimates the memory that a message takes at the peer until it is consumed, besides its length. A listing is kept
+/// here as well, until everything in it was requested.
 fn taken_bytes(message: &Message, bytes: u64) -> u64 {
     match message {
         Message::Whole { .. } => 256,
@@ -180,12 +179,12 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
     }
 }
 
-/// The peer says what it may not say, or not now.
+/// Returns the protocol error for a message that the peer must not send, or not now.
 pub fn unexpected(what: &str) -> Error {
     Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
 }
 
-/// Waits until there is something to be taken of what a lock guards; whoever changes that tells `changed`.
+/// Waits until `take` returns a value for the locked state. Whatever changes the state must notify `changed`.
 pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take: impl FnMut(&mut S) -> Option<T>) -> T {
     loop {
         if let Some(found) = take(&mut state) {
@@ -195,16 +194,16 @@ pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take:
     }
 }
 
-/// Takes what the peer says; never waits.
+/// Consumes the messages of the peer. Its methods must not block.
 pub trait Ear: Sync {
-    /// One message, with what it counts against its class's window. An error ends the conversation.
+    /// Handles one message; `cost` counts against the window of its class. An error ends the session.
     fn hear(&self, message: Message, cost: u64) -> Result<(), Error>;
-    /// Nothing more will be heard, and why.
+    /// Reports that no more messages follow, and why.
     fn silence(&self, error: Error);
 }
 
 impl Line {
-    /// A conversation that begins, in a dialect.
+    /// Creates the line for a new session in this dialect.
     pub fn new(dialect: Box<dyn Dialect + Send>) -> Line {
         Line {
             state: Mutex::new(State {
@@ -232,28 +231,28 @@ impl Line {
         }
     }
 
-    /// The same over a link of which is told here when it is moved.
+    /// Returns the line for a link that reports in `moved` when it moves.
     pub fn over(self, moved: Moved) -> Line {
         Line { moved, ..self }
     }
 
-    /// The same with windows that grow no further than this.
+    /// Returns the line with windows that do not grow beyond `ceiling`.
     pub fn below(self, ceiling: Ceiling) -> Line {
         Line { ceiling, ..self }
     }
 
-    /// The same with a peer that knows [`Message::Blocked`], before anything is said.
+    /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
     pub fn growing(self) -> Line {
         self.lock().saying = Class::ALL.map(|class| Saying::of(class, true));
         self
     }
 
-    /// From now on no more of a class is said than the peer has memory for: see [`Saying::spare`].
+    /// From now on limits a class to what the peer has memory for; see [`Saying::spare`].
     pub fn spare(&self, class: Class) {
         self.lock().saying[class as usize].spare();
     }
 
-    /// Set while what is written shall not be squeezed.
+    /// Returns the flag that is set while the data being written must not be compressed.
     pub fn as_it_is(&self) -> AsItIs {
         self.as_it_is.clone()
     }
@@ -262,12 +261,12 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something, once its window and the buffer have room.
+    /// Sends a message once its window and the buffer have room.
     pub fn say(&self, message: &Message) -> Result<(), Error> {
         self.say_so(message, false)
     }
 
-    /// Says something likewise; `as_it_is`: it is not worth to be squeezed.
+    /// Sends a message like [`Line::say`]. With `as_it_is` it is not worth compressing.
     pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
@@ -288,7 +287,7 @@ impl Line {
         }
     }
 
-    /// Something was said before there was this line, in so many bytes.
+    /// Counts a message of `len_bytes` that was sent before this line existed.
     pub fn has_said(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
@@ -297,8 +296,8 @@ impl Line {
         self.note_said(message, len_bytes);
     }
 
-    /// Says [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for that: whoever says it is
-    /// waited for.
+    /// Sends [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for it: other threads
+    /// wait for the caller.
     pub fn say_later(&self, message: &Message) -> Result<(), Error> {
         let mut state = self.lock();
         while state.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
@@ -315,7 +314,7 @@ impl Line {
         Ok(())
     }
 
-    /// Spells a message for the writer.
+    /// Encodes a message into the output buffer.
     fn put(&self, state: &mut State, message: &Message, as_it_is: bool) -> Result<(), Error> {
         let State { dialect, buffer, as_it_is: ranges, saying, .. } = state;
         let before = buffer.len();
@@ -332,14 +331,14 @@ impl Line {
             saying[class as usize].say(bytes, taken_bytes(message, bytes));
         }
         self.note_said(message, len - before);
-        // The writer takes all there is; it waits for the first of it, and while it gathers, for enough.
+        // The writer takes the whole buffer. It waits for the first byte, and while it gathers, for enough bytes.
         if before == 0 || before < GATHERED_BYTES && len >= GATHERED_BYTES {
             self.to_write.notify_one();
         }
         Ok(())
     }
 
-    /// Somebody has waited; `at`: see [`WAITS`].
+    /// Records a wait; `at` is an index in [`WAITS`].
     fn note_wait(&self, at: usize, waits: Since) {
         self.profile().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
     }
@@ -351,7 +350,7 @@ impl Line {
         row.add(SAID, len_bytes as u64, self.begun.elapsed());
     }
 
-    /// So many bytes of a class were consumed, so the peer may say as many more. Never waits.
+    /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
     pub fn consumed(&self, class: Class, bytes: u64) {
         let mut state = self.lock();
         let hearing = &mut state.hearing[class as usize];
@@ -362,7 +361,7 @@ impl Line {
         }
     }
 
-    /// The peer said something of a class; an error if that was more than it may.
+    /// Counts a received message. Fails if it exceeds the window.
     fn heard(&self, class: Class, cost: u64) -> Result<(), Error> {
         if self.lock().hearing[class as usize].heard(cost) {
             return Ok(());
@@ -370,13 +369,13 @@ impl Line {
         Err(Error::new(Exit::Protocol, format!("sparsync: the peer said more of {class:?} than it may")))
     }
 
-    /// The peer waits until it may say more.
+    /// Notes that the peer waits for a grant.
     fn blocked(&self, class: Class) {
         self.lock().hearing[class as usize].blocked(|| self.ceiling.bytes());
         self.to_write.notify_one();
     }
 
-    /// The peer may say more.
+    /// Handles a grant of the peer.
     fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
         let mut state = self.lock();
         if !state.saying[class as usize].granted(bytes) {
@@ -401,14 +400,14 @@ impl Line {
         Ok(())
     }
 
-    /// Nothing more is said; who waits for room gets this error.
+    /// Ends sending. Threads that wait for room get this error.
     pub fn shut(&self, error: Error) {
         self.lock().shut.get_or_insert(error);
         self.room.notify_all();
         self.to_write.notify_all();
     }
 
-    /// The error of the last write, if it failed.
+    /// Returns the error of the last write, if it failed.
     pub fn write_error(&self) -> Option<Error> {
         self.lock().write_error.clone()
     }
@@ -419,14 +418,14 @@ impl Line {
         state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
     }
 
-    /// Says why the run ends, whatever else cannot be said any more: behind what waits already, without regard to room.
-    /// A peer that said so itself, or is gone, is told nothing: `false`.
+    /// Sends the reason why the run ends, after everything that is buffered, and regardless of room. Returns `false`
+    /// without sending anything if the peer failed first or is gone.
     pub fn fail(&self, error: &Error) -> bool {
         let mut state = self.lock();
         if state.is_deaf || state.ending {
             return false;
         }
-        // A message that is too long to be told is no reason to keep the exit back.
+        // If the message is too long, the exit code is sent alone.
         let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
         let State { dialect, buffer, .. } = &mut *state;
         if dialect.encode(&fail(error.message.clone()), buffer).is_err() {
@@ -443,8 +442,8 @@ impl Line {
         self.to_write.notify_all();
     }
 
-    /// Writes messages until [`Line::end`] or an error. An error begins `parting`, which ends the wait for answers. Sends a
-    /// [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
+    /// Writes messages until [`Line::end`] or an error. An error begins `parting`, which ends the wait for answers.
+    /// Sends a [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
     pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
         let mut out = Vec::new();
         loop {
@@ -469,8 +468,8 @@ impl Line {
                     }
                 };
             }
-            // Right after a write more is likely to come: what is said in bursts goes in few pieces. What is said
-            // after a silence goes at once.
+            // Right after a write more messages are likely, so a burst is sent in few writes. A message after a pause
+            // is sent at once.
             loop {
                 let rest = GATHERING.saturating_sub(state.last_write.elapsed());
                 let is_enough = state.buffer.len() >= GATHERED_BYTES || state.ending || state.shut.is_some();
@@ -510,7 +509,7 @@ impl Line {
         }
     }
 
-    /// Writes; `as_it_is`: the parts that are not worth to be squeezed.
+    /// Writes `out`. The ranges in `as_it_is` are not worth compressing.
     fn write_out(&self, writer: &mut dyn Write, out: &[u8], as_it_is: &[Range<usize>]) -> std::io::Result<()> {
         let mut at = 0;
         for range in as_it_is {
@@ -524,16 +523,17 @@ impl Line {
         writer.write_all(&out[at..])
     }
 
-    /// What the windows ask for: that we wait, where the link has taken all that was said before, and what the peer may say.
+    /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
+    /// the peer.
     fn put_grants(&self, state: &mut State) {
         let State { dialect, buffer, saying, hearing, ending, .. } = state;
-        // Behind the last word nothing is said.
+        // Nothing follows the last message.
         if *ending {
             return;
         }
         let is_at_rest = buffer.is_empty();
         for class in Class::ALL {
-            // Each is a number or two; there is no reason for which it could not be spelled.
+            // These messages are one or two numbers, so encoding cannot fail.
             if is_at_rest && saying[class as usize].should_tell() {
                 let _ = dialect.encode(&Message::Blocked(class), buffer);
             }
@@ -543,8 +543,8 @@ impl Line {
         }
     }
 
-    /// Reads until something is wrong or the stream ends, and tells `ear`. What comes after that is passed over until the
-    /// peer hangs up, or `parting` is over: it shall not lose our last word because it cannot say its own.
+    /// Reads messages until an error or the end of the stream and passes them to `ear`. Then discards input until the
+    /// peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
     pub fn read(
         &self,
         mut reader: Box<dyn Read + Send>,
@@ -555,7 +555,7 @@ impl Line {
         let ended = self.read_all(&mut *reader, &mut *dialect, ear);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
-            // Reading ended because writing had failed.
+            // The read was aborted because a write had failed.
             Err(error) if error.exit == Exit::Signal => self.write_error().unwrap_or(error),
             Err(error) => error,
         };
@@ -567,7 +567,7 @@ impl Line {
     }
 
     fn read_all(&self, reader: &mut dyn Read, dialect: &mut dyn Dialect, ear: &dyn Ear) -> Result<(), Error> {
-        // What was read and not understood yet is from `start` to `end`.
+        // Bytes that were read and not decoded are from `start` to `end`.
         let mut buffer = vec![0; READ_BYTES];
         let (mut start, mut end) = (0, 0);
         let mut pinged = false;
@@ -606,7 +606,7 @@ impl Line {
                 // A part of a long message has arrived.
                 sys::note_work();
             }
-            // Room for as much again as is there, and not for what a frame says to be.
+            // The buffer at most doubles, because the length that a frame declares is not trusted.
             let known = dialect.frame_len(&buffer[..end])?.unwrap_or(0);
             let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
             if buffer.len() < needed {
@@ -636,9 +636,10 @@ impl Line {
         self.profile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the conversation cost so far, as a table for `end`: what there is one of, then a row for each kind of message.
+    /// Returns the costs of the session so far as a table for `end`: single values first, then a row for each kind of
+    /// message.
     ///
-    /// Several threads work at once, so what they waited adds up to more than the time that passed, or to less.
+    /// Several threads work at once, so their waits need not add up to the elapsed time.
     pub fn cost(&self, end: &str) -> Vec<String> {
         let (written, read) = self.traffic();
         let profile = self.profile();
@@ -653,7 +654,7 @@ impl Line {
         let [before, after] = profile.waited;
         let both = before.iter().zip(after).map(|(before, after)| *before + after);
         lines.extend(WAITS.iter().zip(both).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
-        // What of that was waited behind the move, and when that was, in ms.
+        // When the link moved, and the waits since then, in ms.
         if let Some(since) = self.moved.since() {
             lines.push(one("moved-ms", ms(self.begun.elapsed().saturating_sub(since.elapsed()))));
             lines.extend(WAITS.iter().zip(after).map(|(name, time)| one(&format!("moved-{name}"), ms(time))));
@@ -722,14 +723,14 @@ mod tests {
             while line.lock().may_say(&asked) {
                 line.put(&mut line.lock(), &asked, false).unwrap();
                 line.lock().buffer.clear();
-                // More than a window is asked for where nothing else is, and is taken up at once.
+                // A request longer than the window is sent only if no other is outstanding, and is processed at once.
                 if len_bytes > 1 << 20 {
                     let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
                     line.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
                     break;
                 }
             }
-            // Nobody waits with it, and what is asked for again is said although it has to wait.
+            // `say_later` does not block, and repeated requests are sent although it has to queue.
             let mut said = 0;
             while line.lock().later.is_empty() {
                 line.say_later(&Message::Done(said)).unwrap();

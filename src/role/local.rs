@@ -1,4 +1,4 @@
-//! Both trees are here: walks them, decides, applies; nothing is ever told to a peer.
+//! A run with both trees on this machine: walks them, decides, and applies. No peer is involved.
 
 use super::destination::{Destination, Facts};
 use super::generator::{Left, Plans};
@@ -23,13 +23,13 @@ use std::io;
 
 /// A copy between two trees on this machine.
 pub struct Local<'a> {
-    /// The terms.
+    /// The context of the run.
     pub terms: Terms<'a>,
     /// The source arguments as given.
     pub sources: Vec<Vec<u8>>,
     /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
-    /// What `--files-from` lists.
+    /// The names listed by `--files-from`.
     pub listed: Option<Vec<Vec<u8>>>,
 }
 
@@ -44,7 +44,7 @@ impl Listener for TextReporter {
 }
 
 impl Local<'_> {
-    /// Copies. Trouble with single entries is told and counted in the tally; an error ends the run.
+    /// Copies. Problems with single entries are reported and counted in the tally; an error ends the run.
     pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
         let gathered = Gatherer::new(&self.terms).all(&self.sources, self.listed.as_deref())?;
         reporter.banner();
@@ -104,7 +104,7 @@ impl Local<'_> {
     }
 }
 
-/// The source is on this machine.
+/// A source on this machine.
 struct Here<'a, 'x> {
     terms: Terms<'a>,
     wanted: &'x (dyn Fn() -> Wanted<'x> + 'x),
@@ -124,7 +124,7 @@ impl Origin for Here<'_, '_> {
     }
 }
 
-/// Plans of directories of which both sides are here.
+/// Plans of directories with both sides on this machine.
 struct BothHere<'a> {
     scanner: Scanner<Walk<'a>>,
     root: Ticket,
@@ -174,7 +174,7 @@ impl Plans for BothHere<'_> {
     }
 }
 
-/// The names of users and groups of this machine, which is both sides.
+/// The user and group names of this machine, which apply to both sides.
 struct Accounts {
     ids: Ids,
 }
@@ -200,7 +200,7 @@ impl Names for Accounts {
     }
 }
 
-/// Compares two files of one length as `--checksum` asks; fails if the run is being stopped.
+/// Compares two files of equal length for `--checksum`. Fails if the run is being stopped.
 fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -> io::Result<bool> {
     use std::os::fd::AsFd;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);

@@ -1,4 +1,4 @@
-//! The parts that a run is played with: who walks, who decides in order, who carries out.
+//! The roles of a run: sender, receiver and generator, and the parts that they are made of.
 
 pub mod scan;
 

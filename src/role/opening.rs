@@ -1,4 +1,4 @@
-//! The first words of a conversation: both greet, and the client says what it wants, or that it wants it elsewhere.
+//! The handshake of a session: both ends greet, and the client requests a session here or at another endpoint.
 
 use super::line::cannot_read;
 use crate::error::Error;
@@ -10,41 +10,41 @@ use crate::proto::{Dialect, Greeting, Meeting, Message, Setup, Speech, agree, de
 use crate::transport::Link;
 use std::io::{self, Read, Write};
 
-/// What a client that was greeted wants.
+/// The request of a client after its greeting.
 pub enum Opening {
-    /// A session.
+    /// A session on this link.
     Session(Box<Begun>),
-    /// A session that takes place elsewhere.
+    /// A session at another endpoint.
     Meeting(Asked),
 }
 
-/// A session that begins.
+/// A session after its handshake.
 pub struct Begun {
-    /// What the client asks for.
+    /// The client's request.
     pub setup: Setup,
     /// The client's greeting.
     pub theirs: Greeting,
-    /// The version that both speak.
+    /// The negotiated version.
     pub version: u16,
-    /// How this end spells it.
+    /// The dialect and features of this end.
     pub speech: Speech,
-    /// What the client says behind its `Setup`, and what it shall hear.
+    /// The link behind the client's `Setup`.
     pub link: Link,
 }
 
-/// A client that asks for another place.
+/// A client's request for another endpoint.
 pub struct Asked {
-    /// What it says of itself.
+    /// The client's key and addresses.
     pub client: Meeting,
-    /// Nothing more is said here than an answer; the client holds its end while the session lasts.
+    /// Carries only the answer. The client keeps its end open while the session lasts.
     pub link: Link,
     dialect: Box<dyn Dialect + Send>,
 }
 
-/// Greets a client and hears what it wants. `speech`: what this end speaks; with [`MEETS`] among its features the client may
-/// ask for another place.
+/// Greets a client and reads its request. `speech` describes this end; the client may request another endpoint only if
+/// its features include [`MEETS`].
 pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
-    // What this end may do, it says before it knows what it is asked for.
+    // The greeting is sent before the request is known, so it states what this process is able to do.
     let mut ours = speech.greeting(sys::random());
     if sys::ids().0 == 0 {
         ours.features |= ACTS_AS_SUPER;
@@ -67,7 +67,7 @@ pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
 }
 
 impl Asked {
-    /// Says where the session takes place, or why it does not.
+    /// Sends the endpoint of the session, or the reason why there is none.
     pub fn answer(&mut self, answer: Result<Meeting, &Error>) -> Result<(), Error> {
         let answer = match answer {
             Ok(place) => Message::Meet(place),
@@ -79,8 +79,8 @@ impl Asked {
     }
 }
 
-/// Asks the server at the other end of a link for another place. `None`: it knows of none, because it is older. The link
-/// must be held while the session lasts.
+/// Requests another endpoint from the server at the other end of a link. Returns `None` if the server is too old to
+/// support this. The returned link must stay open while the session lasts.
 pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Option<(Meeting, Link)>, Error> {
     let mut ours = speech.greeting(sys::random());
     ours.features |= MEETS;
@@ -88,7 +88,7 @@ pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Opt
     encode_greeting(&ours, &mut flight);
     let (theirs, mut link) = hear_greeting(link)?;
     let version = agree(&ours, &theirs).inspect_err(|_| {
-        // The far end shall know as well why this ends.
+        // Send the greeting, so that the server can report the version mismatch, too.
         let _ = say(&mut *link.writer, &flight);
     })?;
     if theirs.features & MEETS == 0 {
@@ -103,14 +103,14 @@ pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Opt
     }
 }
 
-/// Says whether what a client asks for was granted, and if not, why.
+/// Sends whether the client's request was granted; `refused` is the reason if not.
 pub fn say_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<(), Error> {
     let mut flight = Vec::new();
     dialect.encode(&Message::Verdict { refused }, &mut flight)?;
     say(&mut *link.writer, &flight)
 }
 
-/// Hears whether what was asked for was granted; if not, why.
+/// Reads whether the request was granted; returns the reason if not.
 pub fn hear_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
     match hear_message(link, dialect)? {
         (Message::Verdict { refused }, link) => Ok((refused, link)),
@@ -125,15 +125,15 @@ fn say(writer: &mut dyn Write, flight: &[u8]) -> Result<(), Error> {
     writer.write_all(flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))
 }
 
-/// What it means that a link broke off.
+/// Converts a failed read or write of a link into the error of the run.
 pub fn lost(what: &str, error: &io::Error) -> Error {
     Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
 }
 
-/// Makes something of the bytes that there are, and says how many it took; `None`: there are not enough.
+/// Decodes a value from the available bytes and returns it with its length; `None` if more bytes are needed.
 type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
 
-/// Reads on until there is enough for `take`; returns what it made. The link then goes on behind that.
+/// Reads until `take` returns a value. The returned link continues behind the bytes of that value.
 fn hear<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
     let mut heard = Vec::new();
     let mut piece = vec![0; 64 << 10];
@@ -154,7 +154,7 @@ fn hear<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
     }
 }
 
-/// The peer's greeting.
+/// Reads the peer's greeting.
 pub fn hear_greeting(link: Link) -> Result<(Greeting, Link), Error> {
     hear(link, &mut decode_greeting)
 }
@@ -178,7 +178,7 @@ mod tests {
         Meeting { pin, port, addresses: vec![[192, 0, 2, 7].into()] }
     }
 
-    /// A client asks for another place; a server says this of itself and answers so.
+    /// Runs a client that requests another endpoint against a server with these features and this answer.
     fn meets(features: u64, answer: Result<Meeting, Error>) -> (Result<Option<Meeting>, Error>, Result<(), Error>) {
         let (near, far) = pipe::pair(1 << 10);
         std::thread::scope(|scope| {

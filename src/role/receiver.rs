@@ -1,4 +1,5 @@
-//! The receiving side of a conversation: says what the destination has, hears what differs, asks for what is missing.
+//! The receiving side of a session: sends digests of the destination, receives the listings that differ, and requests
+//! the missing content.
 
 mod ear;
 
@@ -38,40 +39,40 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// A receiver at work.
+/// The receiver of a session.
 pub struct Receiver<'a> {
-    /// The terms.
+    /// The context of the run.
     pub terms: Terms<'a>,
-    /// The conversation.
+    /// The connection to the sender.
     pub line: &'a Arc<Line>,
-    /// What the sender says.
+    /// The messages of the sender.
     pub heard: &'a Heard,
     /// The key of directory digests.
     pub key: [u8; 16],
-    /// By what contents are digested that come without blocks of a basis.
+    /// How to digest contents that are sent without the blocks of a basis.
     pub plain_by: By,
-    /// By what contents are compared that the sender has, too.
+    /// How to compare contents that the sender has as well.
     pub compared_by: Comparison,
-    /// The sender need not know more of a directory than that it has many entries, if it has fewer there.
+    /// The sender supports [`Seen::Large`]: if it has fewer entries in a directory than that, it needs no digest.
     pub tells_large: bool,
-    /// The destination, if it is being looked at already, and what the sender knows of that.
+    /// The scan of the destination, if one was started early, and what the sender already knows of it.
     pub glance: Option<(&'a Glance<'a>, Known)>,
-    /// Where to, as given; `None`: list only.
+    /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
     pub request: Request,
-    /// What is told.
+    /// The events that the client wants.
     pub wants: Wants,
-    /// It is the client, who reports for itself.
+    /// This end is the client, which reports for itself.
     pub is_client: bool,
-    /// The sender may have something to tell behind our last word, so its own is waited for.
+    /// The sender may report something after our last message, so its final message is awaited.
     pub hears_out: bool,
-    /// What this end's part cost is told.
+    /// Whether to report the costs of this end.
     pub profile: bool,
 }
 
 impl Receiver<'_> {
-    /// Runs until everything is in its place. What was counted here is told to the sender, too.
+    /// Runs until everything is in place. The counts of this end are also sent to the sender.
     pub fn run(&self, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
         let roots = self.heard.wait(|state| state.roots.take())?;
         self.request.check_roots(&roots)?;
@@ -83,13 +84,13 @@ impl Receiver<'_> {
         for note in &roots.notes {
             listener.tell(&Event::Note(note.clone()));
         }
-        // A client to whom nothing comes, as with rsync, does not even look for a place for it.
+        // As in rsync, a client that receives nothing does not look for its destination.
         let is_empty = roots.found == 0 && roots.missing.is_empty() && roots.top.is_none();
         if !(is_empty && self.is_client) {
             self.receive(roots, listener, &mut counted)?;
         }
         self.heard.wait(|state| state.dirs_ended.clone())?;
-        // One that got another name here, which only a bare one can, is left with nothing in it.
+        // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
         if self.heard.lock().dirs.has_entries() {
             return Err(unexpected("a directory to which none led"));
         }
@@ -146,8 +147,8 @@ impl Receiver<'_> {
     }
 }
 
-/// Whether a file of the destination has the content whose digest the sender told. Fails once `is_over` says so.
-/// `unreadable_is_same`: a file that may be read at neither end counts as such.
+/// Whether a file of the destination has the content that the sender's digest describes. Fails once `is_over` returns
+/// `true`. With `unreadable_is_same`, a file that neither end may read counts as equal.
 fn same_digest(
     source: &Entry,
     (dir, name): (&Dir, &[u8]),
@@ -161,11 +162,11 @@ fn same_digest(
         let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         return Ok(is_denied && unreadable_is_same);
     };
-    // That they are of one length was seen a moment ago.
+    // The caller has already compared the lengths.
     Ok(digest_of_beginning(dest?.as_fd(), source.len_bytes, by, is_over)? == digest)
 }
 
-/// The names of users and groups: those of the sender as it told them, and those of this machine.
+/// The user and group names that the sender sent, and those of this machine.
 struct Accounts {
     ids: Ids,
     told: RwLock<HashMap<(bool, u32), Vec<u8>>>,
@@ -205,7 +206,7 @@ impl Names for Accounts {
     }
 }
 
-/// The source is at the peer.
+/// A source at the peer.
 struct AtPeer<'a> {
     receiver: &'a Receiver<'a>,
     accounts: &'a Accounts,
@@ -232,7 +233,7 @@ impl Origin for AtPeer<'_> {
         };
         let begun = self.receiver.glance.map(|(glance, known)| glance.meet(walk.dest, &self.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
-        // Before any of what was told is taken.
+        // Must happen before any listing is taken.
         self.receiver.heard.begin(std::mem::take(&mut rest.survey));
         Ok(Box::new(ToldPlans {
             there: self,
@@ -249,17 +250,17 @@ impl Origin for AtPeer<'_> {
     }
 }
 
-/// Plans of directories of which the peer tells the source's side.
+/// Plans of directories that the peer lists.
 struct ToldPlans<'w> {
     there: &'w AtPeer<'w>,
     walk: Arc<DestWalk<'w>>,
-    /// Looks at the destination for the digests that the sender compares.
+    /// Scans the destination for the digests that the sender compares.
     scanner: Scanner<SeenLook<'w>>,
-    /// Nobody needs them any more.
+    /// The digests are not needed any more.
     is_over: Arc<AtomicBool>,
-    /// It was looked at before there was a peer: what of that is still to be told.
+    /// The part of an early scan that is still to be sent.
     rest: Mutex<Rest<'w>>,
-    /// Somebody tells these digests, or has.
+    /// Set once a worker has started to send the digests.
     speaks: AtomicBool,
     whole_list_first: bool,
     next_ticket: AtomicU64,
@@ -267,24 +268,25 @@ struct ToldPlans<'w> {
     seen: Mutex<SeenLists>,
 }
 
-/// Before progress is shown so many entries shall be known, if there are: how many are left to check says nothing else.
+/// How many entries must be known before progress is shown, if there are that many. Otherwise the number of entries
+/// left to check would mean nothing.
 const ENTRIES_AHEAD: u64 = 1000;
 
-/// Where in the tree the telling is.
+/// The position in the sender's walk.
 #[derive(Default)]
 struct Course {
     /// The rules in force in the directories that lead to the last one, each with its path.
     chains: Vec<(RelPath, Chain)>,
-    /// The last directory that was told.
+    /// The last directory that was received.
     last: Option<RelPath>,
-    /// A directory at the top was met before, see [`Chain::for_further_source`].
+    /// A directory at the top level was met before; see [`Chain::for_further_source`].
     has_top: bool,
     root_is_named: bool,
-    /// What was told so far: entries, and the lengths of the files and symlinks among them.
+    /// The entries received so far, and the lengths of the files and symlinks among them.
     listed: (u64, u64),
 }
 
-/// Keeps the sender's copy of a directory until nothing more is asked of it.
+/// Makes the sender keep its copy of a directory until no more of its files are requested.
 struct Hold {
     line: Arc<Line>,
     dir: DirId,
@@ -292,7 +294,7 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // A lost connection is met by whoever uses it next.
+        // A lost connection is reported by the next use of the line.
         let _ = self.line.say_later(&Message::Done(self.dir));
     }
 }
@@ -302,7 +304,7 @@ impl<'w> ToldPlans<'w> {
         self.there.receiver.heard
     }
 
-    /// Looks at the next told directory, waiting for it; `None`: there is none.
+    /// Waits for the next received directory and looks at it; `None` if there is none.
     fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
         let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
         self.heard().wait(|state| match state.dirs.first() {
@@ -318,7 +320,7 @@ impl<'w> ToldPlans<'w> {
         self.peek_at(|told| told.path.clone())
     }
 
-    /// Takes the next told directory.
+    /// Takes the next received directory.
     fn pop(&self) -> Result<Box<Told>, Error> {
         let (told, cost) = self.heard().wait(|state| state.dirs.pop())?;
         self.there.receiver.line.consumed(Class::Dirs, cost);
@@ -334,7 +336,7 @@ impl<'w> ToldPlans<'w> {
         Ok(told)
     }
 
-    /// The receiver's rules in force in the parent of a directory.
+    /// Returns the receiver's rules in force in the parent of a directory.
     fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
         let base = self.walk.receiver_chain;
         let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else { return Ok(base.clone()) };
@@ -343,7 +345,7 @@ impl<'w> ToldPlans<'w> {
             course.chains.pop();
         }
         let mut chain = course.chains.last().map_or_else(|| base.clone(), |(_, chain)| chain.clone());
-        // Directories above that were not told are entered for their rules alone.
+        // Directories above that were not sent are entered only for their rules.
         let known = course.chains.last().map(|(dir, _)| dir.clone());
         let mut missing = Vec::new();
         let mut at = Some(parent.clone());
@@ -353,7 +355,7 @@ impl<'w> ToldPlans<'w> {
         }
         for dir in missing.into_iter().rev() {
             let opened = match self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
-                // The rules in it could protect entries from deletion.
+                // Rules in it could protect entries from deletion.
                 Some(Err(error)) if !errno::is_unreachable(&error) => {
                     let full = self.walk.dest.map(|root| root.full(dir.as_bytes())).unwrap_or_default();
                     let problem = Problem::failed(Voice::Generator, "opendir", &full, &error);
@@ -381,8 +383,8 @@ impl<'w> ToldPlans<'w> {
         Ok(chain)
     }
 
-    /// What was seen of a directory of the destination for its digest, if that is kept; what was seen of those before it is
-    /// not needed any more.
+    /// Returns the entries of a destination directory that were kept when it was digested, if any. Drops those of
+    /// earlier directories.
     fn known(&self, path: &RelPath) -> Option<DirList> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(order) = seen.first().map(|first| compare_walked(first, path)).filter(|order| order.is_le()) {
@@ -450,7 +452,7 @@ impl Plans for ToldPlans<'_> {
 
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
         let request = &self.there.receiver.request;
-        // One that is not below may be long, and is asked about again and again until it is its turn.
+        // A directory that is not below `below` may be long and is looked at again until its turn, so it is not copied.
         let next = self.peek_at(|told| {
             let found = || (told.path.clone(), told.itself.entries.first().cloned(), request.check(told));
             is_below(&told.path, below).then(found)
@@ -465,7 +467,7 @@ impl Plans for ToldPlans<'_> {
         let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
         let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
         let chain = self.chain_above(&found.path)?;
-        // Of its parent nothing else matters, which may be long.
+        // The parent may be long, and only this entry of it matters.
         let mut plan = self.walk.decide_single(found, chain);
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
@@ -505,7 +507,7 @@ impl Plans for ToldPlans<'_> {
 
     fn work(&self) {
         if !self.speaks.swap(true, Ordering::Relaxed) {
-            // A lost connection is met by whoever waits for what it brings.
+            // A lost connection is reported to the threads that wait for data.
             let _ = self.speak();
             return;
         }
@@ -518,13 +520,14 @@ impl Plans for ToldPlans<'_> {
     }
 }
 
-/// Directories in one message: many, so that a message costs little, and few, so that the sender need not wait.
+/// The maximum number of directories in one message: enough to make a message cheap, few enough that the sender does
+/// not wait.
 const SEEN_IN_A_MESSAGE: usize = 64;
-/// So many entries of directories that were looked at are enough for one, too.
+/// The number of scanned entries after which a message is sent as well.
 const ENTRIES_IN_A_MESSAGE: usize = 4096;
 
 impl ToldPlans<'_> {
-    /// Tells the sender what the destination has, directory by directory, until it has told everything.
+    /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
     fn speak(&self) -> Result<(), Error> {
         let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
         let mut said = Saying { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
@@ -540,7 +543,7 @@ impl ToldPlans<'_> {
         said.send()
     }
 
-    /// Says what is left of the survey that was begun.
+    /// Sends the rest of the current survey.
     fn survey(&self, sights: &dyn Sights, said: &mut Saying<'_>) -> Result<(), Error> {
         while let Some((mut next, needless)) = self.heard().next() {
             if !needless.is_empty() {
@@ -562,8 +565,8 @@ impl ToldPlans<'_> {
         Ok(())
     }
 
-    /// Looks at a large directory, unless it is enough for the sender to know that it has so many entries: as many as were
-    /// listed ahead, or all.
+    /// Scans a large directory. First sends how many entries it has, those listed ahead and then all: if the sender has
+    /// fewer, the scan ends early.
     fn see_large(&self, sights: &dyn Sights, mut half: Box<Half>, said: &mut Saying<'_>) -> Result<SeenDir, Error> {
         let is_settled = self.heard().lock().survey.is_settled();
         let mut told = 0;
@@ -578,11 +581,11 @@ impl ToldPlans<'_> {
     }
 }
 
-/// What is said of the destination, in messages of a good length.
+/// Batches digests into messages.
 struct Saying<'a> {
     line: &'a Line,
     batch: Vec<Seen>,
-    /// How many entries those of the batch have, about.
+    /// The approximate number of entries in the directories of the batch.
     entries: usize,
 }
 
@@ -602,8 +605,8 @@ impl Saying<'_> {
     }
 }
 
-/// A want that is longer waits until all that was asked for before has come: it takes most of the window, and more than all
-/// of it perhaps, which the sender gives back at once if it has nothing else to do before.
+/// A longer request waits until all files requested before have arrived. It takes most of the window or more than all
+/// of it, and the sender grants that again at once if it has nothing else to process first.
 const LONE_WANT_BYTES: usize = 1 << 20;
 
 impl Wire for Receiver<'_> {
@@ -671,7 +674,7 @@ impl Receiver<'_> {
         Box::new(Arriving { receiver: self, lane, file, by, is_over: false })
     }
 
-    /// Whatever came and will come of a file is not needed.
+    /// Discards what has arrived of a file and what will arrive.
     fn let_go(&self, lane: Lane, file: FileId) {
         let mut state = self.heard.lock();
         let slot = state.files.entry((lane, file)).or_default();
@@ -687,7 +690,7 @@ impl Receiver<'_> {
     }
 }
 
-/// A file that arrives.
+/// A file that is being received.
 struct Arriving<'a> {
     receiver: &'a Receiver<'a>,
     lane: Lane,

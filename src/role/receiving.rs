@@ -1,4 +1,4 @@
-//! The receiving half of a run: decides and applies, wherever the source is.
+//! The receiving half of a run: decides and applies. Works the same for a local source and a remote one.
 
 mod adopt;
 mod crew;
@@ -31,62 +31,62 @@ use crate::report::tally::Tally;
 use crate::work::throttle::Throttle;
 use std::sync::{Arc, Mutex};
 
-/// What a receiver is told of, in list order.
+/// Receives the events of a run in list order.
 pub trait Listener: Send {
-    /// Takes one event.
+    /// Handles one event.
     fn tell(&mut self, event: &Event);
-    /// Nobody can be told any more, so the run shall end, with this.
+    /// Returns the exit code with which the run must end because events cannot be delivered any more.
     fn deaf(&self) -> Option<Exit>;
 }
 
-/// Where the source's lists come from.
+/// Supplies the listings of the source.
 pub trait Origin {
-    /// Makes of a way to look at the destination the plans of directories. `whole_list_first`: all are made before the
-    /// first is carried out.
+    /// Returns the plans of directories, which use `walk` for the destination. With `whole_list_first`, all plans are
+    /// made before the first one is carried out.
     fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error>;
 }
 
-/// A receiver at work.
+/// The receiving half of a run.
 pub struct Receiving<'a> {
-    /// The terms.
+    /// The context of the run.
     pub terms: Terms<'a>,
-    /// Nothing is written, entries are listed.
+    /// Only list entries; write nothing.
     pub list_only: bool,
-    /// Where to.
+    /// The destination.
     pub to: &'a Destination,
-    /// What is told.
+    /// The events that the client wants.
     pub wants: Wants,
-    /// The names that both sides know.
+    /// The user and group names of both sides.
     pub names: &'a (dyn Names + Sync),
-    /// Compares contents under `-c`.
+    /// Compares contents for `-c`.
     pub compare: &'a Compare<'a>,
-    /// The peer who has the source, if it is not on this machine.
+    /// The peer that has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
     /// See [`Context::tells_when_open`].
     pub tells_when_open: bool,
 }
 
-/// What the sources came to, as far as the receiver must know before it begins.
+/// Facts about the sources that the receiver needs before it begins.
 pub struct Start {
-    /// The directory whose content is the transfer's root: its entry, as the source told it.
+    /// The entry of the directory whose content is the transfer's root, as the source describes it.
     pub top: Option<Entry>,
     /// See [`Top::shown`].
     pub top_shown: Option<Vec<u8>>,
-    /// Names that the destination shall lose.
+    /// Names to delete at the destination.
     pub missing: Vec<RelPath>,
     /// An argument could not be read.
     pub has_failed: bool,
-    /// What is copied into the source would be found there and copied again, without end.
+    /// The destination lies inside a source directory, so copies would be found there and copied again without end.
     pub reaches_source: bool,
 }
 
-/// How entries are looked at and decided about.
+/// How entries are examined and decided.
 struct Looks<'a> {
     policy: &'a Policy,
     is_super: bool,
-    /// What is read of each entry.
+    /// What to read of each entry.
     wanted: Wanted<'a>,
-    /// The same, for what is backed up.
+    /// The same, for entries that are backed up.
     for_backups: &'a Wanted<'a>,
 }
 
@@ -111,7 +111,7 @@ impl Receiving<'_> {
             munges: self.wire.is_some() && preserve.munge_links || preserve.munges_for_peer,
             strips_privileges: preserve.strips_privileges,
             maps: policy.preserve.owner || policy.preserve.group,
-            // A client that receives tells of what it was told in its own terms.
+            // A receiving client reports the mapped ids.
             tells_source_ids: self.wants.paths && !self.tells_when_open,
             mapper: &mapper,
             names: self.names,
@@ -123,15 +123,15 @@ impl Receiving<'_> {
         })
     }
 
-    /// What decides. `is_super`: this process may do what only a super-user may.
+    /// Returns the policy for decisions. `is_super`: this process has the rights of a super-user.
     fn policy(&self, is_super: bool) -> Policy {
         let options = self.terms.options;
         let mut preserve = options.preserve.clone();
-        // What a source is told to munge is munged when it is adopted.
+        // Symlinks from the source are munged when their entries are adopted.
         preserve.munge_links = false;
-        // A listing has each name where it belongs.
+        // A listing shows each name in its own place.
         preserve.hard_links &= !self.list_only;
-        // What may not be given away is not compared; it is told as the source has it.
+        // Owners that cannot be changed are not compared, and are reported as the source has them.
         preserve.owner &= is_super || preserve.fake_super;
         Policy {
             append: options.place.append.is_some(),
@@ -216,7 +216,7 @@ impl Receiving<'_> {
             if has_failed {
                 generator.source_failed();
             }
-            // One that is alone goes under the name that it would have got.
+            // A single missing argument is deleted under the name that it would have got.
             let renamed = to.renamed.as_ref().filter(|_| !missing.is_empty());
             let renamed: Option<Vec<_>> = renamed.map(|new| RelPath::parse(new).into_iter().collect());
             generator.run(top, whole_list_first, renamed.as_ref().unwrap_or(&missing), opening)?;
@@ -224,7 +224,7 @@ impl Receiving<'_> {
         })
     }
 
-    /// The transfer's root: its entry as the source told it, and what it is at the destination.
+    /// Returns the transfer's root: its entry from the source, and its state at the destination.
     fn top(&self, mut source: Entry, shown: Option<Vec<u8>>, walk: &DestWalk<'_>) -> Top {
         walk.wanted.adopt(&mut source);
         let there = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
@@ -241,7 +241,7 @@ impl Receiving<'_> {
         Top { source, there, shown }
     }
 
-    /// What is told before the first entry.
+    /// Returns the events that precede the first entry.
     fn opening(&self) -> Vec<Event> {
         let (to, options) = (self.to, self.terms.options);
         let output = &options.output;
@@ -261,11 +261,12 @@ impl Receiving<'_> {
     }
 }
 
-/// Whether everything must be known before anything is done.
+/// Whether the whole list must be known before anything is done.
 pub fn needs_whole_list(options: &Options, wants: Wants) -> bool {
     options.select.prune_empty_dirs
         || wants.whole_list
         || matches!(options.delete.when, Some(When::Before | When::After))
-        // What cannot be read anywhere stops all deletion then, and a file is brought under its last name that is missing.
+        // In this mode a read error anywhere prevents all deletion, and a missing hard-linked file is created under the
+        // last of its missing names.
         || (options.delete.when == Some(When::During) || options.preserve.hard_links) && options.select.no_inc_recursive
 }

@@ -1,7 +1,7 @@
-//! What a client that receives has asked for, so that a sender cannot give it anything else.
+//! What a receiving client has requested, so that the sender cannot give it anything else.
 //!
-//! It says no only where no honest sender could have meant it: where a shell or wildcards had a part in it, any name may
-//! come. See rsync(1) on `--trust-sender`.
+//! It rejects only what no honest sender could send. If a shell or wildcards were involved, any name is accepted. See
+//! rsync(1) on `--trust-sender`.
 
 use super::terms::Terms;
 use crate::error::Error;
@@ -13,36 +13,37 @@ use crate::path;
 use crate::proto::{Roots, Told};
 use std::collections::HashSet;
 
-/// What was asked for.
+/// The request of a client.
 #[derive(Debug)]
 pub struct Request {
     reach: Reach,
-    /// `None`: none of them is the same in every tree.
+    /// The sender's rules that can be checked here; `None` if there are none.
     rules: Option<Chain>,
-    /// Names that the destination loses may be told.
+    /// The sender may name entries to delete (`--delete-missing-args`).
     may_miss: bool,
 }
 
-/// Where in a transfer the sender may move.
+/// The part of the transfer that the sender may use.
 #[derive(Debug)]
 enum Reach {
-    /// The content of a directory was asked for, or what nobody here can tell.
+    /// Everything: the content of a directory was requested, or the names cannot be determined here.
     Anywhere,
-    /// Wildcards: any name, but not what else is in a directory with such names.
+    /// Any name, because wildcards were given. But the directory that contains the matches is not listed completely, so
+    /// nothing in it may be deleted.
     AnyName,
-    /// These paths, what is below those whose content was asked for, and the directories that lead there.
+    /// These paths, everything below those whose content was requested, and the directories that lead to them.
     Paths { named: HashSet<Vec<u8>>, with_content: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
 }
 
 impl Request {
-    /// That of a server, whose client says what it wants to have there.
+    /// Returns the request of a server that receives: its client decides what to send.
     pub fn anything(terms: &Terms<'_>) -> Request {
         let may_miss = terms.options.select.missing_args == MissingArgs::Delete;
         Request { reach: Reach::Anywhere, rules: None, may_miss }
     }
 
-    /// That of a client. `sources`: the arguments as given; `listed`: what `--files-from` lists, if it is read here;
-    /// `has_remote_words`: the far end has options that this one does not know.
+    /// Returns the request of a client. `sources` are the arguments as given, `listed` the names from `--files-from` if
+    /// that is read here. `has_remote_words`: the server gets options that this end does not interpret.
     pub fn of(terms: &Terms<'_>, sources: &[Vec<u8>], listed: Option<&[Vec<u8>]>, has_remote_words: bool) -> Request {
         let anything = Request::anything(terms);
         let options = terms.options;
@@ -63,7 +64,7 @@ impl Request {
         Request { reach, rules, ..anything }
     }
 
-    /// Refuses roots that nobody asked for.
+    /// Rejects roots that were not requested.
     pub fn check_roots(&self, roots: &Roots) -> Result<(), Error> {
         if let (Some(missing), false) = (roots.missing.first(), self.may_miss) {
             return Err(refuse("to remove", missing.as_bytes()));
@@ -81,7 +82,7 @@ impl Request {
         }
     }
 
-    /// Refuses a directory that nobody asked for, or with entries that nobody asked for.
+    /// Rejects a directory that was not requested, or one with entries that were not requested.
     pub fn check(&self, told: &Told) -> Result<(), Error> {
         if told.is_named && told.may_delete {
             return Err(refuse("to clear", told.path.as_bytes()));
@@ -98,7 +99,7 @@ impl Request {
         if leads && told.may_delete {
             return Err(refuse("to clear", dir));
         }
-        // What leads to an argument is there whatever the rules say of it.
+        // Directories that lead to an argument are sent whatever the rules say.
         let is_leading = |path: &[u8]| match &self.reach {
             Reach::Anywhere | Reach::AnyName => false,
             Reach::Paths { leading, .. } => leads && leading.contains(path),
@@ -130,8 +131,8 @@ impl Request {
 }
 
 impl Reach {
-    /// What names can stand for. `expands`: a shell or the far end has a look at them; `recurses`: what is below a directory
-    /// is asked for with it, and not only where its name ends in a slash.
+    /// Returns what `names` can stand for. `expands`: a shell or the server may expand them. `recurses`: a name
+    /// includes everything below it, and not only if it ends in a slash.
     fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> Reach {
         let (mut named, mut with_content, mut leading) = (HashSet::new(), HashSet::new(), HashSet::new());
         let mut is_wild = false;
@@ -144,7 +145,7 @@ impl Reach {
             };
             let parts: Vec<&[u8]> = rest.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
             let climbs = name.split(|&b| b == b'/').any(|part| part == b"..");
-            // Some shells' `.*` is `.` and `..`, too.
+            // In some shells `.*` matches `.` and `..`, too.
             let is_dotted = last.starts_with(b".") && has_wildcard(last);
             let is_home = expands && name.starts_with(b"~");
             let is_content = match relative {
@@ -173,7 +174,7 @@ impl Reach {
         if is_wild { Reach::AnyName } else { Reach::Paths { named, with_content, leading } }
     }
 
-    /// Whether a path may come.
+    /// Whether a path may be sent.
     fn holds(&self, path: &[u8]) -> bool {
         match self {
             Reach::Anywhere => true,

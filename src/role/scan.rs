@@ -1,8 +1,8 @@
-//! Walks the trees: one directory of the source and its namesake at the destination, listed, joined
-//! and decided in one piece of work, many directories at a time, a bounded way ahead of the generator.
+//! Walks the trees: lists a directory of the source and its counterpart at the destination, joins them, and decides.
+//! Each directory is one task. Workers process many tasks at once, a bounded distance ahead of the generator.
 //!
-//! The generator takes the plans in canonical order with [`Scanner::take`]; a plan that nobody has
-//! begun yet it makes itself, so that waiting is never for something that is not under way.
+//! The generator takes the plans in canonical order with [`Scanner::take`]. If no worker has started on a plan, the
+//! generator makes it itself, so it only ever waits for work in progress.
 
 pub mod alternate;
 pub mod dest;
@@ -30,146 +30,146 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-/// The top of one source argument: where its names begin.
+/// The directory that the names of a source argument are relative to.
 #[derive(Debug)]
 pub struct Base {
-    /// The directory that the argument's names are relative to.
+    /// The open directory.
     pub root: Root,
-    /// What `%f` puts before a name: the argument as given, without its own last element.
+    /// The prefix of names in `%f`: the argument as given, without its last element.
     pub shown: Vec<u8>,
-    /// The sender's rules for it, with no directory entered.
+    /// The sender's rules for it, before any directory is entered.
     pub chain: Chain,
 }
 
 /// A directory of a source, and which of its entries take part.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Where its path begins.
+    /// The directory that its path starts from.
     pub base: Arc<Base>,
-    /// Below `base`.
+    /// The path below `base`.
     pub path: RelPath,
-    /// What of it takes part.
+    /// Which entries take part.
     pub listing: Listing,
     /// The rules in force in it.
     pub chain: Chain,
-    /// The file system on which the walk stays (`-x`): that of the directory where it began, once that is open.
+    /// The file system that the walk stays on (`-x`): that of the directory where it began, once that is open.
     pub dev: Option<u64>,
 }
 
 /// Which entries of a directory take part.
 #[derive(Debug, Clone)]
 pub enum Listing {
-    /// All that the rules let through; `below`: directories in it are walked too.
+    /// All entries that the rules include.
     All {
-        /// Whether its directories are walked, or named only (`-d`).
+        /// Whether its subdirectories are walked, or only listed themselves (`-d`).
         below: bool,
     },
-    /// These, which arguments named: sorted by their names at the source, each there once.
+    /// The entries named by arguments: sorted by their names at the source, without duplicates.
     Named(Arc<Vec<Named>>),
 }
 
-/// An entry that an argument named.
+/// An entry named by an argument.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// One path element, in the source.
+    /// Its name at the source, a single path element.
     pub name: Vec<u8>,
-    /// The name it gets, if another one.
+    /// The new name, if it gets one.
     pub renamed: Option<Vec<u8>>,
-    /// What of its content takes part, if it is a directory.
+    /// Which part of its content takes part, if it is a directory.
     pub content: Content,
-    /// It is a leading element under `-R`.
+    /// It is a leading element of an argument under `-R`.
     pub implied: bool,
-    /// A symlink stands for what it leads to: an argument goes on behind it.
+    /// A symlink is followed, because the argument continues behind it.
     pub followed: bool,
-    /// How often it counts in the list: as often as rsync's has it. All places where it is named together make at least 1.
+    /// How often rsync's list counts it. Over all places where the entry is named, the sum is at least 1.
     pub times: u64,
 }
 
-/// What of a named directory's content takes part.
+/// Which part of a named directory's content takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing of its own.
+    /// Nothing.
     None,
-    /// Its entries, directories among them without theirs.
+    /// Its entries, but not the content of its subdirectories.
     Shallow,
     /// Everything below.
     Full,
 }
 
-/// Directories that arguments name below this one.
+/// The directories below this one that arguments name.
 #[derive(Debug, Default)]
 pub struct Node {
     /// By name.
     pub children: BTreeMap<Vec<u8>, Arc<Node>>,
-    /// What each adds here.
+    /// The listing that each base adds here.
     pub origins: Vec<(Arc<Base>, RelPath, Listing)>,
 }
 
-/// What the destination has under a directory's name.
+/// What the destination has under the name of a directory.
 #[derive(Debug, Clone)]
 pub enum There {
-    /// Nothing that can be listed.
+    /// No directory that can be listed.
     Absent,
     /// A directory.
     Present,
 }
 
-/// One directory of the source to be listed.
+/// A directory of the source to list.
 #[derive(Debug)]
 pub struct SourceTask {
     /// Its path in the transfer and at the destination.
     pub path: RelPath,
     /// Where its entries come from.
     pub origins: Vec<Origin>,
-    /// What arguments name below it.
+    /// The directories below it that arguments name.
     pub node: Option<Arc<Node>>,
 }
 
-/// One directory to be listed and decided.
+/// A directory to list and to decide.
 #[derive(Debug)]
 pub struct Task {
-    /// What is listed.
+    /// What to list.
     pub source: SourceTask,
-    /// The destination's namesake.
+    /// The state of its counterpart at the destination.
     pub there: There,
     /// The receiver's rules in force in its parent.
     pub receiver_chain: Chain,
 }
 
-/// No entry on that side.
+/// The index that stands for no entry.
 pub const NONE: u32 = u32::MAX;
 
-/// What shall be done about one entry that is no directory.
+/// The decision about an entry that is not a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Index in [`DirPlan::source`].
     pub source: u32,
     /// Index in [`DirPlan::dest`], or [`NONE`].
     pub dest: u32,
-    /// What shall be done.
+    /// What to do.
     pub decision: Decision,
 }
 
-/// A directory in this one.
+/// A subdirectory.
 #[derive(Debug, Clone, Copy)]
 pub struct SubDir {
-    /// The entry and what shall be done about it.
+    /// The entry and what to do about it.
     pub step: Step,
-    /// Its own plan; `None`: its content takes no part.
+    /// The ticket of its own plan; `None` if its content takes no part.
     pub ticket: Option<Ticket>,
-    /// It was only a leading element under `-R --no-implied-dirs`: made if missing, not touched if not.
+    /// It is only a leading element under `-R --no-implied-dirs`: created if missing, otherwise left unchanged.
     pub implied: bool,
 }
 
 impl SubDir {
-    /// Whether it is left as it is, with all that would be in it.
+    /// Whether it is left as it is, with all its content.
     pub fn is_left(&self) -> bool {
         matches!(self.step.decision.action, Action::Refuse(_))
     }
 }
 
-/// What was found in a directory of the source besides what is to be done. It counts, and is told, also where nobody goes
-/// into the directory at the destination.
+/// What the scan of a source directory found besides its entries. It is counted and reported even if the directory is
+/// not entered at the destination.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// See [`Listed::problems`].
@@ -183,7 +183,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Takes them out of a plan.
+    /// Takes the findings out of a plan.
     pub fn of(plan: &mut DirPlan) -> Findings {
         Findings {
             problems: std::mem::take(&mut plan.problems),
@@ -194,37 +194,37 @@ impl Findings {
     }
 }
 
-/// What the source has in one directory.
+/// The listing of one source directory.
 #[derive(Debug, Default)]
 pub struct Listed {
     /// Its path in the transfer.
     pub path: RelPath,
     /// Its entries, sorted.
     pub source: DirList,
-    /// For each directory among them, in order.
+    /// What is known of each subdirectory besides its entry, in order.
     pub subs: Vec<ToldSub>,
-    /// Where the entries of each origin lie; an origin that could not be opened is `None`. Empty if a peer told it.
+    /// The open directory of each origin; `None` if it could not be opened. Empty if a peer sent the listing.
     pub places: Vec<Option<Place>>,
-    /// The peer's number for it, if a peer told it.
+    /// The peer's data about the directory, if a peer sent the listing.
     pub teller: Option<Teller>,
-    /// It was listed completely, so that extra entries of the destination may go.
+    /// The listing is complete, so extra entries of the destination may be deleted.
     pub may_delete: bool,
-    /// Only what arguments named is listed.
+    /// Only entries named by arguments are listed.
     pub is_named: bool,
-    /// Trouble met on the way, in order.
+    /// Problems found during the scan, in order.
     pub problems: Vec<Problem>,
-    /// Rules could not be read: the run ends here.
+    /// The error that ends the run here, because rules could not be read.
     pub fatal: Option<Error>,
     /// Lines for stdout that belong to the listing.
     pub notes: Vec<Vec<u8>>,
-    /// Entries, counted.
+    /// The counts of its entries.
     pub tally: Tally,
-    /// The name at the source of the one entry, if the destination calls it otherwise.
+    /// The name of the single entry at the source, if it is renamed at the destination.
     pub renamed_from: Option<Vec<u8>>,
 }
 
 impl Listed {
-    /// Gives the one entry that was named another name.
+    /// Renames the single entry.
     pub fn rename_only(&mut self, new: &[u8]) {
         let Some(entry) = self.source.entries.pop() else { return };
         self.renamed_from = Some(self.source.name(&entry).to_vec());
@@ -233,16 +233,16 @@ impl Listed {
     }
 }
 
-/// A peer's directory.
+/// What a receiver knows of the sender's directory.
 #[derive(Debug)]
 pub struct Teller {
-    /// Its number.
+    /// Its number at the sender.
     pub id: DirId,
-    /// The data of its files comes unasked.
+    /// The sender sends the data of its files without a request.
     pub with_data: bool,
-    /// For each origin its directory as the sender sees it (`%f`); empty if nobody asked.
+    /// For each origin the directory as the sender sees it (`%f`); empty if not requested.
     pub shown: Vec<Vec<u8>>,
-    /// Says that nothing more is needed of it once everybody let go.
+    /// When its last clone is dropped, the sender is informed that no more of the directory is needed.
     pub hold: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
@@ -253,7 +253,7 @@ pub struct DirPlan {
     pub path: RelPath,
     /// The source's entries, sorted.
     pub source: DirList,
-    /// The destination's entries, sorted; those without a namesake at the source have no more than a name.
+    /// The destination's entries, sorted. Those that the source lacks have only a name.
     pub dest: DirList,
     /// See [`Listed::subs`].
     pub subs: Vec<ToldSub>,
@@ -263,45 +263,46 @@ pub struct DirPlan {
     pub teller: Option<Teller>,
     /// See [`Listed::is_named`].
     pub is_named: bool,
-    /// The destination's directory, if there was one.
+    /// The destination's directory, if it exists.
     pub dest_dir: Option<Dir>,
-    /// Entries that are no directories and need something, or must be told of; in order.
+    /// The entries other than directories that must be changed or reported, in order.
     pub steps: Vec<Step>,
-    /// Directories, in order.
+    /// The subdirectories, in order.
     pub subdirs: Vec<SubDir>,
-    /// Indices in `dest` of what only the destination has and no rule protects; in order.
+    /// Indices in `dest` of the entries that the source lacks and no rule protects, in order.
     pub extras: Vec<u32>,
-    /// The destination's directory could not be seen; the generator opens it up or tells of it.
+    /// The destination's directory could not be listed. The generator makes it accessible or reports the error.
     pub dest_unseen: bool,
     /// The destination's directory is a symlink that leads outside (`-K`).
     pub is_outside: bool,
-    /// Indices in `source` of entries of which nobody may say whether the destination has them.
+    /// Indices in `source` of entries whose counterparts at the destination could not be examined for lack of
+    /// permission.
     pub hidden: Vec<u32>,
     /// Names of destination entries that could not be examined. This was reported, and they are left alone.
     pub unknown: HashSet<Vec<u8>>,
-    /// Indices in `source` of directories that `-m` left out.
+    /// Indices in `source` of directories removed by `-m`.
     pub pruned: Vec<u32>,
-    /// The content was listed completely, so that extra entries may go.
+    /// The listing is complete, so extra entries may be deleted.
     pub may_delete: bool,
     /// The receiver's rules in force here.
     pub receiver_chain: Option<Chain>,
-    /// Trouble met on the way, in order.
+    /// Problems found during the scan, in order.
     pub problems: Vec<Problem>,
-    /// Rules could not be read: the run ends here.
+    /// The error that ends the run here, because rules could not be read.
     pub fatal: Option<Error>,
     /// Lines for stdout that belong to the listing.
     pub notes: Vec<Vec<u8>>,
-    /// Entries of the source, counted, unless its peer counts them.
+    /// The counts of the source's entries; empty if the peer counts them.
     pub tally: Tally,
-    /// What alternate trees have for steps, by their index in `source`.
+    /// The matches in alternate trees, by index in `source`.
     pub hits: HashMap<u32, Hit>,
-    /// The name at the source of the one entry, if the destination calls it otherwise.
+    /// The name of the single entry at the source, if it is renamed at the destination.
     pub renamed_from: Option<Vec<u8>>,
-    /// What was open, if it was let go.
+    /// How to reopen its descriptors, if they were closed.
     parked: Option<Box<Parked>>,
 }
 
-/// What of a plan stands for the descriptors that it let go.
+/// What is needed to reopen the descriptors of a plan.
 #[derive(Debug)]
 struct Parked {
     places: Vec<Option<(Arc<Base>, RelPath)>>,
@@ -310,7 +311,7 @@ struct Parked {
 }
 
 impl DirPlan {
-    /// A plan of which only the source is known.
+    /// Creates a plan from the source's listing alone.
     pub fn of(found: Listed) -> DirPlan {
         let Listed {
             path,
@@ -343,13 +344,13 @@ impl DirPlan {
         }
     }
 
-    /// Where an entry of the source lies, if that is on this machine.
+    /// Returns the directory that contains an entry of the source, if it is on this machine.
     pub fn place_of(&self, entry: &Entry) -> Option<&Place> {
         self.places.get(entry.origin as usize)?.as_ref()
     }
 
-    /// The path of an entry as the sender sees it (`%f`).
-    /// `None`: nobody asked, or the receiver tells, who does not know.
+    /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
+    /// client reports, which does not know it.
     pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
         match (self.place_of(entry), &self.teller) {
             (Some(place), _) => Some(place.shown(source_name)),
@@ -358,27 +359,27 @@ impl DirPlan {
         }
     }
 
-    /// How many entries the source has in it, and the lengths of its files and symlinks.
+    /// Returns how many entries the source has in the directory, and the sum of the lengths of its files and symlinks.
     pub fn listed(&self) -> (u64, u64) {
         let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
         let bytes = self.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
         (self.source.len() as u64, bytes)
     }
 
-    /// The name of the entry that a step is about.
+    /// Returns the name of the entry that a step is about.
     pub fn name_of(&self, step: &Step) -> &[u8] {
         self.source.name(&self.source.entries[step.source as usize])
     }
 
-    /// The tickets of the directories in it that have a plan, in order.
+    /// Returns the tickets of the subdirectories that have a plan, in order.
     pub fn below(&self) -> impl DoubleEndedIterator<Item = Ticket> + '_ {
         self.subdirs.iter().filter_map(|sub| sub.ticket)
     }
 
-    /// What the destination has where a directory of this plan is.
+    /// Returns what the destination has in place of a subdirectory.
     pub fn there(&self, sub: &SubDir) -> There {
         match (sub.step.dest, sub.step.decision.in_the_way) {
-            // Nobody goes into what is left as it is.
+            // A directory that is left as it is, is not entered.
             _ if sub.is_left() => There::Absent,
             (NONE, _) if self.dest_unseen => There::Present,
             (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => There::Absent,
@@ -386,8 +387,8 @@ impl DirPlan {
         }
     }
 
-    /// Lets go of all descriptors: when the whole list is held there may be more directories than a process
-    /// may have open. [`DirPlan::take_up`] before anything is done.
+    /// Closes all descriptors. A list that is held completely may have more directories than a process may open. Call
+    /// [`DirPlan::take_up`] before the plan is used.
     pub fn park(&mut self) {
         if self.parked.is_some() {
             return;
@@ -398,7 +399,7 @@ impl DirPlan {
         self.parked = Some(Box::new(Parked { places, dest: self.dest_dir.take().is_some(), hits }));
     }
 
-    /// Opens what [`DirPlan::park`] closed; a source that is gone by now is told.
+    /// Opens what [`DirPlan::park`] closed. Reports a source directory that no longer exists.
     pub fn take_up(&mut self, walk: &DestWalk<'_>) {
         let Some(parked) = self.parked.take() else { return };
         for place in parked.places {
@@ -432,7 +433,7 @@ impl DirPlan {
         self.problems.append(&mut alternates.problems);
     }
 
-    /// Leaves every entry alone, because the destination directory cannot be examined. That was reported.
+    /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
     pub fn leave_all(&mut self) {
         self.steps.clear();
         self.extras.clear();
@@ -442,7 +443,7 @@ impl DirPlan {
         }
     }
 
-    /// Whether nothing is in it: no entry that is no directory, and no directory that stayed.
+    /// Whether the directory has no entries other than directories that were pruned.
     pub fn is_bare(&self) -> bool {
         self.subdirs.is_empty() && self.source.entries.iter().all(Entry::is_dir)
     }
@@ -453,49 +454,49 @@ impl DirPlan {
 pub struct Place {
     /// The directory.
     pub dir: Dir,
-    /// Where it lies.
+    /// The directory that the path starts from.
     pub base: Arc<Base>,
     /// Its path below `base`.
     pub path: RelPath,
 }
 
 impl Place {
-    /// The same place without its descriptor, for what must wait in numbers.
+    /// Returns the place without its own descriptor, so that many can be stored.
     pub fn parked(&self) -> Place {
         Place { dir: self.base.root.dir().clone(), base: self.base.clone(), path: self.path.clone() }
     }
 
-    /// A parked place with its directory open again.
+    /// Opens the directory of a parked place again.
     pub fn reopened(&self) -> io::Result<Place> {
         Ok(Place { dir: self.base.root.open_dir(&self.path)?, base: self.base.clone(), path: self.path.clone() })
     }
 
-    /// The absolute path of an entry, for messages.
+    /// Returns the absolute path of an entry, for messages.
     pub fn full(&self, name: &[u8]) -> Vec<u8> {
         self.base.root.full(&path::join(self.path.as_bytes(), name))
     }
 
-    /// The path of an entry as the sender sees it (`%f`).
+    /// Returns the path of an entry as the sender sees it (`%f`).
     pub fn shown(&self, name: &[u8]) -> Vec<u8> {
         path::join(&self.base.shown, &path::join(self.path.as_bytes(), name))
     }
 }
 
-/// The source's side of a comparison.
+/// The source file of a content comparison.
 #[derive(Clone, Copy)]
 pub struct Original<'a> {
-    /// What is known of it, with its digest if a peer told one.
+    /// Its entry, with the digest if a peer sent one.
     pub entry: &'a Entry,
-    /// Where it lies, if on this machine.
+    /// Its directory, if it is on this machine.
     pub place: Option<&'a Place>,
     /// Its name there.
     pub name: &'a [u8],
 }
 
-/// Compares a file of the source with one in an open directory.
+/// Compares the content of a source file with that of a file in an open directory.
 pub type Compare<'c> = dyn Fn(Original<'_>, (&Dir, &[u8])) -> io::Result<bool> + Sync + 'c;
 
-/// Looks at both trees of this machine.
+/// A walk over two trees on this machine.
 pub struct Walk<'a> {
     /// The source.
     pub source: SourceWalk<'a>,
@@ -504,7 +505,7 @@ pub struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Lists and decides one directory. The tasks of its directories are returned in order.
+    /// Lists and decides one directory. Returns the tasks of its subdirectories in order.
     pub fn plan(&self, task: Task) -> (DirPlan, Vec<Task>) {
         let (found, below) = self.source.list(task.source);
         let mut plan = self.dest.decide(found, &task.there, task.receiver_chain, None);
@@ -527,7 +528,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the rules let an entry through; `tells` (`--debug=FILTER`): a note says which one did or did not.
+/// Whether the rules include an entry. With `tells` (`--debug=FILTER`), adds a note about the rule that matched.
 pub fn is_included(
     tells: bool,
     chain: &Chain,
@@ -549,7 +550,7 @@ pub fn is_included(
     chain.verdict(side, path, is_dir) == Verdict::Include
 }
 
-/// Notes that the attributes of an entry could not be read by a role.
+/// Reports that the attributes of an entry could not be read.
 fn told_incomplete(
     problems: &mut Vec<Problem>,
     fatal: &mut Option<Error>,
@@ -571,8 +572,8 @@ fn told_incomplete(
     }
 }
 
-/// Reads a directory's own merge files, on behalf of a role. What cannot be read as a file is none. The directory is
-/// given by its path, with where to note what is told, that the run ends, and that nothing of it may be deleted.
+/// Reads the merge files of a directory on behalf of a role. The last parameter has the path of the directory, and
+/// where to store problems, a fatal error, and that nothing in the directory may be deleted.
 fn enter(
     chain: &Chain,
     dir: &Dir,
@@ -592,8 +593,8 @@ fn enter(
     }
 }
 
-/// The rules in force in a directory, given those of its parent; and a line for each file of rules that is not read
-/// because a symlink of an untrusted user leads to it.
+/// Returns the rules in force in a directory, given those of its parent, and a problem for each merge file that is
+/// skipped because a symlink of an untrusted user leads to it.
 pub fn enter_dir(
     chain: &Chain,
     dir: &Dir,
@@ -607,7 +608,7 @@ pub fn enter_dir(
                 refusals.push(Problem::said(operator::REFUSAL, Weight::Warning));
                 Ok(None)
             }
-            // As rsync, which treats a file that it cannot read as empty.
+            // As in rsync, a file that cannot be read counts as empty.
             Err(error) if errno::is_unreachable(&error) || errno::is_no_text(&error) => Ok(None),
             text => text,
         }

@@ -1,7 +1,7 @@
-//! What a directory is, in few bytes: the digest by which two peers find out which directories they need not speak of.
+//! Directory digests: two peers compare them to find the directories that need not be listed.
 //!
-//! It covers what a comparison would look at, so that equal digests mean that nothing would be done. That it differs where
-//! nothing would be done either costs a few bytes and nothing else.
+//! A digest covers everything that a comparison would examine, so equal digests mean that nothing would be done. If
+//! digests differ although nothing would be done, that costs only a few bytes.
 
 use super::receiving::needs_whole_list;
 use crate::digest::KeyedHasher;
@@ -13,12 +13,12 @@ use crate::plan::keeps_time;
 use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::report::event::Wants;
 
-/// Whether digests can stand for directories under these options: only if nothing is said or done about what is the same,
-/// and if both sides can tell by what they see alone.
+/// Whether digests can replace listings under these options. This requires that nothing is done or reported for equal
+/// entries, and that each side can compute its digest without the other.
 pub fn can_compare(options: &Options, wants: Wants) -> bool {
     let preserve = &options.preserve;
     options.select.recurse == Recurse::Full
-        // A file has names in other directories, too.
+        // Such a file has names in other directories, too.
         && !preserve.hard_links
         && options.check.mode != CheckMode::Digest
         && options.check.mode != CheckMode::IgnoreTimes
@@ -37,10 +37,10 @@ pub fn can_compare(options: &Options, wants: Wants) -> bool {
         && !matches!(options.delete.when, Some(When::Before | When::After))
 }
 
-/// Whether the data of files may be sent before the receiver asked for it, where it has no directory for them.
+/// Whether the sender may send the data of files in a directory that the receiver lacks before it is requested.
 pub fn may_send_unasked(options: &Options, wants: Wants) -> bool {
     !options.dry_run
-        // Of a file with several names only one is asked for.
+        // Only one of several names of a file is requested.
         && !options.preserve.hard_links
         && !needs_whole_list(options, wants)
         && options.delta.alt_dest.is_none()
@@ -50,20 +50,21 @@ pub fn may_send_unasked(options: &Options, wants: Wants) -> bool {
         && options.place.append.is_none()
 }
 
-/// Makes digests of directories.
+/// Computes directory digests.
 pub struct Digester<'a> {
     /// The session's key.
     pub key: [u8; 16],
     /// The options.
     pub options: &'a Options,
-    /// The receiver may give entries away, so owners are compared.
+    /// The receiver may change owners, so they are compared.
     pub owners: bool,
-    /// The names of this side.
+    /// The user and group names of this machine.
     pub ids: &'a Ids,
 }
 
 impl Digester<'_> {
-    /// The digest of those entries of a sorted list that take part; `None`: something in it is told in any case.
+    /// Returns the digest of the entries of a sorted list that take part. `None` if the directory must be listed in any
+    /// case.
     pub fn digest(
         &self,
         path: &RelPath,
@@ -105,7 +106,7 @@ impl Digester<'_> {
         }
         if kind == Kind::File || keeps_time(kind, preserve) {
             put_number(text, entry.mtime.secs as u64);
-            // Without a window whole seconds are compared, and so they are here.
+            // Nanoseconds are compared only under a negative window.
             put_number(text, if self.options.check.window_secs < 0 { u64::from(entry.mtime.nanos) } else { 0 });
         }
         if preserve.owner && self.owners {
@@ -128,7 +129,8 @@ impl Digester<'_> {
         Some(())
     }
 
-    /// An id by its name, where that names it and no other; 0 has the same number everywhere.
+    /// Adds an id by its name if that name maps back to the id. Id 0 is the same everywhere, so it is added as a
+    /// number.
     fn put_id<N: AsRef<[u8]>>(
         &self,
         text: &mut Vec<u8>,
@@ -150,22 +152,24 @@ impl Digester<'_> {
     }
 }
 
-/// The directories in one of the receiver's, as it names them and in its order, while the sender goes through its own.
+/// The subdirectories that the receiver has in a directory, in the receiver's order. The sender matches its own against
+/// them.
 pub struct Children<N> {
     in_order: Vec<N>,
-    /// With their places, sorted; made when the sender has a directory that is not the next.
+    /// With their positions, sorted. Built when the sender first has a directory that is not the next one.
     by_name: Vec<(N, usize)>,
-    /// How many the sender has met or gone past.
+    /// How many the sender has matched or skipped.
     passed: usize,
 }
 
 impl<N: Ord + Copy> Children<N> {
-    /// None of them met.
+    /// Creates the list with none of them matched.
     pub fn new(in_order: Vec<N>) -> Children<N> {
         Children { in_order, by_name: Vec::new(), passed: 0 }
     }
 
-    /// Meets the next one of this name; how many were gone past on the way. `None`: there is none, and nothing changes.
+    /// Matches the next one of this name and returns how many were skipped before it. Returns `None` and changes
+    /// nothing if there is none.
     pub fn pass_to(&mut self, name: N) -> Option<usize> {
         if self.in_order.get(self.passed) == Some(&name) {
             self.passed += 1;
@@ -182,13 +186,13 @@ impl<N: Ord + Copy> Children<N> {
         Some(ahead)
     }
 
-    /// How many are left.
+    /// Returns how many are left.
     pub fn left(&self) -> usize {
         self.in_order.len() - self.passed
     }
 }
 
-/// Each item says its length or has a fixed one, so that no two lists are spelled alike.
+/// Each item has a fixed length or is preceded by its length, so no two lists have the same encoding.
 fn put_bytes(text: &mut Vec<u8>, bytes: &[u8]) {
     put_number(text, bytes.len() as u64);
     text.extend_from_slice(bytes);
@@ -207,7 +211,7 @@ mod tests {
 
     thread_local!(static COMPARED: Cell<u64> = const { Cell::new(0) });
 
-    /// A name that counts how often it is compared.
+    /// A name that counts its comparisons.
     #[derive(Clone, Copy)]
     struct Counted(u32);
 

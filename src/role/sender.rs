@@ -1,4 +1,4 @@
-//! The sending side of a conversation: walks the source, tells what differs, and sends what is asked for.
+//! The sending side of a session: walks the source, sends the listings that differ, and sends requested content.
 
 mod ear;
 
@@ -37,41 +37,41 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Files of this length are searched by several threads for what the receiver has of them.
+/// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
-/// A sender at work.
+/// The sender of a session.
 pub struct Sender<'a> {
-    /// The terms.
+    /// The context of the run.
     pub terms: Terms<'a>,
-    /// The conversation.
+    /// The connection to the receiver.
     pub line: &'a Line,
-    /// What the receiver says.
+    /// The messages of the receiver.
     pub heard: &'a Heard,
     /// The key of directory digests.
     pub key: [u8; 16],
-    /// The receiver may give entries away.
+    /// The receiver may change owners.
     pub receiver_is_super: bool,
-    /// What a receiver says of its destination begins with this directory, whatever is sent.
+    /// The directory that the receiver guessed: its digests begin with this one, whatever is sent.
     pub guess: Option<RelPath>,
-    /// By what contents are digested that go without blocks of a basis.
+    /// How to digest contents that are sent without the blocks of a basis.
     pub plain_by: By,
-    /// By what contents are compared that the receiver has, too.
+    /// How to compare contents that the receiver has as well.
     pub compared_by: Comparison,
-    /// What the client wants to be told.
+    /// The events that the client wants.
     pub wants: Wants,
-    /// What this end's part cost is told.
+    /// Whether to report the costs of this end.
     pub profile: bool,
     /// `--bwlimit`
     pub throttle: Option<Throttle<'a>>,
-    /// Where what happens here goes that the receiver does not tell.
+    /// Reports events of this end, which the receiver does not report.
     pub tell: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
 }
 
-/// What the receiver has where a directory is.
+/// What the receiver has in place of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum There {
-    /// It does not say.
+    /// The receiver does not send this.
     Unknown,
     /// No directory.
     Absent,
@@ -79,17 +79,17 @@ enum There {
     Said(Seen),
 }
 
-/// A directory whose own directories are being walked.
+/// A directory whose subdirectories are being walked.
 struct Frame {
-    /// Entries of its directories, with tickets.
+    /// Its subdirectories: paths, entries, and tickets.
     subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
     was_told: bool,
     there: There,
-    /// The receiver's directories in it.
+    /// The subdirectories that the receiver has.
     children: Children<u32>,
 }
 
-/// What is kept of a told directory until nothing more is asked of it.
+/// What is kept of a directory that was sent until no more of its files are requested.
 struct Kept {
     list: DirList,
     places: Vec<Option<Place>>,
@@ -97,7 +97,7 @@ struct Kept {
 }
 
 impl<'a> Sender<'a> {
-    /// Runs until the receiver has everything. `arguments`, `listed`: what shall be sent.
+    /// Runs until the receiver has everything. `arguments` and `listed` say what to send.
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
         let audience = self.audience();
         let compared_by = Some(&self.compared_by);
@@ -105,14 +105,14 @@ impl<'a> Sender<'a> {
         aim.look(|looking| self.run_on(&looking, None, tally))?
     }
 
-    /// Likewise, of a source that is being looked at already.
-    /// `told`: the receiver was told what the arguments came to.
+    /// As [`Sender::run`], with a scan of the source in progress. `told` is set if the receiver already has the
+    /// [`Roots`].
     pub fn run_on(&self, looking: &Looking<'_>, told: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
         let options = self.terms.options;
         looking.meet(self.audience());
         self.heard.tells(looking.is_unheard());
         [Class::Early, Class::Asked, Class::Again].into_iter().for_each(|class| self.line.spare(class));
-        // Before progress is shown a receiver waits for many directories.
+        // To show progress, the receiver waits for many directories before it takes any.
         if !self.wants.progress {
             self.line.spare(Class::Dirs);
         }
@@ -131,7 +131,7 @@ impl<'a> Sender<'a> {
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
-            // Whoever still waits for orders would wait for ever; after a good end nobody does.
+            // After an error, threads may wait for requests that never come. After a normal end none do.
             let _end = OnEnd(|| self.heard.silence(Error::new(Exit::Stream, "")));
             for lane in [Lane::Asked, Lane::Again] {
                 let (kept, removed) = (&kept, &removed);
@@ -181,7 +181,7 @@ impl<'a> Sender<'a> {
                 (self.tell)(Event::Problem(Problem::said(line, Weight::Warning)))?;
             }
         }
-        // A receiver that has everything may have left: it does not wait for this unless there is something in it.
+        // A receiver that has everything may have left: it waits for this message only if something may be in it.
         let _ = self.line.say(&Message::Bye(Box::new(removed)));
         Ok(())
     }
@@ -190,7 +190,7 @@ impl<'a> Sender<'a> {
         Audience { compares: can_compare(self.terms.options, self.wants), is_super: self.receiver_is_super }
     }
 
-    /// Carries out what is asked for on a lane, in order, until the receiver has everything.
+    /// Answers the requests on a lane, in order, until the receiver has everything.
     fn answer(&self, lane: Lane, kept: &Mutex<HashMap<DirId, Arc<Kept>>>, removed: &Mutex<Tally>) -> Result<(), Error> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| kept.lock().unwrap_or_else(PoisonError::into_inner).get(&dir).cloned();
@@ -264,7 +264,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Sends the content of a file, or says why it cannot be had.
+    /// Sends the content of a file, or the reason why it cannot be read.
     fn send(
         &self,
         file: FileId,
@@ -299,7 +299,7 @@ impl<'a> Sender<'a> {
             }
             Basis::None if len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
-                // One read tells both the content and, being of the length that it should have, that this is the end.
+                // A single read gets the content, and one byte of extra room shows that the file ends there.
                 match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
                     Ok(got) if got as u64 == len_bytes => {
                         self.throttle(got as u64);
@@ -307,7 +307,7 @@ impl<'a> Sender<'a> {
                         let digest = digest::whole(&data);
                         return self.line.say_so(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
-                    // It is growing, or there is more than was handed out: then it is sent as far as it goes.
+                    // The file is growing, or longer than may be sent: send it in pieces.
                     Ok(_) => {}
                     Err(error) => return unsent(Some(read_error(&error))),
                 }
@@ -317,8 +317,8 @@ impl<'a> Sender<'a> {
         self.send_pieces((file, lane, as_it_is), from, (at, max_bytes), &read_error)
     }
 
-    /// Opens a file that shall be sent; how long it is, and how much of it may be sent: it may grow, and a device need not
-    /// have an end.
+    /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
+    /// no end.
     fn open(&self, place: &Place, name: &[u8], told_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
@@ -336,7 +336,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends a file as it is from some place on, up to the most that may be sent of it.
+    /// Sends a file without a basis, from the offset `at` up to `max_bytes`.
     fn send_pieces(
         &self,
         (file, lane, as_it_is): (FileId, Lane, bool),
@@ -359,7 +359,7 @@ impl<'a> Sender<'a> {
                     self.throttle(got as u64);
                     let piece = Message::Data { lane, data };
                     self.line.say_so(&piece, as_it_is)?;
-                    // It was copied: there is no need for new memory.
+                    // The message was copied, so its memory can be reused.
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
                 }
@@ -370,7 +370,7 @@ impl<'a> Sender<'a> {
         self.line.say(&Message::End { lane, digest: hasher.finish() })
     }
 
-    /// Sends what of a file is not among the receiver's blocks, up to the most that may be sent of it.
+    /// Sends a file as ranges of the receiver's blocks and data that is not among them, up to `max_bytes`.
     fn send_difference(
         &self,
         (file, lane, as_it_is): (FileId, Lane, bool),
@@ -382,7 +382,7 @@ impl<'a> Sender<'a> {
         let signature = Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
         let in_place = self.terms.options.place.inplace;
         self.line.say(&Message::Begin { file, lane })?;
-        // What stops the search besides the file that is read.
+        // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
         let mut emit = |op: Op<'_>| {
             let said = match op {
@@ -436,10 +436,10 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// Problems, and notes, may take so much of [`Roots`], which cannot be cut.
+/// How much of [`Roots`], which cannot be split, problems and notes may take each.
 const TROUBLE_MAX_BYTES: usize = 8 << 20;
 
-/// How many lines fit into [`Roots`].
+/// Returns how many lines fit into [`Roots`].
 fn fit_into_roots<T>(lines: &[T], len_bytes: impl Fn(&T) -> usize) -> usize {
     let mut left_bytes = TROUBLE_MAX_BYTES;
     let fits = |line: &&T| {
@@ -449,15 +449,15 @@ fn fit_into_roots<T>(lines: &[T], len_bytes: impl Fn(&T) -> usize) -> usize {
     lines.iter().take(LINES_MAX).take_while(fits).count()
 }
 
-/// Trouble with arguments: problems, and lines for stdout.
+/// Problems with arguments, and lines for stdout.
 type Trouble = (Vec<Problem>, Vec<Vec<u8>>);
 
-/// The trouble with arguments that goes into [`Roots`], and what does not fit there.
+/// Returns the problems and notes that go into [`Roots`], and those that do not fit.
 fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
     let (mut problems, mut notes) = (gathered.problems.clone(), gathered.notes.clone());
     let fit = |problems: &[Problem]| fit_into_roots(problems, |problem| problem.line.len());
     if fit(&problems) < problems.len() {
-        // The receiver must know of one that stops deletions before it begins.
+        // The receiver must know a problem that stops deletions before it begins.
         problems.sort_by_key(|problem| problem.weight != Weight::SourceError);
     }
     let more_problems = problems.split_off(fit(&problems));
@@ -465,19 +465,19 @@ fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
     ((problems, notes), (more_problems, more_notes))
 }
 
-/// What is kept of what a receiver was told of the arguments.
+/// What the sender keeps of the [`Roots`] that it sent.
 pub struct Outset {
-    /// The directories of which it shall speak.
+    /// The directories whose digests the receiver sends.
     whole: Vec<RelPath>,
-    /// The ids that were named.
+    /// The ids whose names were sent.
     named: HashSet<(bool, u32)>,
-    /// Of how many failures it was told, which it counts with its own.
+    /// How many of the problems sent are failures. The receiver includes them in its counts.
     failed: u64,
-    /// What did not fit.
+    /// The problems and notes that did not fit.
     more: Trouble,
 }
 
-/// What a receiver is told of what the arguments came to.
+/// Returns the message about the source arguments, and what to keep of it.
 pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roots, Outset) {
     let Start { gathered, top, .. } = start;
     let mut named = Named { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
@@ -506,7 +506,7 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
     (roots, Outset { whole, named: named.said, failed, more })
 }
 
-/// Which ids were named to the receiver.
+/// The ids whose names were sent to the receiver.
 struct Named<'a> {
     ids: &'a Ids,
     said: HashSet<(bool, u32)>,
@@ -528,17 +528,17 @@ impl Named<'_> {
     }
 }
 
-/// Tells directories.
+/// Sends listings.
 struct Teller<'t, 'a, 'l> {
     sender: &'t Sender<'a>,
     looking: &'t Looking<'l>,
     kept: &'t Mutex<HashMap<DirId, Arc<Kept>>>,
     named: Named<'t>,
-    /// Directories of which the receiver speaks, with their turn.
+    /// The directories whose digests the receiver sends, with their position.
     whole: HashMap<RelPath, usize>,
-    /// How many of them it spoke of already.
+    /// How many of them were already reached.
     whole_passed: usize,
-    /// Of so many that we do not have it speaks before the next that matters.
+    /// How many directories that the sender lacks the receiver describes before the next relevant one.
     owed: Owed,
     next_id: DirId,
     unasked: bool,
@@ -584,10 +584,10 @@ impl Teller<'_, '_, '_> {
         Ok(())
     }
 
-    /// What the receiver says of a directory that is named by an argument.
+    /// Returns what the receiver has in place of a directory that is named by an argument.
     fn there_at(&mut self, path: &RelPath, otherwise: There) -> Result<There, Error> {
         let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
-        // Those that it spoke of and we did not find any more come before.
+        // The receiver first describes the directories in between, which no longer exist here.
         self.owed.0 += turn - self.whole_passed;
         self.whole_passed = turn + 1;
         Ok(There::Said(self.next_that_matters()?))
@@ -601,7 +601,8 @@ impl Teller<'_, '_, '_> {
         Ok(seen)
     }
 
-    /// Passes what the receiver says of directories that we do not have, and of all below them, and takes what comes then.
+    /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
+    /// item.
     fn next_that_matters(&mut self) -> Result<Seen, Error> {
         while !self.owed.is_paid() {
             let seen = self.next_seen()?;
@@ -610,8 +611,9 @@ impl Teller<'_, '_, '_> {
         self.next_seen()
     }
 
-    /// Hears on what there is while no more is known than that a directory is large; whether it has more entries than
-    /// `len`: then nobody need know more of them, and what is said behind that is of its children.
+    /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
+    /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
+    /// its subdirectories.
     fn hear_of_large(&self, there: &mut There, len: u64) -> Result<bool, Error> {
         while let There::Said(Seen::Large(count)) = *there {
             if count > len {
@@ -622,7 +624,7 @@ impl Teller<'_, '_, '_> {
         Ok(false)
     }
 
-    /// Tells a directory, if it must be told. `itself`: its own entry, if its parent was not told.
+    /// Sends the listing of a directory if it differs. `itself` is its own entry if its parent was not sent.
     fn visit(
         &mut self,
         ticket: Ticket,
@@ -665,7 +667,7 @@ impl Teller<'_, '_, '_> {
         Ok(Frame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
     }
 
-    /// `is_parked`: its places are closed.
+    /// Sends a listing. `is_parked`: its directories are closed.
     fn tell(
         &mut self,
         (listed, is_parked): (Listed, bool),
@@ -727,7 +729,7 @@ impl Teller<'_, '_, '_> {
         for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
             self.sender.go_on()?;
             let file = FileId { dir: id, entry: at as u32 };
-            // The receiver waits for each of them.
+            // The receiver waits for every file, also for those that cannot be read.
             let name = files.name(entry);
             let unsent = match open.get(entry.origin as usize) {
                 Some(Some((_, Ok(place)))) => {
@@ -744,7 +746,7 @@ impl Teller<'_, '_, '_> {
     }
 }
 
-/// The directories that are walked to the bottom, in the order in which they are met, none below another.
+/// Returns the directories that are walked completely, in the order of the walk. None is below another.
 fn whole_paths(gathered: &Gathered) -> Vec<RelPath> {
     let mut paths: Vec<RelPath> = gathered.whole.iter().map(|(_, path)| path.clone()).collect();
     paths.sort_by(compare_walked);
@@ -758,7 +760,7 @@ pub fn is_below(path: &RelPath, above: &RelPath) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && (above.is_root() || rest[0] == b'/'))
 }
 
-/// The order in which directories are met: those above before those below, and neighbours as in a list.
+/// Compares directories by the order of the walk: parents before children, siblings as in a list.
 pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
     let parts = |path: &'_ RelPath| -> Vec<Vec<u8>> {
         path.as_bytes().split(|&b| b == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
@@ -773,7 +775,7 @@ pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// Does something when it goes out of scope.
+/// Calls a function when it is dropped.
 struct OnEnd<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnEnd<F> {

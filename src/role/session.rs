@@ -1,4 +1,4 @@
-//! A copy between two machines: the near end and the far end of one conversation.
+//! The two ends of a session between two machines: the client and the server.
 
 mod talk;
 mod telling;
@@ -39,44 +39,45 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// The near end: the process that the user started.
+/// The client: the process that the user started.
 pub struct Near<'a> {
-    /// The key of directory digests, the same in all attempts of one run: a server ends the earlier ones by it.
+    /// The key of directory digests. All attempts of one run use the same key: the server ends the earlier ones by it.
     pub key: [u8; 16],
     /// The settled options.
     pub options: &'a Options,
-    /// What this end speaks.
+    /// The dialect and features of this end.
     pub speech: Speech,
-    /// What the far end is asked for.
+    /// The request to the server.
     pub setup: Setup,
-    /// The source arguments as given, wherever they are.
+    /// The source arguments as given, on whichever machine they are.
     pub sources: Vec<Vec<u8>>,
-    /// The destination as given, if this end receives; `None`: list only.
+    /// The destination as given, if the client receives; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// The rules of the command line.
     pub rules: Rules,
-    /// What `--files-from` lists, if this end sends.
+    /// The names listed by `--files-from`, if the client sends.
     pub listed: Option<Vec<Vec<u8>>>,
     /// The working directory, absolute.
     pub cwd: &'a [u8],
-    /// The umask the process had.
+    /// The umask at the start of the process.
     pub umask: u32,
-    /// Set when the run shall stop (a signal).
+    /// Set to stop the run (a signal).
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
-    /// Seconds since 1970 at which the run stops by itself.
+    /// When the run stops by itself, in seconds since 1970.
     pub stop_at_unix_secs: Option<i64>,
     /// See [`Terms::repeats`].
     pub repeats: bool,
     /// See [`Terms::interrupted`].
     pub interrupted: &'a AtomicBool,
-    /// The connection goes over the network without a shell: a user who watches is told when nothing comes.
+    /// The connection goes over the network without a shell. A user who watches the progress is informed if no data
+    /// arrives.
     pub is_net: bool,
 }
 
 impl Near<'_> {
-    /// Copies, with a server that grants what it is asked for: [`Near::open`] and [`Near::play`].
+    /// Copies with [`Near::open`] and [`Near::play`]. The server must grant the request.
     pub fn run(
         &self,
         link: Link,
@@ -88,11 +89,11 @@ impl Near<'_> {
         self.play(opened, early, reporter, tally)
     }
 
-    /// Greets, says what is wanted, and hears whether it is granted where the server says so. Nothing is told to anybody yet.
-    /// `said`: what was said already; `early`: this end's tree, if it is looked at already.
+    /// Greets, sends the request, and waits for the verdict if the server sends one. Nothing is printed or changed yet.
+    /// `said` is what was sent already, `early` the scan of this end's tree if one was started.
     pub fn open(&self, link: Link, said: Option<FirstWords>, early: Option<&Early<'_>>) -> Result<Opened, Refusal> {
         let (link, traffic) = counted(link);
-        // The server greets without being asked, and was heard already by whoever found out who answers there.
+        // The server greets unprompted. The caller has seen the greeting already, to find out which program answers.
         let (theirs, mut link) = hear_greeting(link)?;
         let (first, mut flight) = match said {
             Some(first) => {
@@ -107,7 +108,7 @@ impl Near<'_> {
         };
         let FirstWords { ours, has_setup, outset, flight: Flight { foretold, .. } } = first;
         let version = agree(&ours, &theirs).inspect_err(|_| {
-            // The far end shall know as well why this ends.
+            // Send the greeting, so that the server can report the version mismatch, too.
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
         })?;
         if has_setup && version != ours.newest {
@@ -123,7 +124,8 @@ impl Near<'_> {
         let features = ours.features & theirs.features;
         let line = Arc::new(line_of(&self.speech, version, features).over(link.moved.clone()));
         let knows_guess = ours.guess.is_some() && features & GUESSES != 0;
-        // A server that does not know what digests are of is told none before it asks, unless it was before it was known.
+        // A server that does not support the guess gets digests only on request, unless they were sent before this was
+        // known.
         let foretelling = early.and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
         let said = foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.said());
         if let Some(digests) = &said {
@@ -144,7 +146,7 @@ impl Near<'_> {
         Ok(Opened { link, traffic, line, ours, theirs, version, codec, outset, known })
     }
 
-    /// Errs if the server is asked for what it would pass over.
+    /// Fails if the request has an option that the server would ignore.
     fn is_known_there(&self, features: u64) -> Result<(), Error> {
         let asked = match self.setup.server_sends {
             true => self.options.select.copy_devices.then_some("--copy-devices"),
@@ -159,8 +161,8 @@ impl Near<'_> {
         }
     }
 
-    /// Copies in a session that was opened. Trouble with single entries is told and counted in the tally; an error ends the
-    /// run. `early`: this end's tree is being looked at already.
+    /// Copies in an open session. Problems with single entries are reported and counted in the tally; an error ends the
+    /// run. `early` is the scan of this end's tree, if one was started.
     pub fn play(
         &self,
         opened: Opened,
@@ -190,14 +192,15 @@ impl Near<'_> {
         ended
     }
 
-    /// What can be said to a server before it says anything. `early`: this end's tree, if it is looked at already.
+    /// Returns what can be sent before the server's greeting. `early` is the scan of this end's tree, if one was
+    /// started.
     pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
         let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
-        // Which compressions it takes is not known. That it takes zstd is taken for granted: one that does not sends it all
-        // the same, and what it is sent depends on what it says.
+        // The server's compressions are not known yet, so assume zstd. A server that does not accept zstd can still
+        // send it, and what it is sent depends on its greeting.
         let guess = codec::agree(&self.options.delta.compress, codec::features(None));
         let Ok(codec @ (None | Some(Compression::No | Compression::Zstd))) = guess else { return first };
-        // What cannot be spelled, or is too long to be said for nothing, is met once the server has greeted.
+        // A request that cannot be encoded or is too long is sent after the server's greeting.
         let mut bytes = first.flight.bytes.clone();
         let is_spelled = self.encode_setup(first.ours.newest, codec, &mut bytes).is_ok();
         if !is_spelled || bytes.len() > FIRST_WORDS_MAX_BYTES {
@@ -207,7 +210,8 @@ impl Near<'_> {
         if bytes.len() + FORETOLD_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
             first.flight.foretold = early.and_then(Early::dest).map(|glance| glance.foretold().clone());
         }
-        // If it is said to another one again, nobody knows what the first has deleted for it (`--delete-missing-args`).
+        // If this is sent again to another server process, it is unknown what the first one deleted
+        // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
         let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|looking| {
             let (roots, outset) =
@@ -226,7 +230,7 @@ impl Near<'_> {
     fn encode_setup(&self, version: u16, codec: Option<Compression>, out: &mut Vec<u8>) -> Result<(), Error> {
         let mut setup = self.setup.clone();
         if codec != self.options.delta.compress.choice && codec != Some(Compression::Zstd) {
-            // The far end would choose zstd by itself.
+            // The server would select zstd without this option.
             setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
         }
         (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
@@ -246,7 +250,7 @@ impl Near<'_> {
         }
     }
 
-    /// Plays this end's part; meanwhile somebody watches whether anything is heard.
+    /// Runs this end's role. Meanwhile a thread watches whether data arrives.
     fn take_role(
         &self,
         (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
@@ -266,10 +270,10 @@ impl Near<'_> {
             reporter.flush();
         };
         std::thread::scope(|scope| {
-            // Gone with whatever ends this.
+            // Dropped on every return, which ends the thread below.
             let _going = going;
             if self.is_net && wants.progress {
-                // What needs a thread more than this ends the run if there is none.
+                // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
                 let _ = spawn(scope, "silence", move || silence::watch(&traffic, long, over, tell_silence));
             }
             let telling = (&shared, wants);
@@ -283,7 +287,7 @@ impl Near<'_> {
         })
     }
 
-    /// `glance`: the destination is being looked at already, and this of it is known to the sender.
+    /// Receives. `glance` is the scan of the destination if one was started, and what the sender knows of it.
     fn receive(
         &self,
         talk: Talk<'_>,
@@ -318,7 +322,7 @@ impl Near<'_> {
         };
         talk.hold(&ear, || {
             std::thread::scope(|scope| {
-                // What the sender tells is told at once: it waits if nobody hears it.
+                // Events of the sender are reported at once: the sender waits until they are consumed.
                 spawn(scope, "report", || {
                     while let Some((event, cost)) = heard.next_event() {
                         Reporter::tell(&mut **lock(reporter), &event);
@@ -326,14 +330,14 @@ impl Near<'_> {
                     }
                 })?;
                 let ended = receiver.run(&mut Shared(reporter), tally);
-                // Nothing more is told; whoever reports waits no longer.
+                // No more events follow, so the reporting thread can end.
                 ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
                 ended
             })
         })
     }
 
-    /// The source may be being looked at already, and what was told of it counts.
+    /// Sends. The scan of the source may be in progress, and its [`Outset`] may have been sent.
     fn send(
         &self,
         talk: Talk<'_>,
@@ -378,38 +382,38 @@ impl Near<'_> {
     }
 }
 
-/// A session that was opened at the near end: both know each other, and the server what is wanted.
+/// An open session at the client: both ends have greeted, and the server has the request.
 pub struct Opened {
     link: Link,
-    /// What went over it.
+    /// The bytes written and read.
     traffic: Arc<[AtomicU64; 2]>,
     line: Arc<Line>,
     ours: Greeting,
     theirs: Greeting,
     version: u16,
     codec: Option<Compression>,
-    /// What is sent was said.
+    /// Set if the source arguments were sent.
     outset: Option<Outset>,
     known: Known,
 }
 
 /// Why there is no session.
 pub enum Refusal {
-    /// The server was asked for more than it grants this client. Nothing was done; another way to its machine may do.
+    /// The server grants this client less than it requests. Nothing was done; another route to the machine may work.
     NotGranted(Error),
-    /// Whatever else.
+    /// Any other error.
     Failed(Error),
 }
 
 impl Refusal {
-    /// The reason alone.
+    /// Returns the error.
     pub fn into_error(self) -> Error {
         match self {
             Refusal::NotGranted(error) | Refusal::Failed(error) => error,
         }
     }
 
-    /// The same, where it ends a run: of several lines all but the last are told at once.
+    /// Returns the error that ends the run. Of several lines, all but the last are printed now.
     pub fn told(self, reporter: &mut TextReporter) -> Error {
         let error = self.into_error();
         let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
@@ -425,23 +429,23 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What a client says to a server that has said nothing yet. Over a network the handshake has told who answers, and which
-/// version is spoken, so this need not wait for the server's greeting.
+/// The first bytes that a client sends. Over a network, the handshake of the transport has shown which server answers
+/// and which version it uses, so the client need not wait for its greeting.
 pub struct FirstWords {
     /// The client's greeting.
     ours: Greeting,
-    /// What it wants is among them.
+    /// The request is included.
     has_setup: bool,
-    /// What it sends is among them.
+    /// Set if the source arguments are included.
     outset: Option<Outset>,
     flight: Flight,
 }
 
-/// What goes out at once.
+/// The bytes that are sent at once.
 #[derive(Clone)]
 struct Flight {
     bytes: Vec<u8>,
-    /// The beginning of what the destination has goes behind them, in this dialect.
+    /// The first digests of the destination, which are sent behind `bytes`.
     foretold: Option<Arc<Foretold>>,
     dialect: fn(version: u16) -> Box<dyn Dialect + Send>,
     version: u16,
@@ -451,7 +455,7 @@ impl Flight {
     fn spelled(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if let Some(digests) = self.foretold.as_ref().and_then(|foretold| foretold.said()) {
-            // It is bounded, and each of it can be spelled.
+            // The message is bounded and valid, so encoding cannot fail.
             let _ = (self.dialect)(self.version).encode(&digests, &mut bytes);
         }
         bytes
@@ -459,7 +463,8 @@ impl Flight {
 }
 
 impl FirstWords {
-    /// The greeting alone. `key`: see [`Near::key`]; `early`: this end's tree, if it is looked at already, with this key.
+    /// Creates the greeting alone. `key` is [`Near::key`]; `early` is the scan of this end's tree with this key, if one
+    /// was started.
     pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16], early: Option<&Early<'_>>) -> FirstWords {
         let preserve = &options.preserve;
         let mut ours = speech.greeting(key);
@@ -473,44 +478,45 @@ impl FirstWords {
         FirstWords { ours, has_setup: false, outset: None, flight }
     }
 
-    /// As they are said.
+    /// Returns the bytes to send.
     pub fn words(&self) -> Vec<u8> {
         self.flight.spelled()
     }
 
-    /// Makes them, the same each time. What the destination has is told as far as it is known at the first time.
+    /// Returns a function that returns the same bytes each time. They include the digests of the destination that are
+    /// known at the first call.
     pub fn maker(&self) -> impl Fn() -> Vec<u8> + Send + Sync + 'static {
         let flight = self.flight.clone();
         move || flight.spelled()
     }
 }
 
-/// What a far end was asked for, checked and read.
+/// A client's request, checked and parsed.
 pub struct Settled {
     /// The options.
     pub options: Options,
     /// The rules.
     pub rules: Rules,
-    /// The paths that are here.
+    /// The paths on this machine.
     pub operands: Vec<Vec<u8>>,
-    /// What `--files-from` lists.
+    /// The names listed by `--files-from`.
     pub listed: Option<Vec<Vec<u8>>>,
     /// See [`Terms::repeats`].
     pub repeats: bool,
-    /// Set when the run stops because its server was stopped: the client is told so.
+    /// Set when the run stops because the server is stopped. The client then gets this as the reason.
     pub server_stops: Arc<AtomicBool>,
-    /// How far windows grow.
+    /// How far windows may grow.
     pub ceiling: Ceiling,
-    /// Something of what was asked for lies outside of what was granted. A client that has no other way is served as far as
-    /// that goes.
+    /// The error if the request goes beyond the grant. A client that has no other route is served as far as the grant
+    /// goes.
     pub beyond: Option<Error>,
 }
 
-/// Makes of a client's words what they mean here, or refuses them.
+/// Parses and checks a client's request, or rejects it.
 pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Refusal> + 's;
 
-/// The far end. `settle` makes of the client's words what they mean here, or refuses them. `speech`: what it
-/// speaks, with [`codec::features`].
+/// Runs the server's end of a session. `settle` parses and checks the request. `speech` must include
+/// [`codec::features`].
 pub fn serve(
     link: Link,
     speech: &Speech,
@@ -522,14 +528,14 @@ pub fn serve(
 ) -> Exit {
     match opening::greet(link, speech) {
         Ok(Opening::Session(begun)) => play(*begun, cwd, umask, stop, threads, settle),
-        // There is one session, and it is here.
+        // This server has only this one session.
         Ok(Opening::Meeting(_)) => Exit::Protocol,
-        // Where there is no common tongue there is nothing to say an error in.
+        // Without a common version, the error cannot be sent.
         Err(error) => error.exit,
     }
 }
 
-/// The far end of a session that has begun; see [`serve`].
+/// Runs the server's end of a session after the handshake; see [`serve`].
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
     let Begun { setup, theirs, version, speech, mut link } = begun;
     let plain_by = plain_by(speech.features & theirs.features);
@@ -599,7 +605,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     } else {
         let heard = receiver::Heard::default();
         let ear = receiver_ear(&terms, setup.wants, &heard, &line, false);
-        // Wildcards may have made several of one; rsync takes the first.
+        // Wildcards may have expanded to several names; rsync uses the first.
         let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
             request: Request::anything(&terms),
@@ -623,23 +629,23 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
-/// A conversation in this version, where these features are what both ends can do.
+/// Creates the line of a session with this version. `features` are those that both ends support.
 fn line_of(speech: &Speech, version: u16, features: u64) -> Line {
     let line = Line::new((speech.dialect)(version));
     if features & TELLS_BLOCKED != 0 { line.growing() } else { line }
 }
 
-/// By what contents without blocks are digested, where this is what both ends can do.
+/// Returns how to digest contents without blocks, given the features that both ends support.
 fn plain_by(features: u64) -> By {
     if features & QUICK_DIGESTS != 0 { By::Xxh3 } else { By::Blake3 }
 }
 
-/// By what contents that both ends have are compared, where this is what both can do.
+/// Returns how to compare contents that both ends have, given the features that both ends support.
 fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
     if features & KEYED_COMPARISON != 0 { Comparison::keyed(key) } else { Comparison::Blake3 }
 }
 
-/// What hears a sender under these terms.
+/// Creates the handler for the messages of a sender.
 fn receiver_ear<'a>(
     terms: &Terms<'a>,
     wants: Wants,

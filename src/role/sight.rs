@@ -1,8 +1,7 @@
-//! What a receiver sees of its destination for the digests by which directories are compared: a bounded way ahead of
-//! whoever tells them.
+//! Scans the destination for the directory digests, with bounded memory, ahead of the thread that sends them.
 //!
-//! A client that receives begins before there is a peer, while it still connects. What it is to look at it guesses from
-//! its arguments; where the guess was wrong nothing is lost but the look.
+//! A receiving client starts the scan while it still connects. It guesses from its arguments which directory to scan.
+//! If the guess is wrong, only the scan is wasted.
 
 use super::scan::{Look, Scanner, Ticket, enter_dir};
 use super::seen::Digester;
@@ -30,23 +29,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A destination, as it is looked at for its own sake.
+/// A destination that is scanned without a source.
 pub struct Sight<'a> {
-    /// Its top; `None` when it does not exist (dry run).
+    /// Its top directory; `None` if it does not exist (dry run).
     pub root: Option<&'a Root>,
-    /// What is read of each entry.
+    /// What to read of each entry.
     pub wanted: Wanted<'a>,
-    /// Whose symlinks lead to files of rules.
+    /// Whose symlinks may lead to merge files.
     pub link_owners: LinkOwners,
-    /// How many threads may look at one large directory.
+    /// How many threads may examine one large directory.
     pub threads: usize,
-    /// Set when nobody wants to know any more.
+    /// Set when the results are not needed any more.
     pub is_over: Arc<AtomicBool>,
 }
 
 impl Sight<'_> {
-    /// Begins to look at a directory: its names, and the rules in force in it; `chain`: those in its parent. `Err`: what is to
-    /// be told of it in place of its entries.
+    /// Opens a directory and lists its names. `chain` holds the rules in force in its parent. `Err` has the item to
+    /// send in place of its entries.
     fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, Seen> {
         let root = self.root.ok_or(Seen::Absent)?;
         let dir = root.open_dir(&path).map_err(|error| match error.kind() {
@@ -54,7 +53,7 @@ impl Sight<'_> {
             _ => Seen::Absent,
         })?;
         if chain.has_per_dir() {
-            // What is to be told of it is told when it is decided about.
+            // Problems are reported when the directory is decided.
             let (entered, _) = enter_dir(&chain, &dir, &path, ("generator", self.link_owners)).map_err(|_| UNTOLD)?;
             chain = entered;
         }
@@ -64,14 +63,14 @@ impl Sight<'_> {
         Ok(Half { path, chain, dir: Some(dir), names, is_listed, list: DirList::default() })
     }
 
-    /// Opens a directory again that was let go, and begins anew.
+    /// Opens a directory that was closed, and starts its listing again.
     fn reopen(&self, half: &mut Half) -> Result<Dir, Seen> {
         let root = self.root.ok_or(Seen::Absent)?;
         (half.names, half.is_listed, half.list) = (Names::default(), false, DirList::default());
         root.open_dir(&half.path).map_err(|_| UNTOLD)
     }
 
-    /// Lists the rest of its names, until there is `enough`; whether to the end.
+    /// Lists the remaining names until `enough` returns `true`. Returns whether the listing is complete.
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
         let dir = half.dir.take().map_or_else(|| self.reopen(half), Ok)?;
         if !half.is_listed {
@@ -82,7 +81,8 @@ impl Sight<'_> {
         Ok(half.is_listed)
     }
 
-    /// Looks at what is in it; whether at all of it, before there was `enough`. `Err`: what is to be told in place of that.
+    /// Examines the entries until `enough` returns `true`. Returns whether all were examined. `Err` has the item to
+    /// send in their place.
     fn go_on(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
         let root = self.root.ok_or(Seen::Absent)?;
         let is_listed = self.list(half, enough)?;
@@ -110,29 +110,29 @@ impl Sight<'_> {
     }
 }
 
-/// A directory of which the entries cannot be told.
+/// A directory without a digest, which the sender must list.
 const UNTOLD: Seen = Seen::Dir { digest: None, children: Vec::new() };
 
-/// A directory with more entries is not looked at before it is its turn: it may turn out that nobody needs to know more of it
-/// than that it has so many. As many are looked at in a tenth of a second, if they are in no cache of ours.
+/// A directory with more entries is not examined before its turn: the sender may not need more than their number.
+/// Examining this many takes a tenth of a second if they are not cached.
 pub const LARGE_NAMES: usize = 8192;
 
-/// Looks at directories of a destination for their digests.
+/// Scans directories of a destination and digests them.
 pub struct SeenLook<'a> {
-    /// Where.
+    /// The destination.
     pub sight: Sight<'a>,
-    /// What makes the digests.
+    /// Computes the digests.
     pub digester: Digester<'a>,
 }
 
 impl SeenLook<'_> {
-    /// Whether there may be left-overs of interrupted files, for which its files must be compared one by one.
+    /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one.
     fn may_hold_partials(&self, list: &DirList) -> bool {
         let partial_dir = self.digester.options.place.partial_dir.as_ref();
         partial_dir.is_some_and(|holder| holder.contains(&b'/') || list.find(holder).is_some())
     }
 
-    /// What is to be said of a directory all of which was looked at.
+    /// Returns the result for a directory whose entries were all examined.
     fn end(&self, half: Half) -> (SeenDir, Vec<(RelPath, Chain)>) {
         let Half { path, chain, mut list, .. } = half;
         list.sort();
@@ -145,7 +145,7 @@ impl SeenLook<'_> {
         (SeenDir { seen: Seen::Dir { digest, children }, list: Some((path, list)), ..with_room_for(&tasks) }, tasks)
     }
 
-    /// The names of the directories in a directory, and their tasks.
+    /// Returns the name hashes of the subdirectories and their tasks.
     fn below(
         &self,
         path: &RelPath,
@@ -159,7 +159,7 @@ impl SeenLook<'_> {
     }
 }
 
-/// One that gets tickets for these.
+/// Creates a result with a placeholder ticket for each task.
 fn with_room_for<T>(tasks: &[T]) -> SeenDir {
     SeenDir { tickets: vec![Ticket::NONE; tasks.len()], ..SeenDir::bare(Seen::Absent) }
 }
@@ -173,7 +173,7 @@ impl Look for SeenLook<'_> {
             Ok(half) => Box::new(half),
             Err(seen) => return (SeenDir::bare(seen), Vec::new()),
         };
-        // Which names take part is known where rules say nothing.
+        // The number of names is the number of entries only if there are no rules.
         if half.names.items.len() > LARGE_NAMES && half.chain.is_empty() {
             let seen = Seen::Large(half.names.items.len() as u64);
             return (SeenDir { half: Some(half), ..SeenDir::bare(seen) }, Vec::new());
@@ -213,7 +213,7 @@ impl Sights for Scanner<SeenLook<'_>> {
     }
 
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) {
-        // Trouble is met again by whoever goes on.
+        // An error occurs again in the next step and is handled there.
         let _ = self.walk().sight.list(half, enough);
     }
 
@@ -231,7 +231,7 @@ impl Sights for Scanner<SeenLook<'_>> {
 
     fn cut(&self, mut half: Box<Half>, has_none: bool) -> SeenDir {
         let sight = &self.walk().sight;
-        // Where names do not tell which are directories it must be looked at all the same.
+        // If the names do not show which of them are directories, the entries must be examined.
         let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
         if !has_none && (!matches!(sight.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
             return self.go_on(half, &|| false).unwrap_or_else(|_| SeenDir::bare(UNTOLD));
@@ -265,27 +265,28 @@ impl Sights for Scanner<SeenLook<'_>> {
     }
 }
 
-/// A destination that is to be looked at before there is a peer.
+/// The parameters of a scan of the destination before the peer is known.
 pub struct Guess<'a> {
-    /// The terms.
+    /// The context of the run.
     pub terms: Terms<'a>,
     /// The destination, as given.
     pub dest: &'a [u8],
-    /// The one directory whose content the peer will have compared, it is thought.
+    /// The guess of the one directory whose content the sender will want compared.
     pub whole: RelPath,
     /// The key of directory digests.
     pub key: [u8; 16],
-    /// So long it may be told.
+    /// How long the results may be used.
     pub good_for: Duration,
 }
 
-/// What an argument that is at a peer will be called in the transfer, if it is a directory; `None`: only the peer knows.
+/// Returns the name that an argument on the peer's side will have in the transfer if it is a directory. `None` if only
+/// the peer knows.
 pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
     let is_known = !options.select.relative && !argument.iter().any(|byte| b"*?[\\~$`'\"".contains(byte));
     let name = crate::path::file_name(argument);
     match name {
         _ if !is_known || name.len() > NAME_MAX_BYTES => None,
-        // As rsync takes them: what is in them is copied.
+        // As in rsync, the content of the directory is copied.
         b"" | b"." => Some(RelPath::root()),
         b".." => None,
         name => RelPath::parse(name).ok(),
@@ -293,8 +294,8 @@ pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
 }
 
 impl Guess<'_> {
-    /// Looks at the destination on threads of its own while `body` runs; without, if there is nothing that could be looked
-    /// at. An error: there are no threads to be had.
+    /// Scans the destination on separate threads while `body` runs. `body` gets `None` if the destination cannot be
+    /// scanned. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
         match operator::open_dir(self.dest, self.terms.options.preserve.link_owners) {
             Ok(fd) => self.look_at(Dir::new(fd), body),
@@ -305,7 +306,7 @@ impl Guess<'_> {
                 glance.foretell();
                 Ok(body(Some(glance)))
             }
-            // What is wrong with it is told when it is looked at for the session.
+            // The error is reported when the session opens the destination.
             Err(_) => Ok(body(None)),
         }
     }
@@ -358,13 +359,13 @@ impl Guess<'_> {
         Glance { guess: self, root, course, foretold, is_over, sights }
     }
 
-    /// See [`SeenLook::may_hold_partials`]: in a destination that is not there.
+    /// As [`SeenLook::may_hold_partials`], for a destination that does not exist.
     fn may_hold_partials(&self) -> bool {
         self.terms.options.place.partial_dir.as_ref().is_some_and(|holder| holder.contains(&b'/'))
     }
 }
 
-/// A destination that is not there.
+/// A destination that does not exist.
 struct Nowhere {
     may_hold_partials: bool,
 }
@@ -400,7 +401,7 @@ impl Sights for Nowhere {
     fn close(&self) {}
 }
 
-/// How far a destination was told, and what was seen of it on the way.
+/// The progress of the survey, and the listings kept on the way.
 #[derive(Default)]
 struct Course {
     survey: Survey,
@@ -412,7 +413,7 @@ impl Course {
         Course { survey: Survey::of(first, key), kept: SeenLists::default() }
     }
 
-    /// Tells the beginning to whoever may say it.
+    /// Adds the first digests to `foretold` until it is closed or full.
     fn foretell(&mut self, sights: &dyn Sights, foretold: &Foretold) {
         while foretold.is_open()
             && let Some(mut next) = self.survey.begin()
@@ -439,10 +440,10 @@ fn lock(course: &Mutex<Course>) -> MutexGuard<'_, Course> {
     course.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A destination that is being looked at, until this is dropped.
+/// A scan of the destination in progress. Dropping it ends the scan.
 pub struct Glance<'l> {
     guess: &'l Guess<'l>,
-    /// `None`: it is not there.
+    /// `None` if the destination does not exist.
     root: Option<&'l Root>,
     course: &'l Mutex<Course>,
     foretold: Arc<Foretold>,
@@ -451,17 +452,17 @@ pub struct Glance<'l> {
 }
 
 impl Glance<'_> {
-    /// The directory of the transfer that is looked at.
+    /// Returns the directory of the transfer that is scanned.
     pub fn whole(&self) -> &RelPath {
         &self.guess.whole
     }
 
-    /// What may be said of it before the sender has said what it sends.
+    /// Returns the digests that may be sent before the sender has listed its arguments.
     pub fn foretold(&self) -> &Arc<Foretold> {
         &self.foretold
     }
 
-    /// How many entries were seen by now.
+    /// Returns how many entries were examined so far.
     #[cfg(test)]
     pub fn seen(&self) -> u64 {
         self.sights.seen()
@@ -471,8 +472,8 @@ impl Glance<'_> {
         lock(self.course).foretell(self.sights, &self.foretold);
     }
 
-    /// What is to be said of these directories of this destination, from now on, to a sender that knows so much. An error:
-    /// it knows something of another destination.
+    /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
+    /// sender knows already. Fails if that is about another destination.
     pub fn meet(&self, root: Option<&Root>, whole: &[RelPath], known: Known) -> Result<Rest<'_>, Error> {
         let same = |root: &Root, looked_at: &Root| {
             let stats = [root, looked_at].map(|root| sys::fstat(root.dir().fd()).map(|stat| (stat.dev, stat.ino)));
@@ -482,7 +483,7 @@ impl Glance<'_> {
         let is_guessed = *whole == [self.guess.whole.clone()];
         let said = self.foretold.close();
         if !is_guessed || !fits {
-            // Nobody wants to know what is seen yet.
+            // The results so far are not needed.
             self.is_over.store(true, Ordering::Relaxed);
         }
         if is_guessed && !fits && known.beginning {
@@ -496,7 +497,7 @@ impl Glance<'_> {
                 let first = if known.beginning { Vec::new() } else { said };
                 Rest { first, survey, sights: Some(self.sights), passed: 1, kept }
             }
-            // What it heard counts for the first that it asks for, if it does not know better.
+            // What the sender received counts for the first directory that it requests, unless it knows the guess.
             Some(_) if !is_guessed && known.beginning => {
                 Rest { first: survey.cut_short(), passed: usize::from(!known.guess), ..Rest::default() }
             }

@@ -1,4 +1,4 @@
-//! Whoever watches the progress of a copy over a network hears when nothing goes to and fro.
+//! Watches the connection of a session over a network and reports when no data moves.
 
 use crate::proto::limits::DATA_MAX_BYTES;
 use crate::work::clock::Since;
@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// After so long it is told: longer than a lost datagram, or a move to another address, takes.
+/// How long a silence lasts before it is reported: longer than the recovery of a lost packet or a move to another
+/// address.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
-/// How often it is looked.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// After how long a silence is told of a copy that is held to a rate: between two pieces nothing goes.
+/// Returns how long a silence lasts before it is reported. Under a rate limit nothing moves between two pieces of data.
 pub fn told_after(bytes_per_sec: Option<u64>) -> Duration {
     let piece_secs = bytes_per_sec.map_or(0, |rate| DATA_MAX_BYTES as u64 / rate);
     TOLD_AFTER + Duration::from_secs(piece_secs)
 }
 
-/// Calls `tell` once each time that no byte was said or heard for so long, until whoever could say that it is `over` is gone.
+/// Calls `tell` once each time that no byte was sent or received for `long`, until the sender of `over` is dropped.
 pub fn watch(traffic: &[AtomicU64; 2], long: Duration, over: Receiver<()>, tell: impl Fn()) {
     let bytes = || [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
     let (mut last, mut since, mut is_told) = (bytes(), Since::now(), false);

@@ -1,7 +1,7 @@
-//! From source arguments to the first task of the walk.
+//! Turns the source arguments into the first task of the walk.
 //!
-//! Arguments name entries of one tree: the transfer. Those that end in a slash give the content of a
-//! directory, others an entry; under `-R` the whole path counts from its beginning or from `/./`.
+//! Arguments name entries of one tree, the transfer. An argument that ends in a slash stands for the content of a
+//! directory, any other for an entry. Under `-R` the whole path is kept, or the part behind `/./`.
 
 use super::scan::{Base, Content, Listing, Named, Node, Origin, SourceTask, is_included};
 use super::terms::Terms;
@@ -24,36 +24,36 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What the arguments came to.
+/// The result of gathering the arguments.
 pub struct Gathered {
-    /// What they name, from the transfer's root.
+    /// The tree of named entries, from the transfer's root.
     pub node: Arc<Node>,
-    /// The directory whose content is the root, as stat sees it.
+    /// The directory whose content is the root, with its stat data.
     pub top: Option<(Stat, Arc<Base>)>,
-    /// How many more directories there are whose content is the root: each counts in the list.
+    /// How many more directories have their content as the root. Each counts in the list.
     pub tops_more: u64,
     /// How long the arguments took to be examined, in milliseconds; at least 1, as with rsync.
     pub listing_ms: u64,
-    /// Told before anything else.
+    /// Problems that are reported first.
     pub problems: Vec<Problem>,
     /// Lines for stdout.
     pub notes: Vec<Vec<u8>>,
-    /// The one entry that the list consists of, if it is one and no directory, a missing one that shall go
-    /// (`--delete-missing-args`) among them: a destination that is no directory is then its new name.
+    /// The name of the only entry, if the list is one entry and that is not a directory. This includes a missing one
+    /// that is to be deleted (`--delete-missing-args`). A destination that is not a directory is then its new name.
     pub single: Option<Vec<u8>>,
-    /// The one argument, if it is a directory: with a slash at its end where its content is meant. If that is
-    /// empty, the list is one entry too.
+    /// The only argument, if it is a directory; with a trailing slash if its content is meant. If the directory is
+    /// empty, the list has one entry, too.
     pub lone_dir: Option<Vec<u8>>,
-    /// Directories of which all is copied, each below its base.
+    /// The directories that are copied completely, each relative to its base.
     pub whole: Vec<(Arc<Base>, RelPath)>,
-    /// Names that the destination shall lose (`--delete-missing-args`).
+    /// Names to delete at the destination (`--delete-missing-args`).
     pub missing: Vec<RelPath>,
     /// How many arguments were found.
     pub found: usize,
 }
 
 impl Gathered {
-    /// The task of the root.
+    /// Returns the task of the root.
     pub fn task(&self, renamed: Option<&[u8]>) -> SourceTask {
         let origins = self
             .node
@@ -64,7 +64,7 @@ impl Gathered {
                 path: path.clone(),
                 listing: match (renamed, listing) {
                     (Some(new), Listing::Named(names)) => Listing::Named(Arc::new(
-                        // A directory gets another name only where it is known that nothing is in it.
+                        // A directory is renamed only if it is known to be empty.
                         names
                             .iter()
                             .map(|named| Named { renamed: Some(new.to_vec()), content: Content::None, ..named.clone() })
@@ -81,7 +81,7 @@ impl Gathered {
 }
 
 impl Gathered {
-    /// The entry of the directory whose content is the transfer's root, as the source tells it.
+    /// Returns the entry of the directory whose content is the transfer's root, as the source has it.
     pub fn top_entry(&self, wanted: &Wanted<'_>) -> Option<Entry> {
         let (stat, base) = self.top.as_ref()?;
         let mut list = DirList::default();
@@ -91,13 +91,14 @@ impl Gathered {
         list.entries.pop()
     }
 
-    /// Counts what of the list no directory holds: the roots beyond the first, which who decides counts.
+    /// Counts the list entries that are in no directory: the roots beyond the first. The generator counts the first
+    /// one.
     pub fn count(&self, tally: &mut Tally) {
         (0..self.tops_more).for_each(|_| tally.list(Kind::Dir, 0, 1));
         tally.list_generation_ms += self.listing_ms;
     }
 
-    /// Whether a directory lies in one that is copied as a whole.
+    /// Whether a directory lies inside one that is copied completely.
     pub fn reaches(&self, dest: &Dir) -> bool {
         let Ok(dest) = sys::path_of(dest.fd()) else { return false };
         let mut known: Option<(&Arc<Base>, Vec<u8>)> = None;
@@ -112,7 +113,7 @@ impl Gathered {
     }
 }
 
-/// Whether a directory of the source has no entry that takes part.
+/// Whether no entry of a source directory takes part.
 pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
     use std::os::fd::AsFd;
     if terms.options.select.recurse != Recurse::Full {
@@ -144,15 +145,15 @@ pub struct Gatherer<'a> {
     tree: Builder,
     out: Gathered,
     entries: usize,
-    /// The directories that lead to the last argument under `-R`.
+    /// The base and the directories that lead to the last argument under `-R`.
     led: Option<(Arc<Base>, Vec<Vec<u8>>)>,
-    /// rsync makes the whole list before it copies anything.
+    /// rsync builds the whole list before it copies anything.
     lists_first: bool,
-    /// Which rule spoke is told.
+    /// Report the rule that matched.
     tells_rules: bool,
-    /// Directories that lead to missing arguments and are missing themselves.
+    /// Missing directories that lead to missing arguments.
     absent: BTreeSet<Vec<u8>>,
-    /// What is not shown of a path (`%f`): the directory in which the names of `--files-from` begin.
+    /// The prefix that is removed from paths for `%f`: the directory that the names of `--files-from` are relative to.
     unshown: Vec<u8>,
 }
 
@@ -172,8 +173,9 @@ impl Builder {
         }
     }
 
-    /// Names the directories that lead from the root to something; their place in the tree, and their path. `counts` says
-    /// of each, by its depth and whether it was named before, whether it counts once more.
+    /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
+    /// `counts` gets a directory's depth and whether it was named before, and returns whether the list counts it once
+    /// more.
     fn imply(
         &mut self,
         base: &Arc<Base>,
@@ -201,7 +203,7 @@ impl Builder {
         (here, dir)
     }
 
-    /// Whether an argument brings what is wanted, of whose path `parts` lead on from here.
+    /// Whether an argument includes the path `wanted`, of which `parts` are the elements from here on.
     fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
         let Some((first, rest)) = parts.split_first() else { return false };
         let is_last = rest.is_empty();
@@ -222,7 +224,7 @@ impl Builder {
     fn build(self) -> Node {
         let all = self.all.into_iter().map(|(base, dir, below)| (base, dir, Listing::All { below }));
         let named = self.named.into_iter().map(|(base, dir, mut names)| {
-            // One entry each, whatever was said of it more than once.
+            // Merge entries that were named more than once.
             names.sort_by(|a, b| {
                 a.name
                     .cmp(&b.name)
@@ -246,7 +248,7 @@ impl Builder {
 }
 
 impl<'a> Gatherer<'a> {
-    /// With nothing gathered yet. `cwd` is absolute.
+    /// Creates a gatherer without arguments. `cwd` is absolute.
     pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
         let (select, cwd, rules) = (&terms.options.select, terms.cwd, terms.rules);
         let out = Gathered {
@@ -278,12 +280,12 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    /// One argument of the command line.
+    /// Adds one argument of the command line.
     fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
         if self.select.relative { self.relative(arg) } else { self.plain(arg) }
     }
 
-    /// Gathers all arguments, or what `--files-from` lists below the only one.
+    /// Gathers all arguments, or the names listed by `--files-from` relative to the only argument.
     pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered, Error> {
         let began = Since::now();
         match listed {
@@ -299,10 +301,10 @@ impl<'a> Gatherer<'a> {
         Ok(gathered)
     }
 
-    /// Names that `--files-from` lists, relative to `base_arg`.
+    /// Adds the names listed by `--files-from`, which are relative to `base_arg`.
     fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
         let shown = trim_slashes(base_arg).to_vec();
-        // Without it there is nothing to go by; told as it was given.
+        // Without this directory there is nothing to copy. The error shows it as it was given.
         let cannot_enter = |error: io::Error| {
             let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") { b"/" } else { b"" };
             let full = [&absolute(self.cwd, base_arg)[..], slash].concat();
@@ -342,7 +344,7 @@ impl<'a> Gatherer<'a> {
         Ok(())
     }
 
-    /// Ends the gathering.
+    /// Returns the result.
     fn finish(mut self) -> Gathered {
         self.tell_absent();
         self.out
@@ -358,7 +360,7 @@ impl<'a> Gatherer<'a> {
         self.out
     }
 
-    /// The open directory of a path, opened once.
+    /// Returns the open directory of a path. Each is opened only once.
     fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>, Error> {
         let dir = if dir.is_empty() { b"." } else { dir };
         if let Some(base) = self.bases.get(dir) {
@@ -379,14 +381,14 @@ impl<'a> Gatherer<'a> {
             Follow::Never
         };
         let chain = self.rules.chain(Side::Sender, &full);
-        // Without dots, which lead nowhere; those that lead back stay.
+        // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown)).0.join(&b'/');
         let base = Arc::new(Base { root: Root::new(open, full, follow), shown, chain });
         self.bases.insert(dir.to_vec(), base.clone());
         Ok(base)
     }
 
-    /// An argument without `-R`.
+    /// Adds an argument without `-R`.
     fn plain(&mut self, arg: &[u8]) -> Result<(), Error> {
         let (parent, name) = path::split_parent(arg);
         if matches!(name, b"" | b"." | b"..") {
@@ -435,7 +437,7 @@ impl<'a> Gatherer<'a> {
         self.out.single = single.map(<[u8]>::to_vec);
     }
 
-    /// The content of a directory is the transfer's root.
+    /// Notes that the content of a directory is the transfer's root.
     fn top(&mut self, stat: io::Result<Stat>, base: &Arc<Base>) {
         match (&self.out.top, stat) {
             (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
@@ -447,7 +449,7 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    /// A directory of which the content is meant.
+    /// Adds an argument that stands for the content of a directory.
     fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
         let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
         let itself = dir.strip_suffix(b"/.").unwrap_or(dir);
@@ -480,7 +482,7 @@ impl<'a> Gatherer<'a> {
         Ok(())
     }
 
-    /// A directory that an argument leads to cannot be entered: that it may be missing forgives nothing.
+    /// Reports that a directory cannot be entered. The options for missing arguments do not excuse this.
     fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
         let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), error);
         self.out.problems.push(problem.weighing(Weight::SourceError));
@@ -512,7 +514,7 @@ impl<'a> Gatherer<'a> {
         Ok(())
     }
 
-    /// An argument under `-R`: kept from its beginning, or from the last `/./`.
+    /// Adds an argument under `-R`, which is kept from its beginning or behind the first `/./`.
     fn relative(&mut self, arg: &[u8]) -> Result<(), Error> {
         let (base_arg, rest) = split_kept(arg);
         if rest.split(|&b| b == b'/').any(|part| part == b"..") {
@@ -533,7 +535,7 @@ impl<'a> Gatherer<'a> {
         Ok(())
     }
 
-    /// A name that begins with `./` and has no other marker brings the root's own attributes with it.
+    /// Adds the root's own attributes for a name that begins with `./` and has no other marker.
     fn imply_top(&mut self, base: &Arc<Base>, name: &[u8]) {
         let is_said = name.starts_with(b"./") && name.len() > 2 && find_marker(name).is_none();
         if !is_said || self.select.no_implied_dirs {
@@ -546,7 +548,7 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    /// Puts a path of elements below a base into the tree.
+    /// Adds the path `parts` below a base to the tree.
     fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) {
         let Some((last, leading)) = parts.split_last() else {
             if self.select.recurse != Recurse::No {
@@ -563,7 +565,7 @@ impl<'a> Gatherer<'a> {
         let whole = parts.join(&b'/');
         let parent = leading.join(&b'/');
         let follow = self.select.copy_links || content;
-        // A symlink that leads nowhere stands for itself, whatever its argument ends in.
+        // A dangling symlink stands for itself, even if its argument ends in a slash.
         let look = |dir: &Dir, name: &[u8], follow: bool| match sys::stat(dir.fd(), name, follow) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && content && !self.select.copy_links => {
                 sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).map_err(|_| error)
@@ -606,7 +608,7 @@ impl<'a> Gatherer<'a> {
         let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
         let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
         let what = match self.select.recurse {
-            // Another argument may go on behind it and make it a directory.
+            // Another argument may continue behind the symlink, which makes it a directory.
             _ if stays_link => Content::None,
             Recurse::Full => Content::Full,
             _ if content => Content::Shallow,
@@ -626,8 +628,8 @@ impl<'a> Gatherer<'a> {
 }
 
 impl Gatherer<'_> {
-    /// Names the directories that lead to an argument. rsync lists them again behind an argument that other ones lead to;
-    /// where it walks while it copies, only the first of them.
+    /// Adds the directories that lead to an argument. As in rsync, those that the previous argument did not share are
+    /// listed again; with incremental recursion only the topmost one is.
     fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut Builder, RelPath) {
         let shared = match &self.led {
             Some((before, parts)) if Arc::ptr_eq(before, base) => {
@@ -640,8 +642,8 @@ impl Gatherer<'_> {
         self.tree.imply(base, leading, |depth, is_known| !is_known || depth >= shared && (depth == 0 || is_whole))
     }
 
-    /// The directories above a missing argument take part as far as there are any; `false`: the argument does not, because
-    /// rsync lists it with a directory that is missing, too. See `tests/delete.rs`.
+    /// Adds the existing directories above a missing argument. Returns `false` if the argument takes no part: with
+    /// incremental recursion, rsync lists it in a directory that is missing itself. See `tests/delete.rs`.
     fn imply_what_is_there(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
         let there = (1..=leading.len()).take_while(|&len| {
             let dir = RelPath::parse(&leading[..len].join(&b'/'));
@@ -665,7 +667,7 @@ impl Gatherer<'_> {
         true
     }
 
-    /// rsync's receiver finds paths in the list without the directories above them.
+    /// Reports, as rsync's receiver does, paths in the list whose parent directories are missing from it.
     fn tell_absent(&mut self) {
         if self.select.list_only {
             return;
@@ -677,12 +679,12 @@ impl Gatherer<'_> {
     }
 }
 
-/// Opens a directory, if only to reach names in it where it may not be listed; an error if it may not be entered.
+/// Opens a directory. One that cannot be listed is opened for access by name. Fails if it cannot be entered.
 pub fn enter(path: &[u8]) -> io::Result<Dir> {
     enter_by(path, &sys::open_dir_path, &sys::open_dir_path_to_search)
 }
 
-/// As [`enter`], by other ways to open a directory, and to open one that may not be listed.
+/// As [`enter`], with other functions to open a directory for listing and for access by name.
 pub fn enter_by(
     path: &[u8],
     open: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
@@ -693,14 +695,14 @@ pub fn enter_by(
         other => other,
     };
     let dir = Dir::new(dir?);
-    // What may be listed need not be one that can be entered.
+    // A directory that can be listed cannot always be entered.
     if sys::fstat(dir.fd())?.mode & 0o111 != 0o111 {
         sys::stat(dir.fd(), b".", false)?;
     }
     Ok(dir)
 }
 
-/// Whether there is something below a base that takes part under a path of the transfer.
+/// Whether an entry below a base exists and is included under this path of the transfer.
 fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
     let Ok(inside) = RelPath::parse(inside) else { return false };
     let dir = base.root.open_dir_to_search(&inside.parent().unwrap_or_default());
@@ -708,12 +710,13 @@ fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
     stat.is_ok_and(|stat| !is_hidden(base, path.as_bytes(), Kind::of_mode(stat.mode) == Some(Kind::Dir)))
 }
 
-/// Whether the rules leave out what an argument names; those of per-directory files are not asked.
+/// Whether the rules exclude the entry of an argument. Per-directory rules are not considered.
 fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
     base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
 }
 
-/// An argument under `-R`: from where its elements are kept, empty for the working directory, and these; an absolute one as a whole.
+/// Splits an argument under `-R` into the base directory, empty for the working directory, and the path that is kept.
+/// An absolute path without a marker is kept whole.
 pub fn split_kept(arg: &[u8]) -> (&[u8], &[u8]) {
     match find_marker(arg) {
         Some(0) => (b"/", &arg[3..]),
@@ -723,19 +726,19 @@ pub fn split_kept(arg: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What `-R` keeps of arguments from the root of the file system on, without the first slash.
+/// Returns what `-R` keeps of the absolute arguments without a marker, without the first slash.
 pub fn rooted(arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let kept_whole = |arg: &&Vec<u8>| arg.starts_with(b"/") && find_marker(arg).is_none();
     arguments.iter().filter(kept_whole).map(|arg| clean(arg).0.join(&b'/')).collect()
 }
 
-/// Where the first `/./` marks the beginning of what `-R` keeps.
+/// Returns the position of the first `/./`, behind which `-R` keeps the path.
 fn find_marker(arg: &[u8]) -> Option<usize> {
     arg.windows(3).position(|window| window == b"/./")
 }
 
-/// The elements of a path, without empty ones and dots, `..` resolved and clamped; and whether its
-/// end asks for the content.
+/// Returns the elements of a path, without empty ones and `.`, and with `..` resolved but never above the start. Also
+/// returns whether the path stands for the content of a directory.
 fn clean(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let mut parts: Vec<Vec<u8>> = Vec::new();
     for part in path.split(|&b| b == b'/') {
@@ -756,32 +759,32 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// The absolute form of a path of the command line, for messages.
+/// Returns the absolute form of a path from the command line, for messages.
 pub fn absolute(cwd: &[u8], path: &[u8]) -> Vec<u8> {
     let joined = if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) };
     let (parts, _) = clean_dots(&joined);
     [b"/", parts.join(&b'/').as_slice()].concat()
 }
 
-/// The same as rsync writes it of where it could enter: with `..` taken to lead back.
+/// Returns the absolute path as rsync prints it for a directory that it could enter: with `..` resolved.
 fn resolved(cwd: &[u8], path: &[u8]) -> Vec<u8> {
     let (parts, _) = clean(&absolute(cwd, path));
     [b"/", parts.join(&b'/').as_slice()].concat()
 }
 
-/// The same as rsync writes it of where it could not: as it was given.
+/// Returns the absolute path as rsync prints it for a directory that it could not enter: as given.
 fn as_given(cwd: &[u8], path: &[u8]) -> Vec<u8> {
     if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) }
 }
 
-/// As [`clean`], but `..` stays: what it leads to depends on symlinks.
+/// As [`clean`], but keeps `..`: its meaning depends on symlinks.
 fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let parts = path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
     (parts.map(<[u8]>::to_vec).collect(), false)
 }
 
-/// The names in the text of a `--files-from` list. A list that is read for a peer has no comments: rsync hands it on
-/// line by line, and its far end takes all of them for names.
+/// Returns the names in the text of a `--files-from` list. A list that is read for a peer has no comments: rsync
+/// forwards it line by line, and its remote side treats every line as a name.
 pub fn listed_names(text: &[u8], from0: bool, has_comments: bool) -> Vec<Vec<u8>> {
     let separator = |&b: &u8| if from0 { b == 0 } else { matches!(b, b'\n' | b'\r' | 0) };
     let is_comment = |name: &[u8]| has_comments && matches!(name[0], b'#' | b';');

@@ -1,5 +1,5 @@
-//! What a receiver says of its destination, directory by directory; and the beginning of that, which may be said before the
-//! sender has said what it sends.
+//! The survey: digests of the destination's directories in the order in which the receiver sends them. The first ones
+//! may be sent before the sender has listed its arguments.
 
 use super::scan::Ticket;
 use crate::digest;
@@ -17,106 +17,107 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What was seen of a directory of the destination.
+/// The scan result for a directory of the destination.
 pub struct SeenDir {
-    /// What is told of it.
+    /// What to send about it.
     pub seen: Seen,
-    /// Those of the directories in it, in order.
+    /// The tickets of its subdirectories, in order.
     pub tickets: Vec<Ticket>,
-    /// Its entries, if they can be told.
+    /// Its entries, if all were examined.
     pub list: Option<(RelPath, DirList)>,
-    /// It is large, and to be gone on with when it is its turn.
+    /// Set for a large directory, which is examined further when its turn comes.
     pub half: Option<Box<Half>>,
 }
 
 impl SeenDir {
-    /// Of which nothing else is to be said.
+    /// Creates a result without entries.
     pub fn bare(seen: Seen) -> SeenDir {
         SeenDir { seen, tickets: Vec::new(), list: None, half: None }
     }
 }
 
-/// A directory of which some names are known, and of the first of them what they name.
+/// A directory of which some names are listed and the first of these are examined.
 pub struct Half {
     /// Its path.
     pub path: RelPath,
     /// The rules in force in it.
     pub chain: Chain,
-    /// The directory, read as far as its names were listed; `None`: all of this is to be done again.
+    /// The open directory, read as far as its names were listed; `None` if it was closed and must be listed again.
     pub dir: Option<Dir>,
-    /// Names.
+    /// The names listed so far.
     pub names: Names,
-    /// They are all.
+    /// Whether these are all names.
     pub is_listed: bool,
-    /// What the first of them name.
+    /// The entries examined so far, in the order of the names.
     pub list: DirList,
 }
 
-/// What is seen of a destination, in the order in which it is taken.
+/// The results of a scan of the destination, taken in order.
 pub trait Sights: Sync {
-    /// Takes what was seen of a directory, looking at it here and now if nobody has begun.
+    /// Takes the result for a directory. Scans it now if no worker has started on it.
     fn take(&self, ticket: Ticket) -> SeenDir;
-    /// Lists the names of one, unless `enough` comes before.
+    /// Lists the names of a directory until `enough` returns `true`.
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool);
-    /// Goes on with one; `Err`: `enough` came before its end.
+    /// Examines the entries of a directory. Returns `Err` if `enough` returned `true` before the end.
     fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>>;
-    /// What is to be said of one with which nobody goes on; `has_none`: the sender has no directories in it.
+    /// Returns the result for a directory that is not examined further. `has_none`: the sender has no directories in
+    /// it.
     fn cut(&self, half: Box<Half>, has_none: bool) -> SeenDir;
-    /// Nobody will take these, nor what is below them.
+    /// Discards these directories and everything below them. None of them will be taken.
     fn forget(&self, tickets: Vec<Ticket>);
-    /// From now on it is taken.
+    /// Ends the prefetch phase: from now on results are taken.
     fn end_early(&self);
-    /// How many entries were seen by now.
+    /// Returns how many entries were examined so far.
     #[cfg(test)]
     fn seen(&self) -> u64;
-    /// Lets the workers go.
+    /// Ends the worker threads.
     fn close(&self);
 }
 
-/// How far a directory of the transfer was told, in the preorder of the destination's tree.
+/// The position of the survey of one directory of the transfer, in the preorder of the destination's tree.
 #[derive(Default)]
 pub struct Survey {
-    /// The key of the names of directories.
+    /// The key for the hashes of directory names.
     key: [u8; 16],
-    /// Not begun.
+    /// The first directory, if the survey has not begun.
     first: Option<Ticket>,
-    /// Those that lead to where it is, each in the one before.
+    /// The directories that lead to the current position, outermost first.
     levels: Vec<Level>,
-    /// The directory that is being looked at.
+    /// The directory that is being scanned.
     now: Option<Now>,
-    /// What need not be looked at.
+    /// The tickets of directories that need not be scanned.
     needless: Vec<Ticket>,
-    /// It was begun, and is the next again.
+    /// A step that was put back and comes next.
     back: Option<Next>,
 }
 
-/// A directory that is being looked at.
+/// A directory that is being scanned.
 #[derive(Default)]
 struct Now {
-    /// As its parent names it.
+    /// The hash of its name.
     name: u32,
-    /// The sender does not have it.
+    /// The sender lacks it.
     is_needless: bool,
-    /// Its path, if it is a large one.
+    /// Its path, if it is large.
     path: Option<RelPath>,
-    /// The directories in it that the sender has, if it has told it.
+    /// The subdirectories that the sender has, if it has listed this directory.
     has: Option<HashSet<u32>>,
-    /// It has, or does not have this one.
+    /// Set when the sender's listings show that no digest is needed.
     is_settled: Arc<AtomicBool>,
 }
 
-/// A directory that was told, while those in it are.
+/// A directory whose digest was sent and whose subdirectories are next.
 struct Level {
     path: RelPath,
-    /// As its parent names it.
+    /// The hash of its name.
     name: u32,
-    /// The directories in it that were not begun, with their names; the next is the last. Those that the sender does not have
-    /// have no tickets.
+    /// The name hashes and tickets of the subdirectories that are left, the next one last. Those that the sender lacks
+    /// have no ticket.
     left: Vec<(u32, Ticket)>,
 }
 
 impl Level {
-    /// Leaves only those that are needed their tickets, and adds the others to `needless`.
+    /// Moves the tickets of directories that are not needed to `needless`.
     fn drop_tickets(&mut self, needless: &mut Vec<Ticket>, is_needed: impl Fn(u32) -> bool) {
         for (_, ticket) in self.left.iter_mut().filter(|(name, ticket)| *ticket != Ticket::NONE && !is_needed(*name)) {
             needless.push(std::mem::replace(ticket, Ticket::NONE));
@@ -124,23 +125,23 @@ impl Level {
     }
 }
 
-/// What comes next in a survey.
+/// The next step of a survey.
 pub enum Next {
-    /// This is to be taken, and handed to [`Survey::took`].
+    /// Take this result and pass it to [`Survey::took`].
     Take(Ticket),
-    /// This is to be gone on with, and handed to [`Survey::took`].
+    /// Examine this directory further and pass the result to [`Survey::took`].
     GoOn(Box<Half>),
-    /// This is to be told.
+    /// Send this.
     Tell(Seen),
 }
 
 impl Survey {
-    /// Of which nothing was told; `key`: that of directory digests.
+    /// Creates a survey that begins with this directory. `key` is that of directory digests.
     pub fn of(first: Ticket, key: [u8; 16]) -> Survey {
         Survey { first: Some(first), key, ..Survey::default() }
     }
 
-    /// What comes next; `None`: all was told.
+    /// Returns the next step; `None` if the survey is complete.
     pub fn begin(&mut self) -> Option<Next> {
         if let Some(next) = self.back.take() {
             return Some(next);
@@ -161,8 +162,8 @@ impl Survey {
         }
     }
 
-    /// What is to be told of a directory that was taken, or that was gone on with; or what is to be gone on with. `keep` gets
-    /// its entries, if they can be told.
+    /// Returns the next step for a directory that was taken or examined further. `keep` gets its entries, if all were
+    /// examined.
     pub fn took(&mut self, found: SeenDir, keep: &mut dyn FnMut(RelPath, DirList)) -> Next {
         let mut now = self.now.take().unwrap_or_default();
         if now.is_needless {
@@ -176,7 +177,7 @@ impl Survey {
             return Next::GoOn(half);
         }
         let is_empty = list.as_ref().is_some_and(|(_, list)| list.is_empty());
-        // Into a directory that was just made for it everything is copied: it comes with its data, unasked.
+        // Everything is copied into an empty destination. If it is sent as absent, the files arrive without a request.
         let lacks_all = self.levels.is_empty() && is_empty && matches!(seen, Seen::Dir { digest: Some(_), .. });
         let path = now.path.or_else(|| list.as_ref().map(|(path, _)| path.clone()));
         if let (Some(path), Seen::Dir { children, .. }) = (path, &seen) {
@@ -193,23 +194,23 @@ impl Survey {
         Next::Tell(if lacks_all { Seen::Absent } else { seen })
     }
 
-    /// Whether the sender is known to have no directories in the one that is being looked at.
+    /// Whether the sender is known to have no subdirectories in the directory that is being scanned.
     pub fn has_none(&self) -> bool {
         self.now.as_ref().is_some_and(|now| now.is_needless || now.has.as_ref().is_some_and(HashSet::is_empty))
     }
 
-    /// Set when nobody wants to know any more what the directory is that is being looked at.
+    /// Returns a flag that is set when the digest of the directory being scanned is not needed any more.
     pub fn is_settled(&self) -> Arc<AtomicBool> {
         self.now.as_ref().map(|now| now.is_settled.clone()).unwrap_or_default()
     }
 
-    /// Takes something back that could not be told, or gone on with; it is the next again.
+    /// Puts back a step that could not be completed. It comes next again.
     pub fn put_back(&mut self, next: Next) {
         self.back = Some(next);
     }
 
-    /// The sender told a directory: of those in it that it does not have nobody wants to know anything, and as few words as
-    /// there can be are said of them. See [`Survey::needless`].
+    /// Handles a listing of the sender. Subdirectories that the sender lacks are then sent as absent and need not be
+    /// scanned; see [`Survey::needless`].
     pub fn heed(&mut self, told: &Told) {
         if told.is_named {
             return;
@@ -236,12 +237,12 @@ impl Survey {
         }
     }
 
-    /// What need not be looked at, of which nobody was told.
+    /// Takes the tickets of directories that need not be scanned any more.
     pub fn needless(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.needless)
     }
 
-    /// What ends it in few words, if nobody wants to know the rest: nothing is there.
+    /// Returns the shortest valid end of the survey: everything that is left is absent.
     pub fn cut_short(self) -> Vec<Seen> {
         let left = usize::from(self.first.is_some()) + self.levels.iter().map(|level| level.left.len()).sum::<usize>();
         let back = self.back.map(|next| match next {
@@ -252,19 +253,19 @@ impl Survey {
     }
 }
 
-/// What was seen of directories for their digests, kept in the order of the walk in case the sender tells them: then
-/// they need not be looked at again.
+/// The listings of directories that were scanned for digests, in the order of the walk. If the sender lists such a
+/// directory, it need not be scanned again.
 #[derive(Default)]
 pub struct SeenLists {
     lists: VecDeque<(RelPath, DirList)>,
     entries: usize,
 }
 
-/// So many entries are kept, at about 80 bytes each; directories beyond are looked at again.
+/// The maximum number of entries that are kept, at about 80 bytes each. Further directories are scanned again.
 const SEEN_ENTRIES_MAX: usize = 200_000;
 
 impl SeenLists {
-    /// Keeps a directory, if there is room.
+    /// Keeps a listing, if there is room.
     pub fn keep(&mut self, path: RelPath, list: DirList) {
         if self.entries + list.len() <= SEEN_ENTRIES_MAX {
             self.entries += list.len();
@@ -272,12 +273,12 @@ impl SeenLists {
         }
     }
 
-    /// The path of the first one.
+    /// Returns the path of the first listing.
     pub fn first(&self) -> Option<&RelPath> {
         self.lists.front().map(|(path, _)| path)
     }
 
-    /// Takes the first one.
+    /// Takes the first listing.
     pub fn pop(&mut self) -> Option<DirList> {
         let (_, list) = self.lists.pop_front()?;
         self.entries -= list.len();
@@ -285,27 +286,27 @@ impl SeenLists {
     }
 }
 
-/// The most that is said of a destination before the sender has said what it sends: some 1,800 directories.
+/// The maximum size of the digests sent before the sender has listed its arguments: some 1,800 directories.
 pub const FORETOLD_MAX_BYTES: usize = 32 << 10;
 
-/// The beginning of a survey, until the time comes to say it.
+/// The first digests of a survey, collected until they are sent.
 pub struct Foretold {
     state: Mutex<ForetoldState>,
-    /// The destination, as given, and what it was when it was opened: device and inode. `None`: it was not there.
+    /// The destination as given, and its device and inode when it was opened. `None`: it did not exist.
     dest: (Vec<u8>, Option<(u64, u64)>),
     begun: Since,
     good_for: Duration,
 }
 
 enum ForetoldState {
-    /// So much of it, which takes so many bytes.
+    /// The digests so far, and an upper bound of their encoded size.
     Growing(Vec<Seen>, usize),
-    /// What may be said; `None`: it is no good any more.
+    /// The digests to send; `None` if they are out of date.
     Closed(Option<Vec<Seen>>),
 }
 
 impl Foretold {
-    /// With nothing in it. It is good for so long, and while that destination is what it was.
+    /// Creates an empty collection. It is valid for `good_for`, and while `dest` is still the same directory.
     pub fn of(dest: (Vec<u8>, Option<(u64, u64)>), good_for: Duration) -> Foretold {
         let state = Mutex::new(ForetoldState::Growing(Vec::new(), 0));
         Foretold { state, dest, begun: Since::now(), good_for }
@@ -315,12 +316,12 @@ impl Foretold {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has not been said.
+    /// Whether digests can still be added.
     pub fn is_open(&self) -> bool {
         matches!(*self.lock(), ForetoldState::Growing(..))
     }
 
-    /// Of how many directories it tells.
+    /// Returns the number of directories.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         match &*self.lock() {
@@ -329,7 +330,8 @@ impl Foretold {
         }
     }
 
-    /// Adds the next directory. One for which there is no room, or that comes too late, is handed back, and nothing follows it.
+    /// Adds the next directory. If there is no room or the collection is closed, returns it as the error. The caller
+    /// must not add more then.
     pub fn push(&self, seen: Seen) -> Result<(), Seen> {
         match &mut *self.lock() {
             ForetoldState::Growing(all, len_bytes) if *len_bytes + most_bytes(&seen) <= FORETOLD_MAX_BYTES => {
@@ -342,7 +344,8 @@ impl Foretold {
         Err(seen)
     }
 
-    /// What may be said: the same whenever it is asked for. `None`: nothing, it was seen too long ago, or elsewhere.
+    /// Closes the collection and returns the digests to send, the same on every call. `None` if they are too old or the
+    /// destination has changed.
     pub fn close(&self) -> Option<Vec<Seen>> {
         let mut state = self.lock();
         if let ForetoldState::Growing(all, _) = &mut *state {
@@ -355,12 +358,13 @@ impl Foretold {
         }
     }
 
-    /// The same as a message, if there is anything to be said.
+    /// As [`Foretold::close`], as a message if there are any digests.
     pub fn said(&self) -> Option<Message> {
         self.close().filter(|said| !said.is_empty()).map(Message::Digests)
     }
 
-    /// Whether the destination is what it was. One that was made since has what it has: that nothing is there only brings more.
+    /// Whether the destination is still the same directory. If it did not exist before, it may exist now: reporting it
+    /// as absent only makes the sender send more.
     fn is_there(&self) -> bool {
         let (dest, was) = &self.dest;
         let is = || sys::stat_path(dest, true).ok().map(|stat| (stat.dev, stat.ino));
@@ -368,7 +372,7 @@ impl Foretold {
     }
 }
 
-/// How many bytes it takes to tell of a directory, at most.
+/// Returns the maximum encoded size of an item.
 fn most_bytes(seen: &Seen) -> usize {
     match seen {
         Seen::Absent => 1,
@@ -377,30 +381,30 @@ fn most_bytes(seen: &Seen) -> usize {
     }
 }
 
-/// How many bytes a count of directories takes.
+/// The maximum encoded size of a count.
 const COUNT_BYTES: usize = 10;
 
-/// What a sender knows of a survey before it has said what it sends.
+/// What a sender knows of a survey before it has listed its arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Which directory it is of, so that it passes it over if that is not what it sends.
+    /// The directory that was guessed, so that it can skip the survey if it sends another one.
     pub guess: bool,
-    /// The beginning.
+    /// The first digests.
     pub beginning: bool,
 }
 
-/// What is to be said of a destination of which a survey was begun before the sender said what it sends.
+/// What remains to be sent if a survey was begun before the sender listed its arguments.
 #[derive(Default)]
 pub struct Rest<'m> {
-    /// This first.
+    /// Items to send first.
     pub first: Vec<Seen>,
-    /// Then what is left of this.
+    /// The survey to continue after that.
     pub survey: Survey,
-    /// By which it goes on; `None`: there is none.
+    /// The scan that the survey uses; `None` if there is nothing to continue.
     pub sights: Option<&'m dyn Sights>,
-    /// Of so many of the directories that the sender asks for it then has all.
+    /// How many of the directories that the sender requests are complete then.
     pub passed: usize,
-    /// What was seen already.
+    /// The listings kept so far.
     pub kept: SeenLists,
 }
 
@@ -413,13 +417,13 @@ mod tests {
 
     const KEY: [u8; 16] = [7; 16];
 
-    /// Directories by their paths, each with one file; a ticket is a place among them.
+    /// A tree of directories with one file each. A ticket is the index of a directory.
     struct Tree {
         dirs: Vec<String>,
         taken: Mutex<BTreeSet<u64>>,
-        /// One that is large.
+        /// The directory that counts as large.
         large: &'static str,
-        /// What is to be seen there.
+        /// The result for the large directory.
         half: Mutex<Option<SeenDir>>,
     }
 
@@ -445,7 +449,7 @@ mod tests {
             taken.iter().map(|&at| self.dirs[at as usize].as_str()).collect()
         }
 
-        /// What a sender tells of a directory in which it has these.
+        /// Returns the sender's listing of a directory in which it has these subdirectories.
         fn told(&self, path: &str, has: impl Fn(u64) -> bool) -> Told {
             let mut told = Told { path: RelPath::parse(path.as_bytes()).unwrap(), ..Told::default() };
             told.list.push_name(b"file", false);
@@ -505,7 +509,7 @@ mod tests {
         fn close(&self) {}
     }
 
-    /// How many directories are told by these words, if they come to an end there.
+    /// Returns the number of items if they form a complete survey.
     fn told_by(said: &[Seen]) -> Option<usize> {
         let mut open: usize = 1;
         for seen in said {
@@ -517,7 +521,7 @@ mod tests {
         (open == 0).then_some(said.len())
     }
 
-    /// What is said next; in the midst of the large directory the sender tells this.
+    /// Returns the next item. While the large directory is examined, the sender sends the listing `told`.
     fn next(survey: &mut Survey, tree: &Tree, told: Option<&Told>) -> Option<Seen> {
         let mut next = survey.begin()?;
         loop {
@@ -537,7 +541,8 @@ mod tests {
 
     const DIRS: [&str; 12] = ["", "a", "a/b", "a/b/c", "a/d", "e", "e/f", "e/f/g", "e/f/h", "e/i", "j", "j/k"];
 
-    /// Has the sender tell its root, in which it has the directories `has`, after so many steps; the rest of what is said.
+    /// Sends `steps` items, then receives the listing of the sender's root, which has the directories `has`, and then
+    /// sends the rest.
     fn cut(steps: usize, has: &[&str]) -> (Vec<Seen>, Tree, Vec<Ticket>) {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
@@ -554,7 +559,7 @@ mod tests {
         assert_eq!(tree.taken(), ["", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
         assert_eq!((told_by(&said), said[1].clone(), said[7].clone()), (Some(8), Seen::Absent, Seen::Absent));
         assert_eq!(needless, [Ticket::of(10), Ticket::of(1)]);
-        // In the midst of what is needless it is cut short.
+        // A directory that turns out not to be needed halfway is cut short.
         let (said, tree, needless) = cut(3, &["e"]);
         assert_eq!(tree.taken(), ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
         assert_eq!(told_by(&said), Some(11));
@@ -575,8 +580,8 @@ mod tests {
         assert_eq!(rest, [Seen::Absent, Seen::Absent]);
     }
 
-    /// What is taken of a tree with this large directory, which stands behind so many others, and whether it is digested.
-    /// `has`: in the midst of it the sender tells it, and that it has this directory in it.
+    /// Returns the directories scanned in a tree whose large directory follows `before` others, and whether the large
+    /// one is digested. With `has`, the sender lists it during the scan, with this subdirectory in it.
     fn seen_with(large: &'static str, before: usize, has: Option<&str>) -> (Vec<String>, bool) {
         let tree = Tree { large, ..Tree::of(&DIRS) };
         let mut survey = Survey::of(Ticket::of(0), KEY);
@@ -613,13 +618,14 @@ mod tests {
             let has: Vec<&str> = has.into_iter().map(|at| DIRS[at]).collect();
             let (said, tree, needless) = cut(steps, &has);
             prop_assert_eq!(told_by(&said), Some(said.len()));
-            // All that the sender has at the top was looked at, to the bottom.
+            // All that the sender has at the top level was scanned completely.
             let top = |dir: &str| dir.split('/').next().unwrap().to_owned();
             let taken: BTreeSet<&str> = tree.taken().into_iter().collect();
             for dir in DIRS.iter().filter(|dir| dir.is_empty() || has.contains(&top(dir).as_str())) {
                 prop_assert!(taken.contains(dir), "{dir}");
             }
-            // Of the others each was looked at before, or is known to be needless, or lies below such a one.
+            // Every other directory was scanned before, or is known not to be needed, or lies below one that is not
+            // needed.
             let needless: BTreeMap<&str, ()> =
                 DIRS.iter().zip(0..).filter(|(_, at)| needless.contains(&Ticket::of(*at))).map(|(dir, _)| (*dir, ())).collect();
             let is_needless = |dir: &str| needless.keys().any(|above| dir == *above || dir.starts_with(&format!("{above}/")));

@@ -1,4 +1,4 @@
-//! The terms of a run: what every role is told of it, and what is read of each entry under them.
+//! The context of a run: the inputs that every role gets, and what to read of each entry.
 
 use super::scan::source::SourceWalk;
 use crate::filter::{Rules, Side};
@@ -10,7 +10,7 @@ use crate::options::{Options, Preserve, RemoveSource};
 use crate::plan;
 use std::sync::atomic::AtomicBool;
 
-/// What every role of a run is told.
+/// The inputs that every role of a run gets.
 #[derive(Clone, Copy)]
 pub struct Terms<'a> {
     /// The settled options.
@@ -19,16 +19,16 @@ pub struct Terms<'a> {
     pub rules: &'a Rules,
     /// The working directory, absolute.
     pub cwd: &'a [u8],
-    /// The umask the process had.
+    /// The umask at the start of the process.
     pub umask: u32,
-    /// Set when the run shall stop (a signal).
+    /// Set to stop the run (a signal).
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
-    /// Seconds since 1970 at which the run stops by itself.
+    /// When the run stops by itself, in seconds since 1970.
     pub stop_at_unix_secs: Option<i64>,
-    /// If the connection is lost, the client connects again and repeats the run. Then nothing half-written may have its final
-    /// name.
+    /// If the connection is lost, the client connects again and repeats the run. Then no unfinished file may get its
+    /// final name.
     pub repeats: bool,
     /// Set when the user asked the client to stop.
     pub interrupted: &'a AtomicBool,
@@ -41,8 +41,8 @@ impl Terms<'_> {
         self.options.select.remove_source == RemoveSource::No
     }
 
-    /// Calls `body` with what is read of each entry. `preserve`: which attributes this side keeps; `map` makes of what
-    /// the source told what the destination shall have.
+    /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this
+    /// side preserves; `map` converts an entry of the source into what the destination should have.
     pub fn with_wanted<R>(
         &self,
         preserve: &Preserve,
@@ -77,7 +77,7 @@ impl Terms<'_> {
         })
     }
 
-    /// Looks at the source under these terms.
+    /// Returns the walk over the source.
     pub fn source_walk<'w>(&self, wanted: Wanted<'w>) -> SourceWalk<'w> {
         let select = &self.options.select;
         SourceWalk {

@@ -1,47 +1,47 @@
-//! How much of one class of messages may be under way, as each of the two ends counts it; pure.
+//! The flow-control window of one class of messages, as counted by the sending and the receiving end. Does no I/O.
 //!
-//! A window begins as [`INITIAL_WINDOWS`] says, which is enough for any path within a continent. On a longer one a sender
-//! uses it up before a grant comes back, and stands still. It says so ([`Message::Blocked`](crate::proto::Message::Blocked)),
-//! and whoever has consumed all of it before more comes opens the window twice as far, up to [`WINDOWS_MAX`]. One who has not
-//! is what is slow, not the path, and more would only wait here. A window that was opened closes again as far as it is
-//! not needed: by half of what waited to be consumed all the time.
+//! A window begins with the size in [`INITIAL_WINDOWS`], which is enough for any path within a continent. On a longer
+//! path the sending end uses it up before a grant arrives, and stalls. It reports this with
+//! [`Message::Blocked`](crate::proto::Message::Blocked). If the receiving end has consumed everything by then, it
+//! doubles the window, up to [`WINDOWS_MAX`]. If it has not, it is slower than the path, and more data would only wait
+//! there. A window that has grown shrinks again by half of what was waiting to be consumed at all times.
 
 use crate::proto::Class;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
 use std::collections::VecDeque;
 
-/// Grants go in portions of this part of the window with which a class begins.
+/// A grant is at least the initial window divided by this.
 const GRANT_PART: u64 = 4;
-/// Of what is small so much of a window at most may be under way: at the other end it takes many times its length.
+/// The initial window divided by this is available to short messages whatever memory they take at the peer.
 const SMALL_PART: u64 = GRANT_PART;
-/// As much memory besides its length as that may take there, of a class.
+/// The limit of the memory that messages of a class take at the peer besides their length.
 const TAKEN_MAX_BYTES: u64 = 16 << 20;
-/// What was said is noted in pieces of so many bytes.
+/// The granularity, in bytes, of the record of what was sent.
 const NOTED_BYTES: u64 = 64 << 10;
-/// A window that has grown shrinks by this part of what waited to be consumed all the while that a window was.
+/// A window that has grown shrinks by the least amount that was waiting while one window was consumed, divided by this.
 const SHRINK_PART: u64 = 2;
 
-/// A class at the end that hears it. What of the window is neither waiting here nor to be granted, the peer may say.
+/// The receiving end of a class. The peer may send the part of the window that is neither `waiting` nor `owed`.
 #[derive(Debug)]
 pub struct Hearing {
     initial: u64,
     max: u64,
     window: u64,
-    /// What the peer said and nobody consumed yet.
+    /// Bytes received but not consumed.
     waiting: u64,
-    /// What the peer may say more, and was not granted yet.
+    /// Bytes that the peer may send but was not granted yet.
     owed: u64,
-    /// The peer has used its window up and waits.
+    /// The peer has used up its window and waits.
     is_blocked: bool,
-    /// So much is not granted when it is consumed.
+    /// Bytes that are not granted again when they are consumed.
     excess: u64,
-    /// Until so much was consumed it is looked how much waits, and the least that did.
+    /// Bytes to consume until the window is next checked for shrinking, and the least `waiting` since the last check.
     judged_in: u64,
     least_waiting: u64,
 }
 
 impl Hearing {
-    /// A class of which nothing was heard.
+    /// Creates the state of a class before anything is received.
     pub fn of(class: Class) -> Hearing {
         let initial = INITIAL_WINDOWS[class as usize];
         Hearing {
@@ -57,7 +57,7 @@ impl Hearing {
         }
     }
 
-    /// The peer said something that costs so much; `false`: more than it may.
+    /// Counts a received message. Returns `false` if it exceeds the window.
     pub fn heard(&mut self, cost: u64) -> bool {
         // The one message that goes below zero may still be sent.
         let may_say = self.waiting < self.window;
@@ -66,7 +66,7 @@ impl Hearing {
         may_say
     }
 
-    /// So much was consumed. `most`: how far the window may grow at this moment.
+    /// Counts consumed bytes. `most` returns how far the window may grow at this moment.
     pub fn consumed(&mut self, cost: u64, most: impl Fn() -> u64) {
         self.waiting = self.waiting.saturating_sub(cost);
         self.owed += cost;
@@ -84,13 +84,14 @@ impl Hearing {
         self.excess -= less;
     }
 
-    /// The peer has used its window up and waits, with nothing else under way. `most`: as with [`Hearing::consumed`].
+    /// Notes that the peer has used up its window and waits, with nothing else in flight. `most` as in
+    /// [`Hearing::consumed`].
     pub fn blocked(&mut self, most: impl Fn() -> u64) {
         self.is_blocked = true;
         self.grow(&most);
     }
 
-    /// If neither end has anything to do, it is the way that takes so long.
+    /// Doubles the window if the peer waits and everything is consumed: then the path is the bottleneck.
     fn grow(&mut self, most: impl Fn() -> u64) {
         if self.is_blocked && self.waiting == 0 {
             (self.is_blocked, self.excess) = (false, 0);
@@ -100,44 +101,45 @@ impl Hearing {
         }
     }
 
-    /// How long the window may be, which is asked where that matters; what it was to be at the beginning, it may always be.
+    /// Returns how far the window may grow: never below its initial size. `most` is called only if the window can grow.
     fn most(&self, most: impl Fn() -> u64) -> u64 {
         if self.max == self.initial { self.max } else { most().clamp(self.initial, self.max) }
     }
 
-    /// Whether there is enough for a grant.
+    /// Whether enough is owed for a grant.
     pub fn may_grant(&self) -> bool {
         self.owed >= self.initial / GRANT_PART
     }
 
-    /// What is granted now, if there is enough for that; it is said.
+    /// Takes the bytes to grant now, if there are enough. The caller must send the grant.
     pub fn grant(&mut self) -> Option<u64> {
         self.may_grant().then(|| std::mem::take(&mut self.owed))
     }
 }
 
-/// A class at the end that says it.
+/// The sending end of a class.
 #[derive(Debug)]
 pub struct Saying {
-    /// What may be said yet; below 0 behind a message that took more than was left.
+    /// Bytes that may be sent; negative after a message that took more than was left.
     credit: i64,
     initial: u64,
     max: i64,
     grows: bool,
-    /// Less is said than may be where that is much memory at the peer.
+    /// Send less than the window allows if it would take much memory at the peer.
     spares: bool,
-    /// What the peer may not have consumed yet, the oldest first: bytes, and the memory that they take there besides.
+    /// What the peer may not have consumed yet, oldest first: bytes, and the additional memory that they take there.
     there: VecDeque<(u64, u64)>,
-    /// The sums of these.
+    /// The sums of `there`.
     there_bytes: u64,
     taken_bytes: u64,
-    /// Somebody waits for room; the peer was told so. Both until it grants more.
+    /// Whether a thread waits for room, and whether the peer was informed. Both are reset by the next grant.
     is_wanting: bool,
     is_told: bool,
 }
 
 impl Saying {
-    /// A class of which nothing was said. `grows`: the peer may open its window further than it is at the beginning.
+    /// Creates the state of a class before anything is sent. `grows`: the peer may grow the window beyond its initial
+    /// size.
     pub fn of(class: Class, grows: bool) -> Saying {
         let [initial, max] = [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
         let grows = grows && max > initial;
@@ -155,24 +157,24 @@ impl Saying {
         }
     }
 
-    /// From now on no more is said than the peer has memory for, though it may be: only where the peer consumes whatever
-    /// there is.
+    /// From now on limits the class to what the peer has memory for. Only valid if the peer consumes everything that
+    /// arrives.
     pub fn spare(&mut self) {
         self.spares = true;
     }
 
-    /// Whether there is room for so much, and for one byte more.
+    /// Whether there is room for so many bytes and one more.
     pub fn has_room(&self, bytes: u64) -> bool {
         i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
     }
 
-    /// Whether what is under way takes much memory, though it is short. What is less than a grant the peer may have consumed
-    /// and not said so.
+    /// Whether the bytes in flight are few but take much memory. The peer may have consumed less than a grant without
+    /// reporting it.
     fn is_much(&self) -> bool {
         self.spares && self.taken_bytes >= TAKEN_MAX_BYTES && self.there_bytes >= self.initial / SMALL_PART
     }
 
-    /// So much is said, which takes so much memory more at the other end.
+    /// Counts a sent message, which takes `taken_bytes` of additional memory at the other end.
     pub fn say(&mut self, bytes: u64, taken_bytes: u64) {
         self.credit = self.credit.saturating_sub_unsigned(bytes);
         self.there_bytes = self.there_bytes.saturating_add(bytes);
@@ -183,31 +185,31 @@ impl Saying {
         }
     }
 
-    /// Somebody waits until there is room.
+    /// Notes that a thread waits for room.
     pub fn want(&mut self) {
-        // More room would not help where the window is not what is full.
+        // A larger window would not help if the limit is the peer's memory.
         self.is_wanting = !self.is_much();
     }
 
-    /// Whether the peer should be told that somebody waits: once until it grants more, and only where it may help.
+    /// Whether to inform the peer that a thread waits: once until the next grant, and only if the window can grow.
     pub fn should_tell(&mut self) -> bool {
         let should = self.grows && self.is_wanting && !self.is_told;
         self.is_told |= should;
         should
     }
 
-    /// The peer lets us say so much more; `false`: it cannot have taken as much.
+    /// Adds a grant of the peer. Returns `false` if the peer cannot have consumed as much.
     pub fn granted(&mut self, bytes: u64) -> bool {
-        // A peer that grants what was never taken could make it overflow.
+        // A peer that grants bytes that were never sent could cause an overflow.
         let more = self.credit.checked_add_unsigned(bytes).filter(|&more| more <= self.max);
         (self.is_wanting, self.is_told) = (false, false);
         self.consumed(bytes);
         more.map(|more| self.credit = more).is_some()
     }
 
-    /// The peer has consumed so many bytes, the oldest as far as is known here.
+    /// Notes that the peer has consumed bytes, presumably the oldest.
     fn consumed(&mut self, mut bytes: u64) {
-        // A window that is opened further is granted, too, and was not said.
+        // A grant that grows the window includes bytes that were never sent.
         bytes = bytes.min(self.there_bytes);
         self.there_bytes -= bytes;
         while let Some((oldest, taken)) = self.there.front_mut().filter(|_| bytes > 0) {
@@ -232,21 +234,21 @@ mod tests {
     const FRAME: u64 = 256 << 10;
     const MIB: u64 = 1 << 20;
 
-    /// Both ends of a class of which there is no end, and what is on the way between them.
+    /// Both ends of a class with endless data, and what is in flight between them.
     struct Ends {
         saying: Saying,
         hearing: Hearing,
-        /// What was said in each turn and not heard yet, and whether behind it the sender was blocked.
+        /// What was sent in each turn and not received yet, and whether the sender was blocked after it.
         there: Vec<(u64, bool)>,
-        /// What was granted in each turn and not heard yet.
+        /// What was granted in each turn and not received yet.
         back: Vec<u64>,
-        /// How often the sender said that it was blocked.
+        /// How often the sender reported that it was blocked.
         blocked: usize,
-        /// How far the window may grow.
+        /// The limit of the window.
         most: u64,
     }
 
-    /// What came of some turns.
+    /// The result of some turns.
     #[derive(Debug, PartialEq)]
     struct Came {
         heard: u64,
@@ -260,7 +262,8 @@ mod tests {
             Ends { saying, hearing, there: Vec::new(), back: Vec::new(), blocked: 0, most: ALL }
         }
 
-        /// So many turns. In each the link takes so many bytes and the consumer so many, and a way takes so many turns.
+        /// Simulates `turns` turns. In each, the link carries `link` bytes and the consumer takes `consumer` bytes. One
+        /// way takes `way` turns.
         fn play(&mut self, turns: usize, link: u64, consumer: u64, way: usize) -> Came {
             let (mut heard, mut most_waiting, most) = (0, 0, self.most);
             for _ in 0..turns {
@@ -274,7 +277,7 @@ mod tests {
                 if !self.saying.has_room(0) {
                     self.saying.want();
                 }
-                // Where the link is full, not all that was said is under way.
+                // If the link is full, not everything that was sent is in flight.
                 let is_blocked = said < link && self.saying.should_tell();
                 self.blocked += usize::from(is_blocked);
                 self.there.push((said, is_blocked));
@@ -298,14 +301,14 @@ mod tests {
 
     #[test]
     fn a_window_grows_until_it_fills_the_path() {
-        // A round takes 11 turns, in which the link takes 22 MiB.
+        // A round trip takes 11 turns, in which the link carries 22 MiB.
         let mut ends = Ends::new(true);
         ends.play(100, 2 * MIB, ALL, 5);
         assert_eq!(
             ends.play(100, 2 * MIB, ALL, 5),
             Came { heard: 200 * MIB, window: 4 * INITIAL, most_waiting: 2 * MIB }
         );
-        // It was told twice, and needs no word more.
+        // The sender was blocked twice and never again.
         assert_eq!(ends.blocked, 2);
         let mut fixed = Ends::new(false);
         fixed.play(100, 2 * MIB, ALL, 5);
@@ -360,7 +363,7 @@ mod tests {
             ends.play(100, 8 * MIB, MIB / 2, 5),
             Came { heard: 50 * MIB, window: INITIAL, most_waiting: 3 * MIB }
         );
-        // And opens when the consumer is fast again.
+        // It grows again when the consumer is fast again.
         assert_eq!(ends.play(500, 8 * MIB, ALL, 5).window, MAX);
     }
 

@@ -1,7 +1,7 @@
-//! The last touch on an entry: owner, group, attributes, times, ACL, mode; in the order the kernel needs.
+//! Sets owner, group, attributes, times, ACL and mode of an entry, in the order that the kernel needs.
 //!
-//! Owner first, because changing it clears the set-id bits; the mode after the ACL, whose mask it is. Who may not set the
-//! times may not set what comes behind them either, and is told of the times alone, as by rsync.
+//! The owner comes first, because changing it clears the set-ID bits. The mode comes after the ACL, whose mask it is. A
+//! process that may not set the times may not set what follows them either; as in rsync, only the times are reported.
 
 use super::Context;
 use crate::flist::entry::{S_IFMT, Stat};
@@ -21,23 +21,23 @@ use std::os::fd::BorrowedFd;
 pub struct Has<'a> {
     /// Owner and group.
     pub ids: Option<(u32, u32)>,
-    /// Permission bits; `None`: to be set in any case.
+    /// Permission bits; `None`: always set them.
     pub mode: Option<u32>,
-    /// Its times are those of the source already, or will be set later.
+    /// Its times equal the source's, or will be set later.
     pub times_are_right: bool,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
-    /// Its ACLs, if it was looked at: that of access and the default one; empty: none.
+    /// Its access and default ACL, if they were read. Empty means none.
     pub acls: Option<(&'a [u8], &'a [u8])>,
 }
 
 impl Has<'_> {
-    /// What an entry that was looked at has.
+    /// Returns what an examined entry has.
     pub fn of(entry: &Entry, changes: Changes) -> Has<'_> {
         Has {
             ids: Some((entry.uid, entry.gid)),
             mode: Some(entry.mode),
-            // With attributes rsync sets the very time, also where the second was right.
+            // When extended attributes change, rsync sets the exact time even if the seconds were right.
             times_are_right: !changes.any(Changes::TIME | Changes::ATIME | Changes::XATTR),
             xattrs: entry.xattrs(),
             acls: Some(entry.acls()),
@@ -45,10 +45,10 @@ impl Has<'_> {
     }
 }
 
-/// An entry that is being finished.
+/// The entry whose attributes are set.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The open file itself if `name` is empty, else its directory.
+    /// The open file itself if `name` is empty, otherwise its directory.
     pub fd: BorrowedFd<'a>,
     /// One path element, or empty.
     pub name: &'a [u8],
@@ -56,7 +56,7 @@ pub struct Subject<'a> {
     pub full: &'a dyn Fn() -> Vec<u8>,
     /// Its path in the transfer, for messages.
     pub path: &'a [u8],
-    /// Who says so in messages.
+    /// The role that messages name.
     pub voice: Voice,
 }
 
@@ -76,9 +76,11 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Gives an entry the attributes of the source, as far as they are kept. `mode` is what its permission
-/// bits shall be. Problems are added to `problems`. `false`: the owner could not be set, and nothing else was. Where times
-/// cannot be set, nothing is that comes behind them.
+/// Gives an entry those attributes of the source that are preserved. `mode`: the permission bits to set. Problems are
+/// added to `problems`.
+///
+/// Returns `false` if the owner could not be set; then nothing else was. If the times cannot be set, the attributes
+/// after them are not set either.
 pub fn finish(
     context: &Context<'_>,
     subject: Subject<'_>,
@@ -127,8 +129,8 @@ impl Touch<'_, '_> {
         [before.as_bytes(), b" \"", &(self.subject.full)(), b"\"", after.as_bytes()].concat()
     }
 
-    /// Sets owner and group where they differ; whether anything was set. An error: what belongs to somebody
-    /// else cannot have the other attributes either.
+    /// Sets owner and group if they differ. Returns whether anything was set. On an error the caller must not set the
+    /// other attributes, because the entry has the wrong owner.
     fn owner(&mut self, has: Option<(u32, u32)>) -> Result<bool, ()> {
         let preserve = &self.context.policy.preserve;
         if self.context.is_super {
@@ -165,7 +167,7 @@ impl Touch<'_, '_> {
         }
     }
 
-    /// Sets the ACLs where they differ; `false`: the mode must be set after that.
+    /// Sets the ACLs if they differ. Returns `false` if the mode must be set afterwards.
     fn acls(&mut self, has: Option<(&[u8], &[u8])>, mode: u32) -> bool {
         let preserve = &self.context.policy.preserve;
         if !preserve.acls || self.source.kind() == Kind::Symlink {
@@ -185,7 +187,7 @@ impl Touch<'_, '_> {
             }
             return true;
         }
-        // A new file may have inherited what the source does not have.
+        // A new file may have inherited an ACL that the source does not have.
         let set = if has.is_none_or(|has| !acl::same_access(access, has.0)) {
             acl::apply_access(at, access, mode)
         } else {
@@ -216,7 +218,7 @@ impl Touch<'_, '_> {
         }
     }
 
-    /// `false`: they could not be set.
+    /// Returns `false` if they could not be set.
     fn times(&mut self, are_right: bool) -> bool {
         let preserve = &self.context.policy.preserve;
         if are_right {
@@ -235,7 +237,7 @@ impl Touch<'_, '_> {
         set.is_ok()
     }
 
-    /// Keeps in an extended attribute what the file itself shall not, or cannot, have.
+    /// `--fake-super`: stores in an extended attribute what the file itself must not or cannot have.
     fn fake(&mut self, mode: u32) {
         let wanted = FakeStat {
             mode: self.source.mode & S_IFMT | mode & 0o7777,
@@ -262,12 +264,12 @@ impl Touch<'_, '_> {
     }
 }
 
-/// What a file whose data came a moment ago still lacks: its time.
+/// Returns the change that a file still needs right after its data was written: its time.
 pub fn left_as_new(context: &Context<'_>, source: &Entry) -> Changes {
     Changes::NONE.with(Changes::TIME, keeps_time(source.kind(), &context.policy.preserve))
 }
 
-/// Sets the permission bits of what `fd` is, or of `name` in it.
+/// Sets the permission bits of `fd` itself, or of `name` in it.
 pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     match name {
         b"" => sys::fchmod(fd, mode),
@@ -277,7 +279,7 @@ pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
 
 fn wanted_atime(source: &Entry, keeps: bool) -> Option<Time> {
     let atime = source.extra.as_ref().and_then(|extra| extra.atime);
-    // rsync keeps access times to the second, and of files only.
+    // rsync keeps access times in whole seconds, and not of directories and symlinks.
     let files = !matches!(source.kind(), Kind::Dir | Kind::Symlink);
     atime.filter(|_| keeps && files).map(|time| Time { secs: time.secs, nanos: 0 })
 }

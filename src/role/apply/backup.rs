@@ -1,4 +1,4 @@
-//! Backups: where they belong, and how what is replaced or deleted becomes one.
+//! Backups: where they belong, and how they are made of what is replaced or deleted.
 
 use super::Context;
 use super::attrs::{self, Has, Subject};
@@ -21,7 +21,7 @@ use std::io::{
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-/// Where `--backup-dir` leads: made with the first backup, so that no walk meets an empty one.
+/// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.
 pub struct BackupDir {
     path: Vec<u8>,
     mode: u32,
@@ -30,7 +30,7 @@ pub struct BackupDir {
 }
 
 impl BackupDir {
-    /// At an absolute path; `mode`: of the directories that are made.
+    /// Creates the value for an absolute path. `mode`: the mode of directories that are created.
     pub fn new(path: Vec<u8>, mode: u32, owners: LinkOwners) -> BackupDir {
         BackupDir { path, mode, owners, root: Mutex::new(None) }
     }
@@ -45,18 +45,19 @@ impl BackupDir {
     }
 }
 
-/// What became of something that was to be kept under another name.
+/// The result of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backup {
-    /// It is kept, or need not be.
+    /// The entry is backed up, or need not be.
     Settled,
-    /// It is of a kind that the run does not copy, and its backup would lie on another file system.
+    /// The run does not copy entries of this kind, and the backup would be on another file system.
     Skipped,
 }
 
-/// Moves what is about to be replaced or deleted to its backup name, by a second name where that can be
-/// so that the first is never missing; as far as backups are asked for. An error, to be told last: nothing
-/// was lost.
+/// Moves an entry that is about to be replaced or deleted to its backup name, if backups are requested. Uses a hard
+/// link if possible, so that the original name is never missing.
+///
+/// On an error nothing was lost. The caller must report the returned problem after `events`.
 pub fn back_up(
     context: &Context<'_>,
     voice: Voice,
@@ -74,7 +75,7 @@ pub fn back_up(
         }
         in_place_of(context, path, (&to, &name), events, |events| {
             match second_name(dir, path.name(), &to, &name) {
-                // On another file system; or it is somebody else's, in a directory where only its owner may rename it.
+                // Another file system, or another user's file in a directory where only its owner may rename it.
                 Err(error) if matches!(error.kind(), CrossesDevices | PermissionDenied) => {
                     is_copied = copy_across(context, voice, (dir, path), (&to, &name), false, events)?;
                     Ok(())
@@ -95,11 +96,11 @@ pub fn back_up(
     Ok(Backup::Settled)
 }
 
-/// Copies what is about to be overwritten in place to its backup name.
+/// Copies a file that is about to be overwritten in place to its backup name.
 pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
     let spot = backup_spot(context, dir, path);
     let voice = Voice::Generator;
-    // Of a device it is the content that is overwritten.
+    // The content of a device is overwritten, so the backup is a file with that content.
     let as_file = context.options.preserve.write_devices;
     match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), as_file, events)) {
         Ok(_) => tell_backup(context, dir, path, events),
@@ -108,15 +109,15 @@ pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut 
     Ok(())
 }
 
-/// Whether a file is itself a backup, which goes without being backed up again: it lies beside what it is of.
+/// Returns whether a file is itself a backup beside its original. It is not backed up again.
 pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
     context.options.place.backup.as_ref().is_some_and(|backup| {
         backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
     })
 }
 
-/// Tells that something was backed up, or would be, where backups are asked for. So rsync tells of what it does not
-/// back up as well, in a line before.
+/// Reports that an entry was or would be backed up, if backups are requested. Like rsync, also prints this line for an
+/// unsafe symlink, which is not backed up, after a line that says so.
 pub fn tell_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) {
     let info = &context.options.output.info;
     if context.options.place.backup.is_none() {
@@ -134,21 +135,21 @@ pub fn tell_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mu
     }
 }
 
-/// Where a symlink leads that is not backed up, because `--safe-links` would not copy it either.
+/// Returns the target of a symlink that is not backed up because `--safe-links` would not copy it either.
 fn unsafe_target(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Vec<u8>> {
     let preserve = &context.options.preserve;
     let target = (preserve.safe_links && preserve.links).then(|| sys::read_link(dir.fd(), path.name()).ok())??;
     safelink::is_unsafe(&target, path.as_bytes()).then_some(target)
 }
 
-/// The name of a backup as it is told.
+/// Returns the name of a backup as it is reported.
 fn backup_name(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
     let Some(backup) = &context.options.place.backup else { return Vec::new() };
     let place = path::join(backup.dir.as_deref().unwrap_or(b""), path.as_bytes());
     [place.as_slice(), &backup.suffix].concat()
 }
 
-/// The absolute path of a backup.
+/// Returns the absolute path of a backup.
 fn backup_full(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
     let name = backup_name(context, path);
     if name.starts_with(b"/") { name } else { context.full(&name) }
@@ -163,7 +164,7 @@ fn no_backup(
 ) -> Problem {
     let is_refused = operator::is_refused(error);
     if is_refused {
-        // rsync tells each of its attempts.
+        // rsync reports each of its attempts.
         let attempts = if voice == Voice::Receiver { 3 } else { 2 };
         events.extend(std::iter::repeat_with(super::refusal).take(attempts));
     }
@@ -174,8 +175,8 @@ fn no_backup(
     Problem::about(voice, "keep_backup failed:", &paths, error)
 }
 
-/// Makes a copy of an entry that is no directory, with those of its attributes that the run keeps; `as_file`: a device as a
-/// file with its content. `false`: the run does not copy what it is.
+/// Copies a non-directory with those of its attributes that the run preserves. `as_file`: copies a device as a file
+/// with its content. Returns `false` if the run does not copy entries of this kind.
 fn copy_across(
     context: &Context<'_>,
     voice: Voice,
@@ -237,7 +238,7 @@ fn copy_across(
     Ok(true)
 }
 
-/// An entry of the destination with the attributes that the run keeps. One that cannot be read is not kept.
+/// Returns an entry of the destination with the attributes that the run preserves and that can be read.
 fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entry {
     let mut list = DirList::default();
     let entry = list.push(name, stat);
@@ -245,17 +246,17 @@ fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entr
     list.entries.pop().expect("pushed above")
 }
 
-/// Gives a directory that was made for backups the attributes of its namesake that the run keeps.
+/// Gives a new directory for backups the preserved attributes of the destination's directory.
 fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to, name): (&Dir, &[u8]), path: &RelPath) {
     let Some(dir) = live_parent else { return };
     let entry = looked_at(context, dir, name, live);
     let full = || backup_full(context, path);
     let subject = Subject { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
-    // What it cannot have is no trouble: it holds what was to be kept.
+    // Errors are ignored: the directory only has to hold the backups.
     attrs::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
 }
 
-/// Where the backup of an entry belongs, and its name there.
+/// Returns the directory in which the backup of an entry belongs, and its name there.
 pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Result<(Dir, Vec<u8>)> {
     let suffix = context.options.place.backup.as_ref().map_or(&b""[..], |backup| &backup.suffix);
     let name = [path.name(), suffix].concat();
@@ -265,8 +266,8 @@ pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Resu
     })
 }
 
-/// Makes a backup; where a directory of older ones has its name, that goes. Not beside what is backed up, where it is
-/// none: there the destination's own directory would be lost.
+/// Makes a backup, in `--backup-dir` also in place of a directory of older backups. Without `--backup-dir`, such a
+/// directory is one of the destination's own and stays.
 fn in_place_of<T>(
     context: &Context<'_>,
     path: &RelPath,
@@ -288,7 +289,7 @@ fn in_place_of<T>(
     }
 }
 
-/// Removes what is in a directory of the backup directory, which is told by that name.
+/// Removes the content of a directory in the backup directory. `told`: its path in reports.
 fn forget_backups(dir: &Dir, told: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
     let list = read::typed_names(dir)?;
     for entry in list.entries.iter().rev() {
@@ -307,13 +308,13 @@ fn forget_backups(dir: &Dir, told: &[u8], events: &mut Vec<Event>) -> io::Result
     Ok(())
 }
 
-/// Links an entry under its backup name; where that cannot be, renames it.
+/// Links an entry to its backup name, or renames it if it cannot be linked.
 fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Result<()> {
     match sys::link(dir.fd(), name, to.fd(), backup_name) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // An older backup goes in the same moment as the new one comes.
+            // The new backup replaces an older one atomically.
             if sys::stat(to.fd(), backup_name, false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir)) {
                 sys::rmdir(to.fd(), backup_name)?;
                 return sys::link(dir.fd(), name, to.fd(), backup_name);
@@ -324,7 +325,7 @@ fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Resu
     }
 }
 
-/// The backup directory's namesake of a directory, made with its parents and their attributes.
+/// Opens the directory for backups of this path. Creates it and its parents with the attributes of their originals.
 fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Result<Dir> {
     if let Ok(dir) = root.open_dir(path) {
         return Ok(dir);
@@ -337,11 +338,11 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
         walked = walked.join(part);
         let live = live_parent.as_ref().map(|live| errno::if_there(sys::stat(live.fd(), part, false)));
         let live = live.transpose()?.flatten();
-        // Its mode from the start: if this run dies here, the next one finds it made and leaves it alone.
+        // With its mode from the start: if this run dies here, the next one leaves the existing directory unchanged.
         let make = || sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
         let mut made = make();
         if made.is_err() && sys::stat(here.fd(), part, false).is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir)) {
-            // An older backup of what is a directory now. Somebody else may be doing the same.
+            // An older backup of what is a directory now. Another thread may be removing it as well.
             let _ = sys::unlink(here.fd(), part);
             made = make();
         }

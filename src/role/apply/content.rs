@@ -1,4 +1,4 @@
-//! Where the bytes of a transferred file come from: a file of this machine, or a peer, piece by piece.
+//! The content of a transferred file: from a file of this machine, or from a peer in pieces.
 
 use super::digesting::{Digesting, Next, Ready};
 use super::entry::Job;
@@ -21,22 +21,22 @@ use crate::report::event::Problem;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The content of a file that is about to be placed.
+/// The content of a file to be placed.
 pub enum Content<'a> {
     /// An open file of this machine.
     File(OwnedFd),
-    /// A peer's, as it comes.
+    /// A peer's file, as it arrives.
     Stream {
         /// The peer.
         wire: &'a dyn Wire,
-        /// Its number there.
+        /// Its number at the peer.
         file: FileId,
-        /// What comes.
+        /// The pieces.
         incoming: Box<dyn Incoming + 'a>,
     },
 }
 
-/// What was poured into a file.
+/// How much was written to a file.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Poured {
     /// Bytes that came from the source.
@@ -45,13 +45,13 @@ pub struct Poured {
     pub matched_bytes: u64,
 }
 
-/// Why content did not come to its end.
+/// Why content was not written completely.
 pub enum Spilt {
-    /// The peer could not send it; told in its place.
+    /// The peer could not send it. Reported at the file's position.
     Unsent(Problem),
-    /// `--append-verify`: what is here already is not what the source begins with.
+    /// `--append-verify`: the source does not begin with the existing content.
     OtherBeginning,
-    /// What was put together is not what the source has.
+    /// The result differs from the source.
     Mismatch,
     /// The file cannot be written.
     Write(io::Error),
@@ -61,30 +61,31 @@ pub enum Spilt {
     Stopped,
 }
 
-/// Into what content is poured.
+/// Where and how content is written.
 #[derive(Clone, Copy)]
 pub struct Vessel<'a> {
     /// The file.
     pub to: BorrowedFd<'a>,
-    /// Where it begins in it.
+    /// The offset at which the content begins in it.
     pub start_bytes: u64,
-    /// What blocks are taken from.
+    /// The basis of the delta.
     pub basis: Option<BorrowedFd<'a>>,
-    /// It is the basis itself that is written over (`--inplace`).
+    /// `to` is the basis itself (`--inplace`).
     pub in_place: bool,
     /// Runs of zeros become holes.
     pub sparse: bool,
-    /// It is empty; else it is written over.
+    /// `to` is empty; otherwise it is overwritten.
     pub fresh: bool,
-    /// It is a device: it keeps its length.
+    /// `to` is a device, which keeps its length.
     pub is_device: bool,
-    /// How long it may become, in bytes; a peer that goes on is refused.
+    /// The maximum length of the file in bytes. A peer that sends more is rejected.
     pub max_bytes: u64,
-    /// How many threads may be at work.
+    /// How many threads may be used.
     pub threads: usize,
 }
 
-/// Pours what comes into a file and checks it. `step` is called with the bytes of each piece; `false` stops it.
+/// Writes the incoming pieces to a file and verifies them. `step` is called with the bytes of each piece; `false`
+/// stops.
 pub fn pour(
     incoming: &mut dyn Incoming,
     vessel: Vessel<'_>,
@@ -96,11 +97,11 @@ pub fn pour(
     })
 }
 
-/// A content on its way into a file.
+/// Content being written to a file.
 struct Pouring<'scope, 'env, 'p> {
     vessel: Vessel<'env>,
     digesting: Digesting<'scope, 'env>,
-    /// Up to where it was written.
+    /// The offset up to which it is written.
     at: u64,
     poured: Poured,
     step: &'p mut dyn FnMut(u64) -> bool,
@@ -108,7 +109,7 @@ struct Pouring<'scope, 'env, 'p> {
 
 impl Pouring<'_, '_, '_> {
     fn pour(mut self, incoming: &mut dyn Incoming) -> Result<Poured, Spilt> {
-        // Up to where it came.
+        // The offset up to which it has arrived.
         let mut end = self.at;
         let fits = |end: u64, len: u64, max_bytes: u64| match end.saturating_add(len) {
             end if end <= max_bytes => Ok(end),
@@ -122,7 +123,7 @@ impl Pouring<'_, '_, '_> {
                     self.give(Next::Bytes(bytes))?;
                 }
                 Piece::Copy { offset_bytes, len_bytes } => {
-                    // A peer that names what is not there gets a file that fails its check.
+                    // A copy without a basis makes the file fail its check.
                     if self.vessel.basis.is_none() {
                         return Err(Spilt::Mismatch);
                     }
@@ -155,7 +156,7 @@ impl Pouring<'_, '_, '_> {
         }
     }
 
-    /// What comes next is prepared, and written if enough is.
+    /// Prepares the next bytes, and writes earlier ones if enough are prepared.
     fn give(&mut self, next: Next) -> Result<(), Spilt> {
         self.digesting.give(next);
         while self.digesting.is_full() {
@@ -164,7 +165,7 @@ impl Pouring<'_, '_, '_> {
         Ok(())
     }
 
-    /// Writes what is prepared, if anything is.
+    /// Writes the next prepared piece. Returns `false` if there is none.
     fn write_next(&mut self) -> Result<bool, Spilt> {
         let Some(ready) = self.digesting.take() else { return Ok(false) };
         self.write(ready.map_err(|_| Spilt::Mismatch)?)?;
@@ -174,7 +175,7 @@ impl Pouring<'_, '_, '_> {
     fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), Spilt> {
         let Vessel { to, in_place, sparse, fresh, .. } = self.vessel;
         let len = bytes.len() as u64;
-        // In the file itself what is taken from where it goes to is there.
+        // Updating in place, a block that does not move is already there.
         if !(in_place && from == Some(self.at)) {
             let written = match sparse {
                 true => write_where_not_zero(to, &bytes, self.at, fresh).map(|_| ()),
@@ -191,7 +192,7 @@ impl Pouring<'_, '_, '_> {
         if (self.step)(len) { Ok(()) } else { Err(Spilt::Stopped) }
     }
 
-    /// All is written.
+    /// Finishes the file after the last write.
     fn ended(&self) -> Result<Poured, Spilt> {
         if self.vessel.sparse {
             sys::truncate(self.vessel.to, self.at).map_err(Spilt::Write)?;
@@ -208,8 +209,7 @@ fn endless(max_bytes: u64) -> Error {
     Error::new(Exit::Protocol, words)
 }
 
-/// The basis of a file that will be asked for, if there is one and it may be used: the file that it replaces, or what was
-/// chosen in its stead.
+/// Opens the basis of a file to be requested, if it has a usable one: the file that it replaces, or a substitute.
 pub fn basis_file(
     context: &Context<'_>,
     job: &Job<'_>,
@@ -234,7 +234,7 @@ pub fn basis_file(
     });
     let left_over = left_over(context, job, dir);
     let source_bytes = job.source().len_bytes;
-    // Little of the new file itself is worth less than all of an old one.
+    // A small part of the new file is worth less than a complete old one.
     let is_most = |(_, len_bytes): &(OwnedFd, u64)| *len_bytes >= source_bytes - source_bytes / 4;
     if kept.is_none() && left_over.as_ref().is_some_and(is_most) {
         return left_over;
@@ -245,7 +245,7 @@ pub fn basis_file(
         .or(left_over)
 }
 
-/// What a crash left of the file, if the run goes on with it.
+/// Opens what a crash left of the file, if the run resumes from it.
 fn left_over(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
     if !context.resumes(job.source().len_bytes) {
         return None;
@@ -253,12 +253,12 @@ fn left_over(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd
     usable(open_left_over(dir, job.name())?)
 }
 
-/// Opens a file that may be a basis; `None`: there is none, or nothing is in it.
+/// Opens a file as a basis. `None`: it does not exist or is empty.
 pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
     usable(sys::open_read(dir.fd(), name, false, false).ok()?)
 }
 
-/// Opens a device that is to be written, as far as what is written may go.
+/// Opens a device to be written as a basis, at most for the length of the source.
 fn open_device(dir: &Dir, job: &Job<'_>) -> Option<(OwnedFd, u64)> {
     let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
     let len_bytes = sys::content_len(fd.as_fd()).ok()?.min(job.source().len_bytes);
@@ -270,7 +270,7 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
     (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
 }
 
-/// What the peer is told of what there is of a file. `by`: what it compares a prefix by.
+/// Returns the basis that is sent to the peer. `by`: the digest for comparing a prefix.
 pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, by: &Comparison) -> Basis {
     let Some(dir) = &job.spot.dir else { return Basis::None };
     if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
@@ -292,7 +292,7 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, by
     };
     match Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at) {
         Ok(signature) => Basis::Blocks(signature.encode()),
-        // It cannot be read, or has become shorter: then the whole file is asked for.
+        // It cannot be read or has become shorter, so the whole file is requested.
         Err(_) => Basis::None,
     }
 }
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
     use crate::digest::By;
 
-    /// A peer that never comes to an end.
+    /// A peer whose content never ends.
     struct Endless;
 
     impl Incoming for Endless {

@@ -1,4 +1,4 @@
-//! `--delay-updates`: files that are complete wait under their names in a directory beside, until all are.
+//! `--delay-updates`: complete files wait in a staging directory until all are complete.
 
 use super::entry::{Job, link_over};
 use super::late::LastTouch;
@@ -12,27 +12,27 @@ use crate::report::event::{Event, Problem, Voice, Weight, errno_words};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-/// A file that is complete under another name and gets its own at the end.
+/// A complete file in the staging directory, which gets its final name at the end.
 pub struct DelayedFile {
     /// Its path in the transfer.
     pub path: RelPath,
     /// Keeps the directory's last touch waiting.
     #[allow(dead_code, reason = "it is held, not read")]
     pub last: Arc<LastTouch>,
-    /// Something has its name now.
+    /// Something has its final name now.
     pub replaces: bool,
-    /// The source's file, if it shall go once this one has its name.
+    /// The source's file, if it must be removed once this one has its final name.
     pub leaving: Option<Leaving>,
 }
 
-/// Where a file waits under its own name, if it has to wait.
+/// Returns the staging directory of a file, if it has to wait.
 pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Problem> {
     let place = &context.options.place;
     if !place.delay_updates {
         return Ok(None);
     }
     open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| match error.kind() {
-        // The temp file, with which rsync begins, could not be made either.
+        // rsync creates the temporary file first, which would fail as well.
         io::ErrorKind::PermissionDenied => {
             Problem::failed(Voice::Receiver, "mkstemp", &super::file::temp_full(context, job), &error)
         }
@@ -43,7 +43,7 @@ pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Re
     })
 }
 
-/// Lets a file that is complete in its staging directory wait for its name.
+/// Records a complete file in the staging directory.
 pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
     let delayed = DelayedFile {
         path: job.path.clone(),
@@ -54,7 +54,7 @@ pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
     context.delayed.lock().unwrap_or_else(PoisonError::into_inner).push(delayed);
 }
 
-/// Stages one more name of a file that waits for its own.
+/// Stages another name of a file that waits for its final name.
 pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
     let from = open_or_make(context, leader.0, context.staging_name())?;
     let to = open_or_make(context, dir, context.staging_name())?;
@@ -63,18 +63,18 @@ pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader
     Ok(())
 }
 
-/// Whether a file that was just brought here waits for its name.
+/// Returns whether a file waits for its final name.
 pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
     let delayed = context.delayed.lock().unwrap_or_else(PoisonError::into_inner);
     delayed.iter().rev().any(|file| file.path == *path)
 }
 
-/// Gives all that wait their names.
+/// Gives all waiting files their final names.
 pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
     let files = std::mem::take(&mut *context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
     let staging_name = context.staging_name();
     let Some(root) = context.dest else { return };
-    // Files of one directory follow one another, so one directory at a time is open.
+    // Files of one directory are adjacent, so only one directory is open at a time.
     let mut open: Option<(RelPath, io::Result<(Dir, Dir)>)> = None;
     for file in files {
         let parent = file.path.parent().unwrap_or_default();
@@ -106,7 +106,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
             Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
             Err(error) => events.push(Event::Problem(unnamed(context, &file.path, &error))),
         }
-        // Empty by now, or not yet: the last file of the directory removes it.
+        // Succeeds after the last file of the directory.
         match sys::rmdir(dir.fd(), staging_name) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
                 let full = context.full(file.path.parent().unwrap_or_default().join(staging_name).as_bytes());
@@ -125,7 +125,7 @@ fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A file that waited did not get its name.
+/// Returns the message for a waiting file that did not get its final name.
 fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem {
     let waited = path.parent().unwrap_or_default().join(context.staging_name()).join(path.name());
     let places = [&context.full(path.as_bytes()), &b"\" (from "[..], waited.as_bytes(), b")"].concat();

@@ -1,4 +1,4 @@
-//! What of a content is to be written next, read and digested: beside the writing of it where the content is long.
+//! Reads and digests the pieces of a content before they are written, on a thread of its own if the content is long.
 
 use crate::digest::{By, CONTENT_LEN_BYTES, ContentHasher};
 use crate::fs::sys;
@@ -8,41 +8,41 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// After so many bytes a content is worth a thread of its own for what is done before it is written.
+/// After this many bytes, a separate thread for reading and digesting pays off.
 const LONG_BYTES: u64 = 4 << 20;
-/// So many pieces may lie between the two threads and in the hands of the other.
+/// How many pieces may be ahead of the writer: queued, in progress or ready.
 const AHEAD_MAX: usize = 3;
 
-/// A piece that one thread reads, writes and digests: it stays in the nearest caches.
+/// The length of a piece that one thread reads, writes and digests. It stays in that core's caches.
 const PIECE_BYTES: u64 = 128 << 10;
-/// A piece that goes to another thread, which is woken for it: that takes as long as to digest 64 KiB.
+/// The length of a piece for the other thread. Waking that thread takes as long as digesting 64 KiB.
 const SHARED_PIECE_BYTES: u64 = 512 << 10;
 
-/// What comes next of a content.
+/// The next piece of a content.
 pub enum Next {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// So many of the basis, from here on.
+    /// This many bytes of the basis, from this offset on.
     Range(u64, usize),
 }
 
-/// Bytes that are digested and not written yet.
+/// A piece that is digested and not written yet.
 pub struct Ready {
-    /// They.
+    /// The bytes.
     pub bytes: Vec<u8>,
-    /// Where they lie in the basis, if they are from there.
+    /// Their offset in the basis, if they come from there.
     pub from: Option<u64>,
 }
 
-/// Takes the pieces of a content in order, reads what is to be read, digests them, and gives them back in that order.
+/// Takes the pieces of a content in order, reads those from the basis, digests all, and returns them in the same order.
 ///
-/// For a long content another thread does that while this one writes, a few pieces ahead: one thread that did all would be
-/// what the peer waits for. Memory: no more pieces than may be ahead.
+/// For a long content another thread does this, a few pieces ahead, while the caller writes: with a single thread, the
+/// peer would have to wait for it. At most [`AHEAD_MAX`] pieces are in memory.
 pub struct Digesting<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     basis: Option<BorrowedFd<'env>>,
     how: How<'scope>,
-    /// May become a thread once there were more than [`LONG_BYTES`].
+    /// A thread may be started after [`LONG_BYTES`].
     may_share: bool,
     given_bytes: u64,
     spare: Vec<Vec<u8>>,
@@ -57,23 +57,23 @@ struct Beside<'scope> {
     tasks: Sender<(Next, Vec<u8>)>,
     ready: Receiver<io::Result<Ready>>,
     thread: ScopedJoinHandle<'scope, ContentHasher>,
-    /// How many were given and not taken.
+    /// How many pieces were given and not taken.
     ahead: usize,
 }
 
 impl<'scope, 'env> Digesting<'scope, 'env> {
-    /// Begins. `may_share`: there is a processor for a second thread.
+    /// Starts without a thread. `may_share`: there is a processor for a second thread.
     pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, basis: Option<BorrowedFd<'env>>, may_share: bool) -> Self {
         let how = How::Here(ContentHasher::new(by), VecDeque::new());
         Digesting { scope, basis, how, may_share, given_bytes: 0, spare: Vec::new() }
     }
 
-    /// How long a range is best that is given next, of so many bytes.
+    /// Returns the best length for the next range when this many bytes are left.
     pub fn good_len(&self, left_bytes: u64) -> usize {
         left_bytes.min(if matches!(self.how, How::Here(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES }) as usize
     }
 
-    /// Hands over what comes next. Where [`Digesting::is_full`] something is to be taken first.
+    /// Adds the next piece. If [`Digesting::is_full`], take one first.
     pub fn give(&mut self, next: Next) {
         self.given_bytes += match &next {
             Next::Bytes(bytes) => bytes.len() as u64,
@@ -87,13 +87,13 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
             How::Here(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
             How::Beside(beside) => {
                 beside.ahead += 1;
-                // It hangs up only if it has panicked, which `take` meets.
+                // The thread hangs up only after a panic, which `take` reports.
                 let _ = beside.tasks.send((next, buffer));
             }
         }
     }
 
-    /// Whether nothing more is to be given before something is taken.
+    /// Returns whether a piece must be taken before the next one is given.
     pub fn is_full(&self) -> bool {
         match &self.how {
             How::Here(_, ready) => !ready.is_empty(),
@@ -101,7 +101,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
     }
 
-    /// What is to be written next; `None`: all that was given was taken. An error: the basis has not what it should.
+    /// Returns the next piece to write, or `None` if all were taken. An error: the basis is shorter than expected.
     pub fn take(&mut self) -> Option<io::Result<Ready>> {
         match &mut self.how {
             How::Here(_, ready) => ready.pop_front(),
@@ -113,14 +113,14 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
     }
 
-    /// Takes a buffer that is of no use any more.
+    /// Takes back a buffer for reuse.
     pub fn give_back(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < AHEAD_MAX {
             self.spare.push(buffer);
         }
     }
 
-    /// The digest of all that was given.
+    /// Returns the digest of everything that was given.
     pub fn finish(self) -> [u8; CONTENT_LEN_BYTES] {
         match self.how {
             How::Here(hasher, _) => hasher.finish(),
@@ -131,7 +131,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
     }
 
-    /// Leaves what comes to another thread, if there can be one.
+    /// Starts a thread for the following pieces, if that is possible.
     fn share(&mut self) {
         self.may_share = false;
         let How::Here(hasher, ready) = &self.how else { return };
@@ -153,7 +153,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     }
 }
 
-/// Reads what is to be read, and digests it.
+/// Reads a piece if it comes from the basis, and digests it.
 fn prepare(
     hasher: &mut ContentHasher,
     basis: Option<BorrowedFd<'_>>,

@@ -1,4 +1,4 @@
-//! Carries out the step of one entry that is no directory.
+//! Carries out the step of one entry that is not a directory.
 
 use super::attrs::{self, Has, Subject};
 use super::{Context, Outcome, Spot, backup, file, leaving};
@@ -14,11 +14,11 @@ use crate::role::scan::{DirPlan, NONE, Original, Place, Step};
 use std::io;
 use std::os::fd::AsFd;
 
-/// One entry under work, with all that is known of it.
+/// One entry in progress, with everything that is known about it.
 pub struct Job<'a> {
     /// Its directory's plan.
     pub plan: &'a DirPlan,
-    /// What shall be done.
+    /// The step.
     pub step: Step,
     /// Its directory at the destination.
     pub spot: &'a Spot,
@@ -27,68 +27,68 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The job of a step of a plan.
+    /// Creates the job for a step of a plan.
     pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
         let path = spot.path.join(plan.source.name(&plan.source.entries[step.source as usize]));
         Job { plan, step, spot, path }
     }
 
-    /// The entry of the source.
+    /// Returns the entry of the source.
     pub fn source(&self) -> &'a Entry {
         &self.plan.source.entries[self.step.source as usize]
     }
 
-    /// Its name at the destination.
+    /// Returns its name at the destination.
     pub fn name(&self) -> &'a [u8] {
         self.plan.source.name(self.source())
     }
 
-    /// The destination's entry, if it stands for the source's.
+    /// Returns the destination's entry if it stands for the source's.
     pub fn dest(&self) -> Option<&'a Entry> {
         self.any_dest().filter(|there| there.stands_for(self.source().kind()))
     }
 
-    /// The destination's entry, whatever it is.
+    /// Returns the destination's entry, whatever it is.
     pub fn any_dest(&self) -> Option<&'a Entry> {
         (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
     }
 
-    /// What an alternate tree has for it.
+    /// Returns what an alternate tree has for it.
     pub fn hit(&self) -> Option<&'a Hit> {
         self.plan.hits.get(&self.step.source)
     }
 
-    /// Whether something that is no directory has its name at the destination.
+    /// Returns whether a non-directory has its name at the destination.
     pub fn replaces(&self) -> bool {
         self.step.dest != NONE && self.step.decision.in_the_way != InTheWay::Dir
     }
 
-    /// Where its source lies.
+    /// Returns the directory of its source.
     pub fn place(&self) -> Option<&'a Place> {
         self.plan.place_of(self.source())
     }
 
-    /// The same for a comparison of contents.
+    /// Returns its source for a comparison of contents.
     pub fn original(&self) -> Original<'a> {
         Original { entry: self.source(), place: self.place(), name: self.source_name() }
     }
 
-    /// Its number at the peer who has the source; `None`: the source is here.
+    /// Returns its number at the peer that has the source, or `None` if the source is here.
     pub fn file_id(&self) -> Option<FileId> {
         self.plan.teller.as_ref().map(|teller| FileId { dir: teller.id, entry: self.step.source })
     }
 
-    /// Its name at the source, which a single renamed argument does not share.
+    /// Returns its name at the source, which differs from the one here for a single renamed argument.
     pub fn source_name(&self) -> &'a [u8] {
         self.plan.renamed_from.as_deref().unwrap_or(self.name())
     }
 
-    /// The path by which it is told of: the source's, also where the destination calls it otherwise.
+    /// Returns the path under which it is reported: the source's, even if the destination's name differs.
     pub fn told_path(&self) -> &[u8] {
         self.plan.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
     }
 
-    /// What is told of it.
+    /// Returns the item that reports it.
     pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
         let mut item = item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes);
         let lists_digests = context.options.check.mode == CheckMode::Digest;
@@ -98,7 +98,8 @@ impl<'a> Job<'a> {
         item
     }
 
-    /// The digest that rsync's list has of it under `-c`. Of a peer's file it is that of ours, where ours is the same.
+    /// Returns the digest that rsync's list has of the file under `-c`. A peer's file is not here, so its copy is used
+    /// if that is equal.
     fn listed_digest(&self, context: &Context<'_>) -> Option<Vec<u8>> {
         let select = &context.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
@@ -114,7 +115,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What is told of an entry.
+/// Returns the item that reports an entry.
 pub fn item_of(
     plan: &DirPlan,
     source: &Entry,
@@ -145,9 +146,8 @@ pub fn item_of(
     })
 }
 
-/// Carries out one step.
-///
-/// Whether the destination has the entry now.
+/// Carries out one step, and then removes the source if the options require it. Returns whether the destination has the
+/// entry now.
 pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     checked(context, out);
     let is_there = carry_out(context, hands, job, out);
@@ -157,7 +157,7 @@ pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, ou
     is_there
 }
 
-/// Whether the destination has the entry now.
+/// Carries out one step. Returns whether the destination has the entry now.
 pub(super) fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     match job.step.decision.action {
         Action::Refuse(reason) => {
@@ -175,7 +175,7 @@ pub(super) fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Jo
     }
 }
 
-/// One more entry is looked at.
+/// Reports that one more entry was checked (`--progress`).
 pub(super) fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
     if context.wants.progress {
         out.events.push(Event::Checked(1));
@@ -184,7 +184,7 @@ pub(super) fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
 
 pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     let info = &context.options.output.info;
-    // Of what the destination has or lacks it is told by the name that it has there.
+    // Reasons that concern the destination use the name there.
     let name = match reason {
         Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
         Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.told_path(),
@@ -210,7 +210,7 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
     out.events.push(Event::Note(line));
 }
 
-/// How an entry that exists differs, in rsync's words.
+/// Returns how an existing entry differs, in rsync's words.
 fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
     let compare = |there: &Entry| {
         let dir = job.spot.dir.as_ref()?;
@@ -274,9 +274,8 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     true
 }
 
-/// What is told of changed attributes in a real run, which is not always what changes: rsync looks at a file
-/// again once it has set owner or ACL, and compares with that. A new owner clears the set-id bits, an ACL sets
-/// the others; see `tests/attrs.rs`.
+/// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
+/// compares with that: a new owner clears the set-ID bits, an ACL sets the other bits; see `tests/attrs.rs`.
 fn seen_at_the_end(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
     if job.source().kind() != Kind::File {
         return changes;
@@ -297,7 +296,7 @@ fn seen_at_the_end(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes: 
     }
 }
 
-/// Makes a symlink, a device, a fifo or a socket.
+/// Creates a symlink, a device, a fifo or a socket.
 fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let told = |out: &mut Outcome| {
         if changes.has(Changes::NEW) {
@@ -364,7 +363,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     }
 }
 
-/// Makes the thing itself: in place where nothing is, else beside and then over the old one.
+/// Creates the node: directly if its name is free, otherwise under another name and then over the old entry.
 fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> {
     let source = job.source();
     let make = |name: &[u8]| -> io::Result<()> {
@@ -381,7 +380,7 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
             _ => sys::mknod(dir.fd(), name, source.mode, source.extra.as_ref().map_or(0, |extra| extra.rdev)),
         }
     };
-    // One call makes the real thing; what stands for it under --fake-super may be half of it for a while.
+    // One call creates the real node. Its replacement under --fake-super could be seen incomplete.
     if !job.replaces() && !context.policy.preserve.fake_super {
         match make(job.name()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -391,8 +390,8 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
     write::put_over(dir, job.name(), make)
 }
 
-/// Makes from an alternate tree's what could not be linked, or shall not be; where that cannot be had any
-/// more, from the source.
+/// Copies an entry of an alternate tree under `--copy-dest`, or because it could not be linked. If it is gone, the
+/// source is used.
 fn copy(
     context: &Context<'_>,
     hands: &mut file::Hands,
@@ -407,7 +406,7 @@ fn copy(
     copied.unwrap_or_else(|| file::transfer(context, hands, job, Changes::NEW, out))
 }
 
-/// Links an entry of an alternate tree; where that cannot be, copies it.
+/// Links an entry of an alternate tree, or copies it if it cannot be linked.
 fn link(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if !context.is_dry() {
         let Some(dir) = &job.spot.dir else { return false };
@@ -432,8 +431,8 @@ fn link(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut
     true
 }
 
-/// Backs up what gives way to an alternate tree's entry, unless its data is the same; `false`: it failed, and
-/// why was told. rsync makes no backup here, and what was there is lost in spite of `--backup`.
+/// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
+/// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
 fn spare_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
     let fate = plan::fate(job.source(), job.any_dest(), None, context.policy).action;
     let is_same = !job.replaces() || matches!(fate, Action::Keep | Action::Adjust(_));
@@ -444,7 +443,7 @@ fn spare_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut O
     backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
 }
 
-/// Removes what the destination need not have because an alternate tree has it.
+/// Removes an entry that the destination does not need because an alternate tree has it.
 fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     let full = || context.full(job.path.as_bytes());
     if let (true, false, Some(dir)) = (job.replaces(), context.is_dry(), &job.spot.dir) {
@@ -463,7 +462,7 @@ fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     keep(context, job, out)
 }
 
-/// Makes a second name of an entry, over whatever has that name.
+/// Creates a hard link to an entry, and replaces whatever has the new name.
 pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8], replaces: bool) -> io::Result<()> {
     if !replaces {
         match sys::link(from.fd(), old, to.fd(), new) {

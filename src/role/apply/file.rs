@@ -1,4 +1,4 @@
-//! Brings the content of a file under its final name.
+//! Transfers the content of a file to its final name.
 
 mod beside;
 mod failure;
@@ -20,19 +20,19 @@ use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use std::io;
 use std::os::fd::AsFd;
 
-/// A file of this length is told of before its data moves, if it is its turn.
+/// Files from this length on are reported before their data moves, if it is their turn.
 const LIVE_BYTES: u64 = 1 << 20;
 
-/// What one thread works with.
+/// The state of one applier thread.
 #[derive(Default)]
 pub struct Hands {
     buffer: Vec<u8>,
-    /// Where the name lies to which a hard link was made.
+    /// The directory of the last hard-link leader, and its path.
     leaders: Option<(RelPath, Dir)>,
 }
 
 impl Hands {
-    /// The directory of a name to which a hard link is to be made: often that of the last one.
+    /// Returns the directory of a hard-link leader. It is often that of the previous one.
     pub fn dir_of_leader(&mut self, root: &Root, path: RelPath) -> io::Result<Dir> {
         if let Some((_, dir)) = self.leaders.as_ref().filter(|(last, _)| *last == path) {
             return Ok(dir.clone());
@@ -43,30 +43,28 @@ impl Hands {
     }
 }
 
-/// The permission bits that an entry shall have at the destination.
+/// Returns the permission bits that an entry must have at the destination.
 pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
-    // A file that was transferred as an update of an alternate tree's is that one's next version.
+    // A file transferred as an update of an alternate tree's file takes over that file's mode.
     let updated = || job.hit().filter(|_| matches!(job.step.decision.action, Action::Transfer(_))).map(|hit| hit.mode);
-    // For rsync's receiver, a file that it cannot read is none.
+    // rsync's receiver treats a file that it cannot read as missing.
     let counts = || context.policy.preserve.perms || cannot_read_old(context, job).is_none();
     let existing = job.dest().filter(|_| counts()).map(|there| there.mode).or_else(updated);
     let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
     chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
 }
 
-/// Why the file that is about to be replaced cannot be read, if that is so.
+/// Returns the error if the file to be replaced cannot be read.
 fn cannot_read_old(context: &Context<'_>, job: &Job<'_>) -> Option<io::Error> {
     const READABLE: u32 = 0o444;
     let is_transfer = matches!(job.step.decision.action, Action::Transfer(_));
-    // What all may read need not be tried.
+    // If all may read it, it need not be tried.
     job.dest().filter(|there| is_transfer && !context.is_super && there.mode & READABLE != READABLE)?;
     let opened = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false);
     opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Copies a file's content from the source to its place.
-///
-/// Whether the destination has it now.
+/// Transfers a file's content to its place. Returns whether the destination has the file now.
 pub fn transfer(
     context: &Context<'_>,
     hands: &mut Hands,
@@ -78,7 +76,7 @@ pub fn transfer(
         && context.finds_differences()
         && let Some(error) = cannot_read_old(context, job)
     {
-        // Without what it differs from it is as good as new.
+        // Without a readable basis, the file counts as new.
         let full = context.full(job.path.as_bytes());
         let words = crate::report::event::errno_words(&error);
         let start = b"rsync: [generator] failed to open \"";
@@ -109,7 +107,7 @@ pub fn transfer(
     }
 }
 
-/// Brings the content here, and tells and counts it. `item`: what is told of the file, which changes so.
+/// Transfers the content, and reports and counts it. `item`: how the file is reported, with `changes`.
 fn bring(
     context: &Context<'_>,
     hands: &mut Hands,
@@ -147,7 +145,7 @@ fn bring(
     Ok(())
 }
 
-/// Tells that a file is under work.
+/// Reports that a file is in progress.
 fn tell_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
     let begun = std::mem::take(&mut out.begun);
     out.events.extend(begun);
@@ -164,15 +162,15 @@ fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: 
     }
 }
 
-/// Counts a file that the source does not give, where the client has the source: rsync's sender counts what it sets out
-/// to send.
+/// Counts a file that the source cannot provide, if the client is the sender: rsync's sender counts the files that it
+/// begins to send.
 fn count_unsent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
     if !context.tells_when_open && matches!(failure, Failure::Told(_)) {
         count(out, job, changes, 0);
     }
 }
 
-/// Opens what shall be copied, here or at a peer.
+/// Opens the content to be copied, on this machine or at a peer.
 fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>, Failure> {
     if let (Some(wire), Some(file)) = (context.wire, job.file_id()) {
         let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
@@ -190,7 +188,7 @@ fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>,
         .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
 }
 
-/// The source's file cannot be opened.
+/// Returns the message for a source file that cannot be opened.
 pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     if error.kind() == io::ErrorKind::NotFound {
         return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
@@ -198,24 +196,24 @@ pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
 }
 
-/// Something else took the file's name since it was listed.
+/// Returns the message for a source file that is not a regular file any more.
 pub fn no_longer_regular(full: &[u8]) -> Problem {
     Problem::said([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
 }
 
-/// The source's file cannot be read to its end.
+/// Returns the message for a source file that cannot be read to its end.
 pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
 }
 
-/// What rsync's sender would have sent for a file of so many literal bytes: a header of 20 bytes, the
-/// data in tokens of up to 32 KiB with four bytes of length each, an empty token, and a digest of 16.
+/// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in
+/// tokens of up to 32 KiB with four bytes of length each, an empty token, and a digest of 16 bytes.
 fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
-    // Its receiver does not count what the header says of the entry.
+    // rsync's receiver does not count what the header contains about the entry.
     literal_bytes + 4 * literal_bytes.div_ceil(32 * 1024) + if is_received { 36 } else { 39 }
 }
 
-/// The digest that `%C` shows; `None` if the file cannot be read again.
+/// Returns the digest that `%C` shows, or `None` if the file cannot be read again.
 fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let placed;
     let file = match content {
@@ -229,8 +227,8 @@ fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Opt
     context.shown_digest(file, job.source().len_bytes)
 }
 
-/// Makes the file from what a directory of an alternate tree has, with the source's attributes, and says whether it is
-/// there now; `None`: it could not be read.
+/// Creates the file from an alternate tree's file, with the source's attributes. Returns whether the destination has it
+/// now, or `None` if the alternate's file could not be read.
 pub fn copy_from(
     context: &Context<'_>,
     hands: &mut Hands,
@@ -254,7 +252,7 @@ pub fn copy_from(
     Some(true)
 }
 
-/// Does something of which no progress is shown, because no data of the source moves.
+/// Runs `work` without progress reports, because no data of the source moves.
 fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> T) -> T {
     let live = out.live.take();
     let done = work(out);
@@ -262,7 +260,7 @@ fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> 
     done
 }
 
-/// Copies content and gives it its name and attributes, in the manner that the options ask for.
+/// Copies the content and sets name and attributes, in the way that the options require.
 fn place_content(
     context: &Context<'_>,
     hands: &mut Hands,

@@ -1,4 +1,4 @@
-//! What waits for the end: the times and modes of directories.
+//! Attributes that must wait for the end: times and modes of directories.
 
 use crate::flist::Time;
 use crate::fs::root::{Dir, Root};
@@ -8,29 +8,29 @@ use crate::report::event::{Problem, Voice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What the last touches share.
+/// The state that all last touches share.
 #[derive(Default)]
 pub struct LateNotes {
-    /// Trouble, told when all is done.
+    /// Problems, reported at the end.
     pub problems: Mutex<Vec<Problem>>,
-    /// The run ended early: a directory that is not complete keeps the time of its last change.
+    /// The run ended early. An incomplete directory keeps the time of its last change.
     pub given_up: AtomicBool,
 }
 
 /// Sets a directory's time and mode when the last piece of work in and below it is done.
 ///
-/// Every piece of work holds its directory's `LastTouch`, and each holds its parent's, so the last to
-/// let go is the last to have worked there: children before parents, without a list of directories.
+/// Every piece of work holds its directory's `LastTouch`, and each `LastTouch` holds its parent's. So the last owner to
+/// drop it is the last to have worked there: children before parents, without a list of directories.
 pub struct LastTouch {
     parent: Option<Arc<LastTouch>>,
     target: Option<Target>,
-    /// Something in the directory was changed, so its time is no longer what it was.
+    /// Something in the directory was changed, so its time has changed too.
     pub touched: AtomicBool,
     notes: Arc<LateNotes>,
 }
 
-/// What shall be set, and of which directory. It is opened when the time comes: directories may wait in
-/// greater numbers than a process may have open.
+/// What to set, and on which directory. The directory is opened only then: more of them may be waiting than a process
+/// may have open.
 pub struct Target {
     /// The destination's top.
     pub root: Root,
@@ -38,32 +38,33 @@ pub struct Target {
     pub path: RelPath,
     /// Its absolute path, for messages.
     pub full: Vec<u8>,
-    /// The time it shall have.
+    /// The time to set.
     pub mtime: Option<Time>,
-    /// The time is known to be wrong even if nothing is touched. Trouble with it is told then only: of a time that is put
-    /// back rsync says nothing, as in a directory of somebody else's, in which everybody may write.
+    /// The time is known to be wrong even if nothing is touched. Only then is an error on setting it reported: rsync
+    /// does not report one when it restores a time, as in another user's world-writable directory.
     pub always: bool,
-    /// The mode it shall have, if that had to wait.
+    /// The mode to set, if that had to wait.
     pub mode: Option<u32>,
 }
 
 impl LastTouch {
-    /// For a directory that is left as it is (or a dry run).
+    /// Creates the value for a directory that is left unchanged, or for a dry run.
     pub fn none(parent: Option<Arc<LastTouch>>, notes: Arc<LateNotes>) -> Arc<LastTouch> {
         Arc::new(LastTouch { parent, target: None, touched: AtomicBool::new(false), notes })
     }
 
-    /// For a directory whose time or mode comes last.
+    /// Creates the value for a directory whose time or mode is set at the end.
     pub fn of(parent: Option<Arc<LastTouch>>, target: Target, notes: Arc<LateNotes>) -> Arc<LastTouch> {
         Arc::new(LastTouch { parent, target: Some(target), touched: AtomicBool::new(false), notes })
     }
 
-    /// Something in the directory changes.
+    /// Records that something in the directory changes.
     pub fn touch(&self) {
         self.touched.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nobody but root will be able to reach what lies in the directory.
+    /// Returns whether only root will be able to reach the directory's entries: the final mode of it or of a parent
+    /// lacks the owner's search bit.
     pub fn shuts(&self) -> bool {
         let above = std::iter::successors(Some(self), |last| last.parent.as_deref());
         above.filter_map(|last| last.target.as_ref()?.mode).any(|mode| mode & 0o100 == 0)
@@ -83,7 +84,7 @@ impl LastTouch {
         };
         let (dir, name) = match target.reach() {
             Ok(reached) => reached,
-            // Deleted since, through another name of it (`-K`).
+            // It was deleted since, through another name of it (`-K`).
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return failed("failed to set times on", error),
         };
@@ -106,7 +107,7 @@ impl LastTouch {
 }
 
 impl Target {
-    /// The directory itself with an empty name; where it may not be opened, its parent and its name.
+    /// Returns the directory with an empty name, or, if it cannot be opened, its parent and its name.
     fn reach(&self) -> std::io::Result<(Dir, &[u8])> {
         match (self.root.open_dir(&self.path), self.path.parent()) {
             (Ok(dir), _) => Ok((dir, b"")),
@@ -122,7 +123,7 @@ impl Target {
 impl Drop for LastTouch {
     fn drop(&mut self) {
         self.finish();
-        // A loop and not the drop of a field in the drop of a field: trees may be deep.
+        // A loop instead of nested drops, because trees may be deep.
         let mut next = self.parent.take();
         while let Some(parent) = next {
             match Arc::try_unwrap(parent) {

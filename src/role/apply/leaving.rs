@@ -1,4 +1,4 @@
-//! `--remove-source-files`: what goes from the source once it has arrived.
+//! `--remove-source-files`: removes entries of the source that have arrived.
 
 use super::Context;
 use super::Outcome;
@@ -17,16 +17,16 @@ use std::any::Any;
 use std::io;
 use std::sync::Arc;
 
-/// An entry of the source that `--remove-source-files` removes once it arrived.
+/// An entry of the source that `--remove-source-files` removes after its arrival.
 pub enum Leaving {
-    /// It lies on this machine.
+    /// It is on this machine.
     Here(Original),
-    /// A peer has it and is told. The peer's copy of its directory is held until then.
+    /// A peer has it and is notified. The peer's listing of its directory is held until then.
     There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
 }
 
 impl Leaving {
-    /// The same without its descriptor, for what must wait in numbers.
+    /// Closes its descriptor, because many entries may have to wait.
     pub(super) fn parked(self) -> Leaving {
         match self {
             Leaving::Here(entry) => Leaving::Here(Original { place: entry.place.parked(), is_parked: true, ..entry }),
@@ -34,12 +34,12 @@ impl Leaving {
         }
     }
 
-    /// Removes it, or has it removed. `arrived`: what is at the destination.
+    /// Removes it, or has the peer remove it. `arrived`: the entry at the destination.
     pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
         match (self, context.wire) {
             (Leaving::Here(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
             (Leaving::There(file, _), Some(wire)) => {
-                // A lost connection is met by whoever uses it next.
+                // The next use of the connection reports its loss.
                 let _ = wire.placed(*file);
             }
             (Leaving::There(..), None) => unreachable!("what a peer has came over a wire"),
@@ -47,7 +47,7 @@ impl Leaving {
     }
 }
 
-/// An entry of the source on this machine, as it was when it was listed.
+/// An entry of the source on this machine, as it was listed.
 pub struct Original {
     /// Its directory.
     pub place: Place,
@@ -55,19 +55,19 @@ pub struct Original {
     pub name: Vec<u8>,
     /// Its path in the transfer.
     pub path: RelPath,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its length and time.
     pub was: (u64, Time),
-    /// It is the file that a symlink of its name leads to (`-L`).
+    /// It is the target of a symlink of that name (`-L`).
     pub followed: bool,
-    /// Its directory is to be opened anew.
+    /// Its directory must be opened again.
     pub is_parked: bool,
 }
 
 impl Original {
-    /// Removes it, if it is still what arrived, and not itself what is at the destination (`arrived`). `tells`: the level
-    /// of `--info=remove`.
+    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `tells`: the level of
+    /// `--info=remove`.
     pub fn go(&self, tells: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
         let skipped = |why: &str, path: &[u8]| {
             let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
@@ -107,7 +107,7 @@ impl Original {
     }
 }
 
-/// What `--remove-source-files` removes of an entry.
+/// Returns what `--remove-source-files` removes for an entry.
 pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
     let source = job.source();
     let asked = match (context.options.select.remove_source, job.step.decision.action) {
@@ -137,7 +137,7 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
     }))
 }
 
-/// Removes the source of an entry that arrived, if the options say so and it has its name already.
+/// Removes the source of an entry that arrived, if the options require it and the entry has its final name.
 pub fn let_source_go(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
     let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
     let waits = context.options.place.delay_updates && may_wait && is_delayed(context, &job.path);

@@ -1,4 +1,4 @@
-//! Hard links (`-H`): places the name of a file that leads, and links the others to it.
+//! Hard links (`-H`): places the leading name of a file, and links the other names to it.
 
 use super::entry::{Job, carry_out, checked, link_over, perform, refuse};
 use super::{Context, Outcome, Spot, backup, delayed, file, leaving};
@@ -15,24 +15,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The name of a hard-link group that is placed first.
 pub struct Leader {
-    /// The directory that it is placed in; `None`: that is open no more, see [`Leader::leave`].
+    /// The directory that it is placed in; `None` once that is closed, see [`Leader::leave`].
     spot: Mutex<Option<Arc<Spot>>>,
     /// Its path.
     pub path: RelPath,
-    /// What the destination has under its name, in a dry run.
+    /// In a dry run, the inode that has its name at the destination.
     dest_inode: Option<(u64, u64)>,
-    /// The alternate entry that it is made from.
+    /// The inode of the alternate tree's entry that it is made from.
     hit_inode: Option<(u64, u64)>,
-    /// It is complete and waits for its name.
+    /// It is complete and waits for its final name.
     is_delayed: AtomicBool,
-    /// Its content did not come: what has its name is not what the source has.
+    /// Its content was not transferred: the entry under its name is not the source's.
     is_stale: AtomicBool,
-    /// Opened when it is placed, or will never be.
+    /// Opened when it is placed or has failed.
     pub is_placed: Gate,
 }
 
 impl Leader {
-    /// The leader that a job places. `is_dry`: what is there stays there, and is compared with.
+    /// Creates the leader that a job places. In a dry run, followers are compared with the destination's entry.
     pub fn new(job: &Job<'_>, spot: Arc<Spot>, is_dry: bool) -> Leader {
         let dest_inode = dest_inode(job).filter(|_| is_dry);
         Leader { spot: Mutex::new(Some(spot)), dest_inode, hit_inode: hit_inode(job), ..Leader::of(job.path.clone()) }
@@ -44,15 +44,14 @@ impl Leader {
         Leader { spot: Mutex::new(None), path, dest_inode: None, hit_inode: None, is_delayed, is_stale, is_placed }
     }
 
-    /// Lets go of the directory of one that is placed: leaders are remembered in greater numbers than directories can be
-    /// open.
+    /// Closes the directory of a placed leader: more leaders are remembered than directories can be open.
     fn leave(&self) {
         let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
-        // It can be reached by its path, unless that is about to be shut.
+        // It can be opened again by its path, unless its final mode will prevent that.
         *spot = spot.take().filter(|spot| spot.last.shuts());
     }
 
-    /// What is left of one that was placed, besides its path; `None`: there is more.
+    /// Returns what must be remembered of a placed leader besides its path. `None`: more than [`Left`] is needed.
     pub fn rest(&mut self) -> Option<Left> {
         let is_left = self.spot.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
         let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
@@ -60,7 +59,7 @@ impl Leader {
         is_bare.then_some(Left { is_delayed, is_stale })
     }
 
-    /// One that was placed and left.
+    /// Restores a placed leader.
     pub fn left(path: RelPath, left: Left) -> Leader {
         let mut leader = Leader::of(path);
         (*leader.is_delayed.get_mut(), *leader.is_stale.get_mut()) = (left.is_delayed, left.is_stale);
@@ -68,7 +67,7 @@ impl Leader {
         leader
     }
 
-    /// Its directory.
+    /// Returns its directory.
     fn dir(&self, context: &Context<'_>, hands: &mut file::Hands) -> io::Result<Option<Dir>> {
         let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match (spot, context.dest) {
@@ -79,7 +78,7 @@ impl Leader {
     }
 }
 
-/// What is left of a leader that is placed, besides its path.
+/// What is remembered of a placed leader, besides its path.
 #[derive(Debug, Clone, Copy)]
 pub struct Left {
     /// See [`Leader`].
@@ -88,7 +87,7 @@ pub struct Left {
     is_stale: bool,
 }
 
-/// Carries out the step of the name that leads.
+/// Carries out the step of the leading name.
 pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     let is_there = perform(context, hands, job, out);
     leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
@@ -97,7 +96,7 @@ pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leade
     leader.leave();
 }
 
-/// What the destination has under a name, if that has several.
+/// Returns the inode that the destination has under a name, if it has several names.
 fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
     job.dest()?.inode.as_ref().map(|inode| (inode.dev, inode.ino))
 }
@@ -107,7 +106,7 @@ fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
     inode(&hit.dir, job.name()).ok().flatten()
 }
 
-/// Device and inode of an entry; `None`: there is none.
+/// Returns device and inode of an entry, or `None` if it does not exist.
 fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
     let stat = errno::if_there(sys::stat(dir.fd(), name, false))?;
     Ok(stat.map(|stat| (stat.dev, stat.ino)))
@@ -116,7 +115,7 @@ fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
 /// Makes an entry a hard link to one that was placed before.
 pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     checked(context, out);
-    // Names that an alternate tree has joined are as good as names that were joined here.
+    // Names that are hard links of each other in an alternate tree count as linked here.
     let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
     let follower = Follower { context, job, leader, joined_elsewhere };
     let has_it = match follower.changes() {
@@ -141,12 +140,12 @@ struct Follower<'f> {
     context: &'f Context<'f>,
     job: &'f Job<'f>,
     leader: &'f Leader,
-    /// An alternate tree has both names, and as one file.
+    /// An alternate tree has both names as one file.
     joined_elsewhere: bool,
 }
 
 impl Follower<'_> {
-    /// What is told to change with it; `Err`: it is not to be had at all.
+    /// Returns the changes to report. `Err`: the entry is left alone.
     fn changes(&self) -> Result<Changes, Reason> {
         let Follower { context, job, .. } = self;
         let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
@@ -154,9 +153,9 @@ impl Follower<'_> {
             Action::Refuse(reason) => return Err(reason),
             _ if self.joined_elsewhere => Changes::NONE,
             Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
-            // An alternate tree's namesake does not count otherwise for a name that follows.
+            // Otherwise the alternate tree's entry does not count for a follower.
             _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
-                // Its own content is not looked at.
+                // Its own content is not compared.
                 Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
                 Action::Adjust(changes) => changes,
                 Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
@@ -165,7 +164,7 @@ impl Follower<'_> {
         })
     }
 
-    /// `is_linked`: it was before.
+    /// Reports the link. `is_linked`: the names were linked before.
     fn tell(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
         let Follower { context, job, leader, joined_elsewhere } = self;
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
@@ -181,7 +180,7 @@ impl Follower<'_> {
         }
     }
 
-    /// The line of rsync's generator.
+    /// Returns the message of rsync's generator for a link that failed.
     fn failed(&self, error: &io::Error) -> Event {
         let mut line = b"rsync: [generator] link \"".to_vec();
         line.extend_from_slice(&self.context.full(self.job.path.as_bytes()));
@@ -192,7 +191,7 @@ impl Follower<'_> {
         Event::Problem(Problem::said(line, Weight::Failed))
     }
 
-    /// Whether the destination has the entry now.
+    /// Links the name. Returns whether the destination has the entry now.
     fn act(&self, changes: Changes, hands: &mut file::Hands, out: &mut Outcome<'_>) -> bool {
         let Follower { context, job, leader, .. } = self;
         let Some(dir) = &job.spot.dir else { return false };
@@ -208,14 +207,14 @@ impl Follower<'_> {
         if leader.is_delayed.load(Ordering::Relaxed) {
             job.spot.last.touch();
             self.linked(delayed::stage_link(context, job, dir, of_leader), changes, out);
-            // Its source goes when it has its name.
+            // Its source is removed once it has its final name.
             return false;
         }
         let is_stale = leader.is_stale.load(Ordering::Relaxed);
         let leader_inode = if is_stale { Ok(None) } else { inode(&leader_dir, leader.path.name()) };
         let own_inode = if job.replaces() { inode(dir, job.name()) } else { Ok(None) };
         match (leader_inode, own_inode) {
-            // The leader was not transferred; perhaps this name of it can be.
+            // The leader was not transferred. Perhaps the source of this name can be.
             (Ok(None), Ok(_)) => return carry_out(context, hands, job, out),
             (Ok(leader), Ok(own)) if leader == own => {
                 self.tell(Changes::NONE, true, out);
@@ -237,7 +236,7 @@ impl Follower<'_> {
         self.linked(link_over(&leader_dir, leader.path.name(), dir, job.name(), job.replaces()), changes, out)
     }
 
-    /// Tells how a link came out; whether it is there.
+    /// Reports the result of linking. Returns whether it succeeded.
     fn linked(&self, result: io::Result<()>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         match &result {
             Ok(()) => self.tell(changes, false, out),

@@ -1,4 +1,4 @@
-//! Directories for unfinished files, and what is kept there of a transfer that was cut off (`--partial`).
+//! Directories for unfinished files, and the parts of interrupted transfers that are kept there (`--partial`).
 
 use super::entry::Job;
 use super::{Context, Loss, Wire};
@@ -9,10 +9,10 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::write::{Pending, is_superseded, remove_unseen};
 use std::io;
 
-/// The time of a part under its final name, the epoch: the next quick check sees a difference.
+/// The time of a partial file under its final name: with the epoch, the next quick check sees a difference.
 const NEVER_THE_SAME: Time = Time { secs: 0, nanos: 0 };
 
-/// Opens a directory for unfinished files; what has its name and is no directory gives way.
+/// Opens a directory for unfinished files, creating it if needed. Replaces a non-directory of that name.
 pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     if name.starts_with(b"/") {
         return Ok(Dir::new(operator::make_dir(name, 0o700, context.options.preserve.link_owners)?));
@@ -29,8 +29,8 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
     open_partial(context, dir, name)
 }
 
-/// Opens a directory for unfinished files. One that a symlink of an untrusted user hides is as if it were not there;
-/// rsync ends with "got a block match with no basis file".
+/// Opens a directory for unfinished files. One behind a symlink of an untrusted user counts as missing; rsync ends with
+/// "got a block match with no basis file".
 pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
         true => operator::open_dir(name, context.options.preserve.link_owners)?,
@@ -38,7 +38,7 @@ pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
     }))
 }
 
-/// Keeps what there is of an interrupted file, if the options ask for it. An error: it could not be given its name.
+/// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.
 pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
     let place = &context.options.place;
     let loss = context.wire.and_then(Wire::loss);
@@ -50,10 +50,10 @@ pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pen
         (Some(name), Some(_)) if place.partial => keep_after_loss(context, job, dir, name, pending),
         (Some(name), None) if place.partial => match open_or_make(context, dir, name) {
             Ok(partial_dir) => pending.place(&partial_dir, job.name()),
-            // As rsync, which does not report it.
+            // Like rsync, which does not report it.
             Err(_) => Ok(()),
         },
-        // Nothing of a run that is repeated may have a final name; with --inplace it is not repeated.
+        // A run that is repeated must not leave anything under a final name. With --inplace it is not repeated.
         (_, Some(Loss::Repeated)) => {
             pending.discard();
             Ok(())
@@ -72,7 +72,7 @@ pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pen
     }
 }
 
-/// Keeps a part in the directory for such, unless another run has finished the file since the connection was lost.
+/// Keeps a part in `--partial-dir`, unless another run has finished the file since the connection was lost.
 fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8], pending: Pending) -> io::Result<()> {
     let born = pending.birth();
     if is_superseded(born, dir, job.name()) {
@@ -80,12 +80,12 @@ fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8],
     } else if let Ok(partial_dir) = open_or_make(context, dir, name) {
         pending.place(&partial_dir, job.name())?;
     }
-    // A run that finishes the file looks here only after that, so one of the two removes what is kept.
+    // A run that finishes the file looks here only afterwards, so one of the two runs removes the part.
     if is_superseded(born, dir, job.name()) {
         remove_unseen(dir, || {
             forget(context, job, dir);
             if !name.starts_with(b"/") {
-                // Still there if nothing was kept in it.
+                // Left over if nothing was kept in it.
                 let _ = sys::rmdir(dir.fd(), name);
             }
         });
@@ -93,15 +93,15 @@ fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8],
     Ok(())
 }
 
-/// Removes what an earlier run had kept of a file that is complete now.
+/// Removes the part that an earlier run kept of a file that is complete now.
 pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
     if let Some(holder) = &context.options.place.partial_dir {
         forget_all(context, dir, holder, |_| vec![job.name().to_vec()]);
     }
 }
 
-/// Removes the partial files in `holder` that `find` names, and `holder` itself if it is then empty and a subdirectory of `dir`.
-/// Returns whether `dir` has changed.
+/// Removes the partial files in `holder` that `find` names, and `holder` itself if it is then empty and a subdirectory
+/// of `dir`. Returns whether `dir` has changed.
 pub fn forget_all(context: &Context<'_>, dir: &Dir, holder: &[u8], find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
     let Ok(partials) = open_partial(context, dir, holder) else { return false };
     let gone = find(&partials).iter().filter(|name| sys::unlink(partials.fd(), name).is_ok()).count();

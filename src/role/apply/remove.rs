@@ -1,4 +1,4 @@
-//! Deletes, and makes room.
+//! Deletes entries, and makes room for others.
 
 use super::Context;
 use super::backup::{Backup, back_up, is_backup, tell_backup};
@@ -13,22 +13,22 @@ use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::role::scan::enter_dir;
 use std::io;
 
-/// Deletes entries of the destination, one at a time and in order, as far as the limit goes.
+/// Deletes entries of the destination, one at a time and in order, up to the limit.
 pub struct Remover<'a> {
     context: &'a Context<'a>,
-    /// How many may still go; `None`: any number.
+    /// How many may still be deleted; `None`: any number.
     left: Option<u64>,
-    /// How many `--max-delete` kept.
+    /// How many entries `--max-delete` kept.
     pub held_back: u64,
-    /// A directory that was to go could not be listed.
+    /// A directory to be deleted could not be listed.
     pub met_a_closed_dir: bool,
     /// The file system that deletion stays on (`-x`).
     pub one_file_system: Option<u64>,
-    /// Rules in a directory that was to go could not be read: the run ends.
+    /// The rules in a directory to be deleted could not be read: the run ends.
     pub fatal: Option<Error>,
 }
 
-/// What became of something that was to be removed.
+/// The result of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
     /// It is gone.
@@ -38,7 +38,7 @@ pub enum Removed {
 }
 
 impl<'a> Remover<'a> {
-    /// With the limit of the options.
+    /// Creates a remover with the limit of the options.
     pub fn new(context: &'a Context<'a>) -> Remover<'a> {
         Remover {
             context,
@@ -88,7 +88,7 @@ impl<'a> Remover<'a> {
             return Removed::Stays;
         }
         let mut kind = Kind::File;
-        // Only the counts of --stats tell one kind from another.
+        // Only the counts of --stats distinguish the kinds.
         if self.context.options.output.info.stats > 0
             && let Ok(stat) = sys::stat(dir.fd(), path.name(), false)
         {
@@ -112,7 +112,7 @@ impl<'a> Remover<'a> {
                     return Removed::Stays;
                 }
             }
-            // Where the backup was a second name, the first one goes now.
+            // If the backup is a hard link, the original name remains to be removed.
             match sys::unlink(dir.fd(), path.name()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
@@ -122,7 +122,7 @@ impl<'a> Remover<'a> {
         };
         match gone {
             Ok(()) => self.went(path, kind, events),
-            // Gone already: somebody else was quicker, or it has gone under another name of its directory (`-K`).
+            // Already gone: another process removed it, or it was removed through another name of its directory (`-K`).
             Err(error) if error.kind() == io::ErrorKind::NotFound => Removed::Gone,
             Err(error) => {
                 events.push(self.failed("delete_file: unlink", path, &error));
@@ -143,8 +143,8 @@ impl<'a> Remover<'a> {
         Event::Problem(Problem::said(line, Weight::Failed))
     }
 
-    /// Removes a directory. `inside` another one that goes, it is tried even where something in it stayed,
-    /// as rsync does: it is counted against the limit, told a second time, and in a dry run told as gone.
+    /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as
+    /// in rsync: it counts against the limit, is reported a second time, and in a dry run is reported as deleted.
     fn remove_dir(
         &mut self,
         parent: &Dir,
@@ -171,7 +171,7 @@ impl<'a> Remover<'a> {
                 }
                 self.empty_dir(&dir, path, chain, events)
             }
-            // What cannot be listed may be empty all the same.
+            // A directory that cannot be listed may still be empty.
             None => Removed::Gone,
         };
         if emptied == Removed::Stays {
@@ -203,21 +203,21 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Opens a directory that shall go; one that its owner may not write to is made writable first.
-    /// `None`: it could not be, and why was told.
+    /// Opens a directory for removal, and first makes it writable if its owner may not write to it. `None`: this failed
+    /// and was reported.
     fn open_for_removal(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
         if !self.context.is_dry()
             && !self.context.is_super
             && let Ok(stat) = sys::stat(parent.fd(), path.name(), false)
             && stat.mode & 0o200 == 0
         {
-            // Where this fails, the deletion says why.
+            // If this fails, the deletion reports why.
             let _ = sys::chmod(parent.fd(), path.name(), stat.mode & 0o7777 | 0o200);
         }
         self.open(parent, path, events)
     }
 
-    /// Likewise, and leaves it as it is.
+    /// Opens a directory for removal, but leaves its mode unchanged.
     fn open(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
         match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
             Ok(fd) => Some(Dir::new(fd)),
@@ -230,7 +230,7 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Removes what is in a directory; in the reverse of the list's order, as rsync does.
+    /// Removes the entries of a directory in reverse list order, as rsync does.
     pub fn empty_dir(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
         let list = match read::typed_names(dir) {
             Ok(list) => list,
@@ -271,9 +271,9 @@ impl<'a> Remover<'a> {
         outcome
     }
 
-    /// Makes room where a directory is in the way of something else; `false`: it stays, and why was told.
+    /// Removes a directory that is in the way of another entry. `false`: it stays, and this was reported.
     ///
-    /// The directory itself is neither told nor counted: its name stays in use.
+    /// The directory itself is neither reported nor counted: its name stays in use.
     pub fn make_room(
         &mut self,
         dir: &Dir,
@@ -282,7 +282,7 @@ impl<'a> Remover<'a> {
         what: &str,
         events: &mut Vec<Event>,
     ) -> bool {
-        // What is in it may be made writable; rsync leaves the directory itself as it is.
+        // Its subdirectories may be made writable; rsync does not change the directory itself.
         let emptied = match self.open(dir, path, events) {
             Some(inside) if self.may_empty() => self.empty_dir(&inside, path, chain, events),
             Some(inside) if has_entries(&inside) => Removed::Stays,
@@ -302,8 +302,8 @@ impl<'a> Remover<'a> {
         false
     }
 
-    /// Removes what an argument named that is missing at the source (`--delete-missing-args`): a directory
-    /// with its content only where the options let content go.
+    /// Removes what has the name of a missing argument (`--delete-missing-args`). A directory loses its content only if
+    /// the options permit that.
     pub fn remove_missing(
         &mut self,
         dir: &Dir,
@@ -323,7 +323,7 @@ impl<'a> Remover<'a> {
         self.remove(dir, path, is_dir, chain, events)
     }
 
-    /// Whether a directory may lose its content where that is in the way.
+    /// Returns whether a directory that is in the way may be emptied.
     fn may_empty(&self) -> bool {
         self.context.options.delete.when.is_some() || self.context.options.delete.force
     }
@@ -344,7 +344,7 @@ fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
     chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
 }
 
-/// The last words of a line: what the system said.
+/// Returns the last words of a line: the system's error message.
 fn words_of(line: &[u8]) -> &[u8] {
     let at = line.windows(2).rposition(|pair| pair == b": ").map_or(0, |at| at + 2);
     &line[at..]

@@ -1,4 +1,4 @@
-//! The similar file that a new one begins with: `--fuzzy`.
+//! The similar file that serves as the basis of a new one: `--fuzzy`.
 
 use super::Context;
 use super::content::open_basis;
@@ -16,16 +16,16 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-/// So many chosen files are kept open until they are needed, so that they are what they were even if they get another
-/// content or go. Further ones are opened by their names once more; a wrong one costs a second transfer.
+/// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
+/// Further ones are opened again by name; a wrong one costs a second transfer.
 const HELD_MAX: usize = 256;
 
-/// What was chosen for the files under way, by their paths.
+/// The choices for files in progress, by their paths.
 #[derive(Debug, Default)]
 pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
 
 impl Chosen {
-    /// Keeps what was chosen for the file at this path.
+    /// Stores the choice for the file at this path.
     pub fn put(&self, path: &RelPath, mut similar: Similar) {
         let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if chosen.len() >= HELD_MAX {
@@ -34,30 +34,30 @@ impl Chosen {
         chosen.insert(path.clone(), similar);
     }
 
-    /// Takes what was chosen for the file at this path.
+    /// Takes the choice for the file at this path.
     pub fn take(&self, path: &RelPath) -> Option<Similar> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path)
     }
 }
 
-/// A file that was chosen.
+/// A chosen file.
 #[derive(Debug)]
 pub struct Similar {
     dir: Dir,
     name: Box<[u8]>,
-    /// How it is called in a line.
+    /// Its name in messages.
     shown: Vec<u8>,
     held: Option<(OwnedFd, u64)>,
 }
 
 impl Similar {
-    /// The line that tells of it, if it is told.
+    /// Returns the line that prints the choice, if it is printed.
     pub fn line(&self, context: &Context<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
         let line = [b"fuzzy basis selected for ", job.path.as_bytes(), b": ", &self.shown].concat();
         is_told(context).then_some(line)
     }
 
-    /// It, open, and its length; `None`: it is gone.
+    /// Returns it, open, and its length, or `None` if it is gone.
     pub fn open(&self) -> Option<(OwnedFd, u64)> {
         match &self.held {
             Some((fd, len_bytes)) => Some((fd.try_clone().ok()?, *len_bytes)),
@@ -66,29 +66,29 @@ impl Similar {
     }
 }
 
-/// Looks for similar files, directory by directory. A directory is listed when the first file in it is asked about, and
-/// not again: what this run puts there is no basis.
+/// Chooses similar files, directory by directory. A directory is listed once, for the first file in it: files that this
+/// run creates there do not count.
 #[derive(Default)]
 pub struct Lookout {
     last: Option<(RelPath, Around)>,
 }
 
-/// What there is in a directory of the destination and in its namesakes in alternate trees.
+/// The files in a directory of the destination and in the same directory of alternate trees.
 struct Around {
     candidates: Candidates,
     /// The directory of each candidate.
     dirs: Vec<u32>,
-    /// Open, and how names in it begin in a line.
+    /// The open directories, and the prefixes of their names in messages.
     holders: Vec<(Dir, Vec<u8>)>,
 }
 
 impl Lookout {
-    /// Chooses for a file that the destination does not have, if the options ask for it and it is used or told.
+    /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, context: &Context<'_>, job: &Job<'_>) -> Option<Similar> {
         let is_used = context.wire.is_some() && !context.is_dry() && context.finds_differences();
         let is_asked = context.options.delta.fuzzy > 0 && (is_used || is_told(context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
-        // What is there of a file that grows is its own beginning and nothing else.
+        // The basis of a file that grows is always its own beginning.
         if !is_asked || !is_new || context.options.place.append.is_some() || has_partial(context, job) {
             return None;
         }
@@ -107,12 +107,12 @@ impl Lookout {
     }
 }
 
-/// Whether what is chosen is told. The user asks this end for it: rsync does not pass `--debug` on.
+/// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.
 fn is_told(context: &Context<'_>) -> bool {
     context.options.output.debug.fuzzy > 0 && (context.wire.is_none() || context.tells_when_open)
 }
 
-/// Whether an earlier run has left a part of the very file.
+/// Returns whether an earlier run has left a part of this file.
 fn has_partial(context: &Context<'_>, job: &Job<'_>) -> bool {
     let (Some(name), Some(dir)) = (&context.options.place.partial_dir, &job.spot.dir) else { return false };
     open_partial(context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
@@ -137,11 +137,11 @@ impl Around {
     }
 }
 
-/// The regular files of a directory in order; none if it cannot be listed.
+/// Returns the regular files of a directory in order, or none if it cannot be listed.
 fn files_in(dir: &Dir) -> Vec<Candidate> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let listed = read::names(dir, usize::MAX, |entry| {
-        // What is being written is not what it will be.
+        // The content of a file that is being written will change.
         if entry.is_dir != Some(true) && !is_temp_name(entry.name) {
             names.push(entry.name.into());
         }

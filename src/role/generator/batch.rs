@@ -1,4 +1,4 @@
-//! Batches: the pieces of work that the generator cuts and appliers carry out, each with its turn.
+//! Batches: numbered pieces of work that the generator makes and appliers carry out.
 
 use crate::report::event::Event;
 use crate::report::tally::Tally;
@@ -10,25 +10,25 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A piece of work for an applier, with its turn in what is told.
+/// A piece of work for an applier, with its position in the order of events.
 pub struct Batch {
-    /// Its turn.
+    /// Its position.
     pub number: u64,
-    /// Told before what comes of the work.
+    /// Events reported before those of the work.
     pub(super) head: Vec<Event>,
     /// Counts that belong to `head`.
     pub(super) tally: Tally,
-    /// In order.
+    /// The work, in order.
     pub(super) work: Vec<Work>,
 }
 
-/// What an applier does.
+/// One piece of work of an applier.
 pub(super) enum Work {
     /// Steps of one directory.
     Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
     /// The step of the first name of a file that has several.
     Lead(Member, Leading),
-    /// One more name of a file that was placed before.
+    /// Another name of a file whose leader comes earlier.
     Follow(Member, Arc<Leader>),
 }
 
@@ -40,25 +40,25 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The name of a step of a plan.
+    /// Creates the member for a step of a plan.
     pub(super) fn new(plan: &Arc<DirPlan>, step: usize, spot: &Arc<Spot>) -> Member {
         Member { plan: plan.clone(), step, spot: spot.clone() }
     }
 
-    /// What shall be done about it.
+    /// Returns the job of its step.
     pub(super) fn job(&self) -> Job<'_> {
         Job::new(&self.plan, self.plan.steps[self.step], &self.spot)
     }
 
-    /// It goes first, and the others of its group follow it.
+    /// Makes this member the leader of its group.
     pub(super) fn lead(self, is_dry: bool) -> (Work, Arc<Leader>) {
         let leader = Arc::new(Leader::new(&self.job(), self.spot.clone(), is_dry));
         (Work::Lead(self, Leading(leader.clone())), leader)
     }
 }
 
-/// Held until the leader is placed, or will never be; then its followers may go on. The queue is first in,
-/// first out, so that a leader is under work before anybody waits for it.
+/// Held until the leader is placed or has failed; then its followers may go on. The queue is first in, first out, so a
+/// leader is in progress before an applier waits for it.
 pub(super) struct Leading(Arc<Leader>);
 
 impl Drop for Leading {
@@ -81,7 +81,7 @@ impl Batch {
 }
 
 impl Work {
-    /// Does it, or breaks off where the run ends.
+    /// Does the work, or breaks if the run ends.
     fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
@@ -106,7 +106,8 @@ impl Work {
     }
 }
 
-/// Whether the run goes on. Asked while the work, and so its directory, is held: its last touch must know.
+/// Returns whether the run goes on. Called while the work, and so its directory, is still held, because the directory's
+/// last touch must see `given_up`.
 fn go_on(context: &Context<'_>, out: &Outcome<'_>) -> ControlFlow<()> {
     if out.fatal.is_none() && !context.stopped() {
         return ControlFlow::Continue(());

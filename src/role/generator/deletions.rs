@@ -1,4 +1,4 @@
-//! What only the destination has: when it goes, and what keeps it from going.
+//! Deletes extra entries: when they are removed, and what prevents it.
 
 use crate::error::Error;
 use crate::filter::Chain;
@@ -18,16 +18,16 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// Deletes what is extra, as the options say when. Whatever is told goes to `head`.
+/// Deletes extra entries at the time that the options require. Events go to `head`.
 pub(super) struct Deletions<'a> {
     context: &'a Context<'a>,
     walk: &'a DestWalk<'a>,
     remover: Remover<'a>,
-    /// The file systems that deletion stays on (`-x`), by the directories that arguments gave.
+    /// The file system that deletion stays on (`-x`), for each directory that is an argument.
     stays_on: HashMap<RelPath, StaysOn>,
-    /// What `--delete-missing-args` shall remove, the first to go last.
+    /// What `--delete-missing-args` must remove. The first to be removed is last.
     missing: Vec<RelPath>,
-    /// The source could not be read somewhere, or a directory that was to go, so no further directory loses anything.
+    /// Part of the source, or a directory to be deleted, could not be read. No further directory loses anything.
     source_failed: bool,
     said_that_it_failed: bool,
     /// `--delete-delay`
@@ -40,20 +40,20 @@ pub(super) struct Deletions<'a> {
 #[derive(Clone, Copy)]
 enum StaysOn {
     Device(u64),
-    /// Unknown because of an error that was reported: nothing is deleted.
+    /// Unknown because of an error that was reported. Nothing is deleted.
     Unknown,
 }
 
 /// What a directory loses at the end (`--delete-delay`).
 struct Delayed {
     path: RelPath,
-    /// Names, and whether they are directories; in the order in which they go.
+    /// Names, and whether they are directories, in the order of removal.
     extras: Vec<(Vec<u8>, bool)>,
     chain: Option<Chain>,
     last: Arc<LastTouch>,
 }
 
-/// A directory that is looked at again at the end (`--delete-after`).
+/// A directory that is listed again at the end (`--delete-after`).
 struct After {
     path: RelPath,
     /// The source's entries.
@@ -63,7 +63,7 @@ struct After {
 }
 
 impl<'a> Deletions<'a> {
-    /// At the beginning of a run.
+    /// Creates the deletions of a run.
     pub(super) fn new(context: &'a Context<'a>, walk: &'a DestWalk<'a>) -> Deletions<'a> {
         Deletions {
             context,
@@ -78,17 +78,17 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Something could not be read from which it would be known what is extra.
+    /// Records that part of the source could not be read, so that the set of extra entries is unknown.
     pub(super) fn source_failed(&mut self) {
         self.source_failed = true;
     }
 
-    /// Looks for such trouble among what a directory met with.
+    /// Looks for source errors among the problems of a directory.
     pub(super) fn hear(&mut self, problems: &[Problem]) {
         self.source_failed |= problems.iter().any(|problem| problem.weight == Weight::SourceError);
     }
 
-    /// Whether anything may be deleted still; that it may not is told once.
+    /// Returns whether deletions are still allowed. If not, this is reported once.
     fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
         self.source_failed |= self.remover.met_a_closed_dir;
         let are_allowed = !self.source_failed || self.context.options.delete.ignore_errors;
@@ -98,12 +98,12 @@ impl<'a> Deletions<'a> {
         are_allowed
     }
 
-    /// An error if the rules of a directory that was to go could not be read: that ends the run.
+    /// Returns an error if the rules of a directory to be deleted could not be read: that ends the run.
     pub(super) fn go_on(&mut self) -> Result<(), Error> {
         self.remover.fatal.take().map_or(Ok(()), Err)
     }
 
-    /// Removes an extra entry. Whether it is gone, and so its directory changed.
+    /// Removes an extra entry. Returns whether it is gone, so that its directory changed.
     fn remove(
         &mut self,
         dir: &Dir,
@@ -114,7 +114,7 @@ impl<'a> Deletions<'a> {
         self.remover.remove(dir, path, is_dir, chain, head) == Removed::Gone
     }
 
-    /// Notes the file systems on which arguments begin, as the destination has them (`-x`).
+    /// Records the file systems on which the arguments begin at the destination (`-x`).
     pub(super) fn note_file_systems(&mut self, plan: &DirPlan, head: &mut Vec<Event>) {
         let options = self.context.options;
         let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else { return };
@@ -142,8 +142,8 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Whether a directory lies on the file system that deletion is limited to, and sets that limit in the remover. `false` if
-    /// this is unknown because of an error.
+    /// Returns whether a directory lies on the file system that deletion is limited to, and sets that limit in the
+    /// remover. `false` if this is unknown because of an error.
     fn stays_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
         if self.context.options.select.one_file_system == 0 {
             return true;
@@ -167,7 +167,7 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Opens a directory for a deletion at the end; `None`: it is gone, or an error was reported.
+    /// Opens a directory for a deletion at the end. `None`: it is gone, or an error was reported.
     fn open_again(&self, path: &RelPath, head: &mut Vec<Event>) -> Option<Dir> {
         match self.context.dest?.open_dir(path) {
             Ok(dir) => Some(dir),
@@ -181,7 +181,7 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// `--delete-before`: removes what is extra in one directory. Its new time, if it has one.
+    /// `--delete-before`: removes the extra entries of one directory. Returns the directory's new time if it changed.
     pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
         self.note_file_systems(plan, head);
         let is_opened = plan.may_delete && !plan.extras.is_empty();
@@ -203,7 +203,7 @@ impl<'a> Deletions<'a> {
         self.remove_extras(plan, &plan.path, dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
     }
 
-    /// Whether anything in the directory is gone.
+    /// Returns whether anything in the directory was removed.
     fn remove_extras(&mut self, plan: &DirPlan, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
         let mut any = false;
         for &extra in plan.extras.iter().rev() {
@@ -214,13 +214,13 @@ impl<'a> Deletions<'a> {
         any
     }
 
-    /// `--delete-during` and `--delete-delay`, in a directory that is entered: removes what is extra, or notes it.
+    /// `--delete-during` and `--delete-delay`: removes or records the extra entries of a directory that is entered.
     pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let when = self.context.options.delete.when;
         if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
             return;
         }
-        // What was just made holds nothing, and yet is told of where nothing may be deleted.
+        // A directory that was just created has no extra entries, but skipped deletions are reported for it as well.
         if spot.dir.is_none() || !self.are_allowed(head) {
             return;
         }
@@ -232,7 +232,7 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Passes a directory in which nothing is to be done. That deletion is skipped is told all the same.
+    /// Passes a directory in which nothing is to be done. Skipped deletions are reported for it as well.
     pub(super) fn pass_by(&mut self, head: &mut Vec<Event>) {
         if matches!(self.context.options.delete.when, Some(When::During | When::Delay)) {
             self.are_allowed(head);
@@ -248,7 +248,7 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Notes a directory that was entered, for `--delete-after`.
+    /// Records a directory that was entered, for `--delete-after`.
     pub(super) fn note_for_after(&mut self, plan: &DirPlan, spot: &Spot) {
         if self.context.options.delete.when != Some(When::After) {
             return;
@@ -260,10 +260,10 @@ impl<'a> Deletions<'a> {
         self.after.push(After { path, source, may_delete: plan.may_delete, last });
     }
 
-    /// Deletes what waited for the end. How many entries the limit kept.
+    /// Deletes what waited for the end. Returns how many entries the limit kept.
     pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64, Error> {
         let mut delayed = std::mem::take(&mut self.delayed);
-        // Asked once: what is met with from here on keeps nothing that was to go from going.
+        // Checked once: errors from here on do not stop the remaining deletions.
         if !delayed.is_empty() && !self.are_allowed(head) {
             delayed.clear();
         }
@@ -296,8 +296,8 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// Lists the directory anew, with the rules that its own and its parents' files say now, and
-    /// deletes. `chains`: the rules in force in the directories before it.
+    /// Lists the directory again, with the rules that its own and its parents' files contain now, and deletes.
+    /// `chains`: the rules in force in the directories before it.
     fn after(
         &mut self,
         after: &After,
@@ -332,7 +332,8 @@ impl<'a> Deletions<'a> {
         Ok(())
     }
 
-    /// Removes directories that are in the way of other things; what cannot be had is refused.
+    /// Removes directories that are in the way of other entries. The steps of those that cannot be removed become
+    /// refusals.
     pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let Some(dir) = plan.dest_dir.clone() else { return };
         for step in plan.steps.iter_mut().filter(|step| step.decision.in_the_way == InTheWay::Dir) {
@@ -352,14 +353,14 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    /// What arguments named and the source does not have; `--delete-missing-args` removes it.
+    /// Sets the arguments that the source does not have. `--delete-missing-args` removes them.
     pub(super) fn expect_missing(&mut self, missing: &[RelPath]) {
         self.missing = missing.to_vec();
         self.missing.sort_by(|a, b| compare(b, a));
         self.missing.dedup();
     }
 
-    /// Whether a listing tells a missing argument before an entry that is no directory.
+    /// Returns whether `--list-only` prints a missing argument before this entry, which is not a directory.
     pub(super) fn lists_missing_before(&self, spot: &Spot, name: &[u8]) -> bool {
         let is_before = |missing: &RelPath| compare(missing, &spot.path.join(name)).is_lt();
         self.context.policy.list_only && self.missing.last().is_some_and(is_before)
@@ -371,7 +372,7 @@ impl<'a> Deletions<'a> {
         self.remove_missing(Some(spot), head, |missing| compare(missing, &path).is_lt());
     }
 
-    /// Removes the missing arguments that come before the directories in one: rsync lists them as files.
+    /// Removes the missing arguments that come before the subdirectories of a directory: rsync lists them as files.
     pub(super) fn missing_before_dirs(&mut self, spot: &Spot, head: &mut Vec<Event>) {
         let dir = &spot.path;
         self.remove_missing(Some(spot), head, |missing| {
@@ -381,12 +382,12 @@ impl<'a> Deletions<'a> {
         });
     }
 
-    /// Removes the missing arguments that are left.
+    /// Removes the remaining missing arguments.
     pub(super) fn missing_at_the_end(&mut self, head: &mut Vec<Event>) {
         self.remove_missing(None, head, |_| true);
     }
 
-    /// `here`: the directory that is under work.
+    /// `here`: the directory in progress.
     fn remove_missing(&mut self, here: Option<&Spot>, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
         while let Some(path) = self.missing.pop_if(|path| is_due(path)) {
             let parent = path.parent().unwrap_or_default();
@@ -416,13 +417,13 @@ impl<'a> Deletions<'a> {
     }
 }
 
-/// The message for an entry that cannot be examined before a deletion.
+/// Returns the message for an entry that cannot be examined before a deletion.
 fn cannot_stat(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Event {
     let full = context.full(path.as_bytes());
     Event::Problem(Problem::about(Voice::Generator, "delete_in_dir: failed to stat", &full, error))
 }
 
-/// The order of two paths in the list, neither being a directory's.
+/// Compares two paths in list order, as if neither were a directory.
 fn compare(one: &RelPath, other: &RelPath) -> std::cmp::Ordering {
     order::compare_paths((one.as_bytes(), false), (other.as_bytes(), false))
 }

@@ -1,4 +1,4 @@
-//! Directories of the destination: opened or made for work, and given what of their attributes need not wait.
+//! Opens or creates directories of the destination, and sets the attributes that need not wait.
 //!
 //! The rest is left to their [`LastTouch`].
 
@@ -17,7 +17,7 @@ use crate::role::apply::{Context, Spot, backup};
 use std::io;
 use std::sync::Arc;
 
-/// Opens and makes directories. Whatever is told goes to `head`.
+/// Opens and creates directories. Events go to `head`.
 #[derive(Clone, Copy)]
 pub(super) struct Dirs<'a> {
     context: &'a Context<'a>,
@@ -25,37 +25,37 @@ pub(super) struct Dirs<'a> {
 
 /// A directory to work in.
 pub(super) struct Opened {
-    /// `None`: a dry run would make it, or it must not be entered.
+    /// `None` if a dry run would create it, or if it must not be entered.
     pub(super) dir: Option<Dir>,
-    /// What is done to it last.
+    /// What is done to it at the end.
     pub(super) last: Arc<LastTouch>,
 }
 
-/// What a directory shall be like.
+/// What a directory must look like.
 #[derive(Clone, Copy)]
 struct Model<'m> {
     source: &'m Entry,
-    /// What there is of it.
+    /// What the destination has, if anything.
     there: Option<&'m Entry>,
     path: &'m RelPath,
-    /// For messages.
+    /// The absolute path, for messages.
     full: &'m [u8],
-    /// What its parent gives it.
+    /// What it inherits from its parent.
     around: chmod::Parent,
 }
 
 impl<'a> Dirs<'a> {
-    /// Of a run.
+    /// Creates the value for a run.
     pub(super) fn new(context: &'a Context<'a>) -> Dirs<'a> {
         Dirs { context }
     }
 
-    /// The last touch of a directory that is left as it is.
+    /// Returns the last touch of a directory that is left unchanged.
     pub(super) fn untouched(&self, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
         LastTouch::none(parent.cloned(), self.context.late.clone())
     }
 
-    /// The root's own attributes, and what is left of them for the end.
+    /// Sets the attributes of the root, and returns those that must wait for the end.
     pub(super) fn prepare_root(&self, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
         let (Some(Top { source, there, .. }), Some(dest), false) = (top, self.context.dest, self.context.is_dry())
         else {
@@ -65,7 +65,7 @@ impl<'a> Dirs<'a> {
         let policy = self.context.policy;
         let changes = there.map_or(Changes::NEW, |there| plan::attribute_changes(source, there, policy));
         let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
-        // A new root has inherited the default ACL of its parent, and the setgid bit already.
+        // A new root has already inherited the default ACL and the setgid bit of its parent.
         let inherited =
             || Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).default_acl_mode();
         let default_acl_mode = if there.is_none() { inherited() } else { None };
@@ -78,7 +78,7 @@ impl<'a> Dirs<'a> {
         self.last_touch(dest, None, Model { full: &dest.path, ..model }, always, mode)
     }
 
-    /// Removes what is no directory from where a directory shall be. Whether that went well.
+    /// Removes a non-directory where a directory must be. Returns whether that succeeded.
     pub(super) fn clear_for(&self, job: &Job<'_>, head: &mut Vec<Event>) -> bool {
         let path = &job.path;
         let Some(dir) = &job.spot.dir else { return true };
@@ -104,8 +104,8 @@ impl<'a> Dirs<'a> {
         }
     }
 
-    /// The directory of a job, made if it is missing; `None`: it could not be had, and why was told. `is_bare`: its
-    /// attributes are nobody's concern.
+    /// Opens the directory of a job, and creates it if it is missing. `None`: this failed and was reported. `is_bare`:
+    /// it keeps whatever attributes it has.
     pub(super) fn open_or_make(
         &self,
         job: &Job<'_>,
@@ -153,7 +153,7 @@ impl<'a> Dirs<'a> {
         }
         let mut dir = match opened {
             Ok(dir) => dir,
-            // Its plan tells what that means.
+            // Its plan reports the error.
             Err(error) if followed && errno::leads_outside(&error) => return untouched(None),
             Err(error) => {
                 head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
@@ -166,7 +166,7 @@ impl<'a> Dirs<'a> {
         let (mode, always) = if is_new {
             (self.finish_new(&dir, model, head), true)
         } else {
-            // What may not be listed can only be changed by its name.
+            // A directory that cannot be listed can only be changed by its name.
             let at = if closed { (parent, job.name()) } else { (&dir, &b""[..]) };
             let (mode, well) = self.prepare(at, model, changes, head);
             if closed && let Ok(readable) = open(false) {
@@ -197,26 +197,26 @@ impl<'a> Dirs<'a> {
         if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
     }
 
-    /// The mode in which work can be done in the directory: nobody but root could without its owner's bits. And the one
-    /// that it shall have in the end, if that is another.
+    /// Returns the mode in which the directory can be worked in, which requires the owner's bits unless we are root,
+    /// and the final mode if that is a different one.
     fn modes(&self, model: Model<'_>) -> (u32, Option<u32>) {
         let wanted = self.wanted_mode(model);
-        // What is kept beside a directory does not close it.
+        // A mode that is stored in an attribute (`--fake-super`) restricts nothing.
         let is_open = self.context.is_super || self.context.policy.preserve.fake_super;
         let working = if is_open { wanted } else { wanted | 0o700 };
         (working, (working != wanted).then_some(wanted))
     }
 
-    /// Whether rsync would fail to set the time of a directory that exists, where it is wrong: it is somebody else's. Then it
-    /// is tried at once, so that the same is told.
+    /// Returns whether rsync would fail to set the wrong time of an existing directory because another user owns it.
+    /// The time is then set at once, so that the same error is reported.
     fn cannot_have_time(&self, there: Option<&Entry>, changes: Changes) -> bool {
         let is_kept = keeps_time(Kind::Dir, &self.context.policy.preserve);
         let is_anothers = |there: &Entry| !self.context.is_super && there.uid != sys::ids().0;
         is_kept && changes.has(Changes::TIME) && there.is_some_and(is_anothers)
     }
 
-    /// Gives a directory that exists its owner, mode and the like, in so far as they change, and opens it up
-    /// for work. Returns the mode that must wait for the end, and whether all of it could be done.
+    /// Sets those attributes of an existing directory that change, except a time that can wait, and makes it
+    /// accessible. Returns the mode that must wait for the end, and whether everything succeeded.
     fn prepare(
         &self,
         at: (&Dir, &[u8]),
@@ -245,8 +245,7 @@ impl<'a> Dirs<'a> {
         }
     }
 
-    /// The attributes of a directory that was just made.
-    /// Returns the mode that must wait for the end.
+    /// Sets the attributes of a directory that was just created. Returns the mode that must wait for the end.
     fn finish_new(&self, dir: &Dir, model: Model<'_>, head: &mut Vec<Event>) -> Option<u32> {
         let stat = match sys::fstat(dir.fd()) {
             Ok(stat) => stat,
@@ -264,7 +263,7 @@ impl<'a> Dirs<'a> {
         late
     }
 
-    /// All of it, with the time if that is not right; else it comes last. Whether all went well.
+    /// Sets all attributes, and the time if `has` says that it is wrong. Returns whether everything succeeded.
     fn set_attrs(
         &self,
         (dir, name): (&Dir, &[u8]),
@@ -283,7 +282,7 @@ impl<'a> Dirs<'a> {
     }
 }
 
-/// The lines for a directory that could not be made.
+/// Returns the messages for a directory that could not be created.
 fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
     let line = "*** Skipping any contents from this failed directory ***";
     [
@@ -292,7 +291,7 @@ fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
     ]
 }
 
-/// The line for a directory in which nobody but its owner or root could work.
+/// Returns the message for a directory that could not be made accessible.
 fn cannot_open_up(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(Voice::Generator, "failed to modify permissions on", full, error)
 }

@@ -1,7 +1,7 @@
 //! Hard-link groups: which name of a file leads, and which follow it (`-H`).
 //!
-//! What is remembered to the end of a run is a few bytes for each file with several names. All else lasts only while its
-//! names are within sight, see [`super::plans::Stock::hold_more`].
+//! Only a few bytes per file with several names are kept to the end of a run. Everything else lasts only while the
+//! names are within the lookahead, see [`super::plans::Stock::hold_more`].
 
 use super::batch::{Member, Work};
 use crate::flist::Kind;
@@ -15,41 +15,41 @@ use std::sync::Arc;
 /// Device and inode number of a file at the source.
 pub(super) type Inode = (u64, u64);
 
-/// The files of which several names are to become names of one file.
+/// The files with several names that become hard links of one file.
 pub(super) struct LinkGroups {
-    /// Names of one file are to become names of one file (`-H`).
+    /// Hard links are preserved (`-H`).
     are_kept: bool,
     is_dry: bool,
     near: ByInode<Near>,
     leaders: Leaders,
-    /// No name will come into sight any more.
+    /// No further plan will be examined ahead of its turn.
     have_seen_all: bool,
 }
 
-/// Names of one file that are within sight.
+/// The names of one file that are within the lookahead.
 #[derive(Default)]
 struct Near {
-    /// How many were seen and not met.
+    /// How many names were counted ahead and not processed yet.
     to_come: u32,
-    /// How many of these those wait for that wait.
+    /// How many of these the waiting names still wait for.
     awaited: u32,
-    /// Names that the destination lacks, while none that it has was met.
+    /// Names that the destination lacks, as long as no name that it has was processed.
     waiting: Vec<Member>,
 }
 
 impl LinkGroups {
-    /// No group yet.
+    /// Creates the groups of a run.
     pub(super) fn new(are_kept: bool, is_dry: bool) -> LinkGroups {
         let (near, leaders) = (ByInode::default(), Leaders::default());
         LinkGroups { are_kept, is_dry, near, leaders, have_seen_all: false }
     }
 
-    /// Whether names of one file are to become names of one file.
+    /// Returns whether hard links are preserved.
     pub(super) fn are_kept(&self) -> bool {
         self.are_kept
     }
 
-    /// Counts the names in a directory ahead of time, so that the last one within sight is known when it is met.
+    /// Counts the names in a directory ahead of time, so that the last one within the lookahead is recognized.
     pub(super) fn expect(&mut self, plan: &DirPlan) {
         for step in &plan.steps {
             if let Some(inode) = self.group_of(plan, step) {
@@ -58,13 +58,13 @@ impl LinkGroups {
         }
     }
 
-    /// Whether no name will come into sight any more: then nothing need be remembered of a file whose last one was met.
+    /// Sets whether all plans were examined. If so, a group can be forgotten after its last name.
     pub(super) fn have_seen_all(&mut self, have_seen_all: bool) {
         self.have_seen_all = have_seen_all;
     }
 
-    /// The inode that a step shares with other names of its group; `None` if the step stands alone: it has
-    /// one name only, is left as it is, or need not be there because of `--compare-dest`.
+    /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
+    /// name only, is left alone, or is not needed because of `--compare-dest`.
     pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<Inode> {
         if !self.are_kept || matches!(step.decision.action, Action::Refuse(_) | Action::Elsewhere) {
             return None;
@@ -72,10 +72,12 @@ impl LinkGroups {
         plan.source.entries[step.source as usize].inode.as_ref().map(|inode| (inode.dev, inode.ino))
     }
 
-    /// One more name of a group; what can be done now. The first name that the destination (or an alternate one) has
-    /// leads, else the last of those that were within sight when the first one was met; of what is no regular file always
-    /// the first. The others become links to it: those that came before it at once and in reverse, those after it in their
-    /// places.
+    /// Processes one more name of a group and returns the work that is possible now.
+    ///
+    /// The leader is the first name that the destination or an alternate tree has, otherwise the last name that was
+    /// within the lookahead when the first one was processed. If the entry is not a regular file, the first name always
+    /// leads. The others become links to the leader: earlier names immediately and in reverse order, later ones at
+    /// their own turn.
     pub(super) fn meet(&mut self, inode: Inode, member: Member) -> Vec<Work> {
         self.leaders.settle();
         let near = self.near.entry(inode);
@@ -103,7 +105,7 @@ impl LinkGroups {
         work
     }
 
-    /// For each group of which a name that was expected did not come, what is left to do.
+    /// Returns the remaining work of each group with an expected name that never came.
     pub(super) fn close(&mut self) -> impl Iterator<Item = Vec<Work>> + use<> {
         let is_dry = self.is_dry;
         let groups = std::mem::take(&mut self.near).into_values();
@@ -115,15 +117,16 @@ impl LinkGroups {
 }
 
 impl Near {
-    /// Whether a name of a group without a leader is to wait for others.
+    /// Returns whether a name of a group without a leader must wait for others.
     fn must_wait(&mut self, member: &Member) -> bool {
-        // What comes into sight only now is not waited for: what waits would be ever more.
+        // Names counted only after the first one began to wait are not waited for; otherwise ever more names would
+        // wait.
         self.awaited = if self.waiting.is_empty() { self.to_come } else { self.awaited.saturating_sub(1) };
         let job = member.job();
         self.awaited > 0 && job.step.decision.action.is_new() && job.source().kind() == Kind::File
     }
 
-    /// A name leads, and those follow that wait.
+    /// Makes a name the leader and the waiting names its followers.
     fn place(&mut self, member: Member, is_dry: bool) -> (Vec<Work>, Arc<Leader>) {
         let (first, leader) = member.lead(is_dry);
         let waiting = std::mem::take(&mut self.waiting).into_iter().rev();
@@ -132,31 +135,31 @@ impl Near {
     }
 }
 
-/// The names that lead, for those that are still to be met.
+/// The leading names of groups that may still get more names.
 #[derive(Default)]
 struct Leaders {
-    /// Those that may not be placed yet, or of which more must be known than their name.
+    /// Leaders that may not be placed yet, or that need more than a path.
     whole: ByInode<Arc<Leader>>,
-    /// Of these, those that may not be placed yet, in order.
+    /// Those of `whole` that may not be placed yet, in order.
     under_way: VecDeque<Inode>,
-    /// Those that are placed.
+    /// Placed leaders.
     placed: ByInode<Placed>,
-    /// The directories in which they lie.
+    /// The directories of the placed leaders.
     homes: Vec<Home>,
 }
 
-/// A directory in which names lie that lead.
+/// A directory that contains leaders.
 struct Home {
     path: RelPath,
-    /// One behind the other.
+    /// Their names, concatenated.
     names: Vec<u8>,
 }
 
-/// A name that leads, in few bytes.
+/// A placed leader in a few bytes.
 struct Placed {
     /// Index in [`Leaders::homes`].
     home: u32,
-    /// Where its name begins there.
+    /// The offset of its name there.
     name_at: u32,
     name_len: u16,
     left: Left,
@@ -184,10 +187,10 @@ impl Leaders {
         }
     }
 
-    /// Keeps of those that are placed what is needed. They are placed nearly in order.
+    /// Reduces placed leaders to what is still needed. They are placed nearly in order.
     fn settle(&mut self) {
         while let Some(&inode) = self.under_way.front() {
-            // Who places it, or is about to follow it, has it, too.
+            // The applier that places the leader or a follower of it still holds a reference.
             let left = match self.whole.get_mut(inode).map(Arc::get_mut) {
                 Some(None) => return,
                 Some(Some(leader)) => leader.rest(),
@@ -221,7 +224,7 @@ impl Leaders {
     }
 }
 
-/// Values by device and inode, in little room: there are few devices.
+/// Values by device and inode. The nested maps save memory because there are few devices.
 struct ByInode<T>(BTreeMap<u64, BTreeMap<u64, T>>);
 
 impl<T> Default for ByInode<T> {
@@ -254,7 +257,7 @@ impl<T> ByInode<T> {
         self.0.get_mut(&dev)?.remove(&ino)
     }
 
-    /// In the order of inodes.
+    /// Iterates over the values in the order of inodes.
     fn into_values(self) -> impl Iterator<Item = T> {
         self.0.into_values().flat_map(BTreeMap::into_values)
     }
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn of_a_file_with_several_names_little_is_remembered() {
-        // And its inode, 8 bytes.
+        // Plus 8 bytes for the inode.
         assert_eq!(size_of::<Placed>(), 12);
     }
 }

@@ -1,4 +1,4 @@
-//! What the generator has to tell and hand over: collected, numbered, and asked for at the peer who has the source.
+//! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
 use super::batch::{Batch, Work};
 use crate::error::Error;
@@ -14,47 +14,47 @@ use crate::role::apply::{Context, content};
 use crate::role::scan::DirPlan;
 use crate::work::queue::Queue;
 
-/// The way to the appliers.
+/// The generator's access to the appliers.
 #[derive(Clone, Copy)]
 pub struct Appliers<'a> {
-    /// From which they take their batches.
+    /// The queue from which they take batches.
     pub queue: &'a Queue<Batch>,
-    /// Called before a batch is handed over, with the number of the next one: waits where too much is told late.
+    /// Called before a batch is queued, with the number of the next one. Blocks while too many events are pending.
     pub pace: &'a dyn Fn(u64),
-    /// Waits until all batches below a number are done.
+    /// Waits until all batches below this number are done.
     pub barrier: &'a dyn Fn(u64),
-    /// Whether the source could not be read somewhere, as far as was told by now.
+    /// Returns whether any source error was reported so far.
     pub source_failed: &'a dyn Fn() -> bool,
 }
 
-/// What is told next, and the batches that carry it away.
+/// The events to report next, and the batches that carry them.
 pub(super) struct Outbox<'a> {
     context: &'a Context<'a>,
     appliers: Appliers<'a>,
-    /// Of the next batch.
+    /// The number of the next batch.
     number: u64,
-    /// Told before what comes of the next batch.
+    /// Events reported before those of the next batch.
     pub(super) head: Vec<Event>,
-    /// Counts that go with it.
+    /// Counts that go with `head`.
     pub(super) tally: Tally,
     lookout: Lookout,
 }
 
 impl<'a> Outbox<'a> {
-    /// With nothing in it.
+    /// Creates an empty outbox.
     pub(super) fn new(context: &'a Context<'a>, appliers: Appliers<'a>) -> Outbox<'a> {
         let (head, tally, lookout) = (Vec::new(), Tally::default(), Lookout::default());
         Outbox { context, appliers, number: 0, head, tally, lookout }
     }
 
-    /// So many more entries are looked at.
+    /// Reports that this many more entries were checked (`--progress`).
     pub(super) fn checked(&mut self, entries: u64) {
         if self.context.wants.progress {
             self.head.push(Event::Checked(entries));
         }
     }
 
-    /// Hands work over, and with it all that is to be told before.
+    /// Queues work together with all pending events.
     pub(super) fn hand_over(&mut self, work: Vec<Work>) -> Result<(), Error> {
         self.ask_for(&work)?;
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
@@ -64,23 +64,23 @@ impl<'a> Outbox<'a> {
         self.appliers.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
     }
 
-    /// Hands over what is to be told, if anything is.
+    /// Queues the pending events, if there are any.
     pub(super) fn tell(&mut self) -> Result<(), Error> {
         // Counts alone can wait for the next batch.
         if self.head.is_empty() { Ok(()) } else { self.hand_over(Vec::new()) }
     }
 
-    /// Waits until everything that was handed over is done.
+    /// Waits until everything queued is done.
     pub(super) fn wait(&self) {
         (self.appliers.barrier)(self.number);
     }
 
-    /// Whether the source could not be read somewhere, as far as was told by now.
+    /// Returns whether any source error was reported so far.
     pub(super) fn source_failed(&self) -> bool {
         (self.appliers.source_failed)()
     }
 
-    /// Chooses similar files, and asks a peer for what the work needs, in the order in which the appliers will take it.
+    /// Chooses similar files, and requests from the peer what the work needs, in the order in which appliers take it.
     fn ask_for(&mut self, work: &[Work]) -> Result<(), Error> {
         for work in work {
             match work {
@@ -113,7 +113,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Declines what comes unasked of a told directory and is not needed.
+    /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
         let Some((wire, teller)) = self.context.wire.zip(plan.teller.as_ref()).filter(|(_, t)| t.with_data) else {
             return;

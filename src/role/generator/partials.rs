@@ -1,4 +1,4 @@
-//! What is left of interrupted files that came whole since: `--partial-dir` keeps it no longer.
+//! Removes partial files from `--partial-dir` once their final files are complete.
 
 use crate::flist::{DirList, Kind};
 use crate::fs::read;
@@ -8,7 +8,7 @@ use crate::plan::Action;
 use crate::role::apply::{Context, Spot, partial};
 use crate::role::scan::DirPlan;
 
-/// Removes the left-overs of those files of one directory that are up to date.
+/// Removes the partial files of those files in a directory that are up to date.
 pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let Some(dir) = spot.dir.as_ref().filter(|_| !context.is_dry()) else { return };
     let place = &context.options.place;
@@ -18,7 +18,7 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let Some(holder) = place.partial_dir.as_deref().or(staging) else { return };
     let has_changed = partial::forget_all(context, dir, holder, |partials| {
         let mut stale = Vec::new();
-        // What cannot be listed stays.
+        // If listing fails, they stay.
         let _ = read::names(partials, usize::MAX, |entry| {
             let is_left_over = is_temp_name(entry.name) && is_stale(partials, entry.name);
             // A hard link saves no transfer: its content exists under another name.
@@ -34,12 +34,12 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     }
 }
 
-/// Whether the source has a file of this name, and the destination has it as it is there.
+/// Returns whether the source has a file of this name and the destination's copy is up to date.
 fn is_up_to_date(plan: &DirPlan, name: &[u8]) -> bool {
     let is_file = |list: &DirList, at: usize| list.entries[at].kind() == Kind::File;
     let Some(at) = plan.source.find(name).filter(|&at| is_file(&plan.source, at)) else { return false };
     let is_there = plan.dest.find(name).is_some_and(|there| is_file(&plan.dest, there));
-    // They come in the order of the source.
+    // Steps are in the order of the source.
     let step = plan.steps.get(plan.steps.partition_point(|step| (step.source as usize) < at));
     let step = step.filter(|step| step.source as usize == at);
     is_there && step.is_none_or(|step| matches!(step.decision.action, Action::Keep | Action::Adjust(_)))

@@ -1,4 +1,4 @@
-//! Where plans come from: one after the other, or all of them before anything is done.
+//! Provides the generator with plans: one after the other, or all of them before anything is done.
 
 use crate::error::Error;
 use crate::flist::Time;
@@ -11,88 +11,90 @@ use crate::role::scan::dest::DestWalk;
 use crate::role::scan::{DirPlan, Findings, NONE, There, Ticket};
 use std::collections::{HashMap, HashSet};
 
-/// Hears what was found in a directory that is left out; an error if the run shall end.
+/// Receives the findings of a directory that is skipped. An error ends the run.
 pub type Left<'l> = dyn FnMut(Findings) -> Result<(), Error> + 'l;
 
 /// Makes the plans of directories, in the order in which they are taken.
 pub trait Plans: Sync {
-    /// The ticket of the root's plan.
+    /// Returns the ticket of the root's plan.
     fn root(&self) -> Ticket;
-    /// The plan of a directory of which the destination has what `there` says; `None`: nothing is to be done in it, but
-    /// perhaps below it, see [`Plans::stray`].
+    /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
+    /// done in it, but perhaps below it, see [`Plans::stray`].
     fn take(&self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error>;
-    /// The next directory below one without a plan in which something is to be done: the plan of its parent, which
-    /// names it alone; its own is taken as that of any directory in a plan.
+    /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
+    /// plan. It contains only that directory, whose own plan is taken as usual.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
-    /// Leaves out the plan of a directory, which has a ticket if anything below it was walked, and of all below it;
-    /// `left` hears what was found there, in order.
+    /// Skips the plan of a directory and everything below it. The ticket is `None` if nothing below it was walked.
+    /// `left` receives the findings there, in order.
     fn skip(&self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
-    /// How the destination is looked at.
+    /// Returns how the destination is listed.
     fn walk(&self) -> &DestWalk<'_>;
-    /// The list as far as it is known: entries, bytes, and whether that is all. Without what no plan names: the root.
+    /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
+    /// plan contains it.
     fn listed(&self) -> (u64, u64, bool);
-    /// Whether all plans are made at once and held.
+    /// Returns whether all plans are made at once and held.
     fn is_unbounded(&self) -> bool;
-    /// Works in the background until [`Plans::close`].
+    /// Runs a worker until [`Plans::close`].
     fn work(&self);
-    /// Lets those go who work.
+    /// Ends the workers.
     fn close(&self);
 }
 
-/// Shown each plan that is held, in canonical order, and hears whether its directory will be entered.
+/// Called for each plan that is held, in canonical order, with whether its directory will be entered.
 pub(super) type See<'s> = dyn FnMut(&DirPlan, bool) + 's;
 
-/// So many entries of both sides are looked at before their turn where that is enough: about 200 bytes each.
+/// How many entries of both sides are examined ahead of their turn. They take about 200 bytes each.
 const ENTRIES_AHEAD: usize = 10_000;
-/// In at most so many directories. A name that waits for one of them holds two descriptors of its own directory.
+/// How many directories are examined ahead of their turn. A name that waits for one holds two descriptors of its own
+/// directory.
 const DIRS_AHEAD: usize = 1000;
-/// So many of these may hold descriptors, two each.
+/// How many of these may hold descriptors, two each.
 const OPEN_AHEAD: usize = 64;
-/// Of either at most one in so many of the files that the process may have open.
+/// [`DIRS_AHEAD`] and [`OPEN_AHEAD`] are each limited to one per this many files that the process may have open.
 const OPEN_PARTS: usize = 16;
 
-/// The plans of a run; those that are held because more must be known than is under work, and how long the list is.
+/// The plans of a run: takes them, holds those needed ahead of their turn, and counts the list.
 pub(super) struct Stock<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
     held: HashMap<Ticket, DirPlan>,
-    /// Entries of both sides in these.
+    /// Entries of both sides in the held plans.
     held_entries: usize,
-    /// Directories below those that are held; the next one is on top.
+    /// Directories below the held ones whose plans are not held yet. The next one is last.
     to_come: Vec<ToCome>,
-    /// So many plans are held ahead of their turn.
+    /// How many plans may be held ahead of their turn.
     ahead_max: usize,
-    /// So many plans that are held may hold descriptors.
+    /// How many held plans may hold descriptors.
     open_max: usize,
-    /// Entries that are not in any plan.
+    /// Entries that no plan contains.
     unnamed: u64,
-    /// Entries of those that were held, and bytes.
+    /// Entries and bytes of all plans held so far.
     listed: (u64, u64),
 }
 
-/// A directory whose plan was not made.
+/// A directory whose plan is not taken yet.
 struct ToCome {
     ticket: Ticket,
     path: RelPath,
     there: There,
-    /// Nobody goes into a directory that is left as it is.
+    /// Whether the generator will enter it: not if it, or a directory above it, is left alone.
     is_entered: bool,
 }
 
 impl<'a> Stock<'a> {
-    /// Nothing is held.
+    /// Creates a stock without plans.
     pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> Stock<'a> {
         let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
         let (held, to_come) = (HashMap::new(), Vec::new());
         Stock { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
     }
 
-    /// One entry more that no plan names.
+    /// Counts one more entry that no plan contains.
     pub(super) fn count_unnamed(&mut self) {
         self.unnamed += 1;
     }
 
-    /// The root's plan; see [`Stock::take`].
+    /// Takes the root's plan; see [`Stock::take`].
     pub(super) fn take_root(&mut self) -> Result<Option<DirPlan>, Error> {
         self.take(self.plans.root(), &RelPath::root(), &self.root_is_there())
     }
@@ -101,7 +103,7 @@ impl<'a> Stock<'a> {
         if self.context.dest.is_some() { There::Present } else { There::Absent }
     }
 
-    /// The plan of a directory, held or not; `None`: see [`Plans::take`].
+    /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
     pub(super) fn take(&mut self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
         let mut plan = match self.let_go(ticket) {
             Some(plan) => Some(plan),
@@ -128,7 +130,7 @@ impl<'a> Stock<'a> {
         Some(plan)
     }
 
-    /// Leaves out a directory and all below it, held or not; see [`Plans::skip`].
+    /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
     pub(super) fn skip(&mut self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
         let is_ours = |ticket: &Ticket| self.held.contains_key(ticket) || self.place_to_come(*ticket).is_some();
         let mut tickets = Vec::from_iter(ticket.filter(is_ours));
@@ -147,20 +149,20 @@ impl<'a> Stock<'a> {
         Ok(())
     }
 
-    /// Takes every plan.
+    /// Holds every plan.
     pub(super) fn hold_all(&mut self, see: &mut See<'_>) -> Result<(), Error> {
         self.begin();
         while self.hold_next(see)? {}
         Ok(())
     }
 
-    /// Takes the first plans, as many as are held ahead of their turn.
+    /// Holds the first plans, up to the limits.
     pub(super) fn hold_first(&mut self, see: &mut See<'_>) -> Result<(), Error> {
         self.begin();
         self.hold_more(see)
     }
 
-    /// Takes more plans after one of them was taken up.
+    /// Holds more plans after one was taken.
     pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
         while self.held.is_empty() || (self.held_entries < ENTRIES_AHEAD && self.held.len() < self.ahead_max) {
             if !self.hold_next(see)? {
@@ -170,7 +172,7 @@ impl<'a> Stock<'a> {
         Ok(())
     }
 
-    /// Whether no plan is left to be taken.
+    /// Returns whether every plan was held or taken.
     pub(super) fn has_seen_all(&self) -> bool {
         self.to_come.is_empty()
     }
@@ -180,7 +182,7 @@ impl<'a> Stock<'a> {
         self.to_come.push(ToCome { ticket, path: RelPath::root(), there, is_entered: true });
     }
 
-    /// `false`: there is none.
+    /// Returns `false` if there is no next plan.
     fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
         let Some(ToCome { ticket, path, there, is_entered }) = self.to_come.pop() else { return Ok(false) };
         self.context.go_on()?;
@@ -204,13 +206,13 @@ impl<'a> Stock<'a> {
         Ok(true)
     }
 
-    /// The list's length, once all plans are held.
+    /// Returns the length of the list once all plans are held.
     pub(super) fn whole_list(&self) -> Event {
         let (entries, bytes) = self.listed;
         Event::Listed { entries: entries + self.unnamed, bytes, complete: true }
     }
 
-    /// The list's length as far as it has grown; `None`: it was told when it was complete.
+    /// Returns the length of the list so far, or `None` if the complete length was already reported.
     pub(super) fn list_so_far(&self) -> Option<Event> {
         if self.plans.is_unbounded() {
             return None;
@@ -219,11 +221,11 @@ impl<'a> Stock<'a> {
         Some(Event::Listed { entries: entries + self.unnamed, bytes, complete })
     }
 
-    /// Leaves out directories in which nothing is (`-m`); `left` hears what was found in them.
+    /// Drops empty directories (`-m`). `left` receives their findings.
     pub(super) fn prune(&mut self, left: &mut Left<'_>) -> Result<(), Error> {
         let order = self.order();
         let mut pruned = HashSet::new();
-        // Children come after their parents in the order, so that backwards each knows of its own.
+        // Children come after their parents in the order, so in reverse each directory knows what is left of its own.
         for &ticket in order.iter().rev() {
             let mut plan = self.held.remove(&ticket).expect("the order is of plans that are held");
             pruned.extend(self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare)));
@@ -236,8 +238,8 @@ impl<'a> Stock<'a> {
         Ok(())
     }
 
-    /// Has every directory changed whose plan is held; `change` tells the new time of one that it did change. Decisions
-    /// that were made by the old one are made anew; returns the root's new time, about which the caller decides.
+    /// Calls `change` for every held directory; it returns the new time of a directory that it changed. Decisions that
+    /// depend on an old time are made again. Returns the root's new time, which the caller handles.
     pub(super) fn change_all(&mut self, change: &mut dyn FnMut(&mut DirPlan) -> Option<Time>) -> Option<Time> {
         let order = self.order();
         let mut changed = HashMap::new();
@@ -251,7 +253,7 @@ impl<'a> Stock<'a> {
         changed.remove(&self.plans.root())
     }
 
-    /// The plans that are held and were not left out, in canonical order.
+    /// Returns the held plans that were not dropped, in canonical order.
     fn order(&self) -> Vec<Ticket> {
         let mut tickets = vec![self.plans.root()];
         let mut order = Vec::new();
@@ -268,7 +270,7 @@ fn entries_of(plan: &DirPlan) -> usize {
     plan.source.len() + plan.dest.len()
 }
 
-/// Decides anew about the directories of a plan that have another time.
+/// Decides again about the subdirectories of a plan whose times changed.
 fn decide_again(plan: &mut DirPlan, changed: &HashMap<Ticket, Time>, context: &Context<'_>) {
     for sub in plan.subdirs.iter_mut().filter(|sub| sub.step.dest != NONE) {
         let Some(mtime) = sub.ticket.and_then(|ticket| changed.get(&ticket)) else { continue };

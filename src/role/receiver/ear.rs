@@ -1,4 +1,4 @@
-//! What a receiver hears: checked against what may come now, and kept until somebody takes it.
+//! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -15,41 +15,41 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What the sender said, until somebody takes it.
+/// The sender's messages, until they are taken.
 #[derive(Default)]
 pub struct Heard {
     state: Mutex<State>,
-    /// A directory, the roots, the end.
+    /// Signalled for a directory listing, the roots, or the end.
     pub(super) told: Condvar,
-    /// A piece of a file that somebody waits for.
+    /// Signalled for a piece of an awaited file.
     pub(super) arrived: Condvar,
 }
 
-/// What was said and not taken, and what may still come.
+/// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) roots: Option<Roots>,
     has_roots: bool,
     joiner: Joiner,
-    /// What the pieces of the directory that is being put together count for.
+    /// The cost of the pieces of the listing that is being assembled.
     joining_cost: u64,
     pub(super) dirs: Dirs,
-    /// What is being said of the destination, which what comes of the source cuts short.
+    /// The digests of the destination that are still to be sent. Listings from the sender shorten the list.
     pub(super) survey: Survey,
-    /// How many directories were told.
+    /// How many directory listings have begun.
     next_dir: DirId,
-    /// Files of the last one whose data is still to come unasked.
+    /// Files of the last listing whose unrequested data is still to come.
     early: VecDeque<FileId>,
     pub(super) dirs_ended: Option<Tally>,
-    /// How many files were asked for the first time and did not come to their end.
+    /// How many first requests for files are not answered completely.
     pub(super) asked: usize,
-    /// Files that were asked for or come unasked, as far as they arrived.
+    /// Files that were requested or come without a request, as far as they arrived.
     pub(super) files: HashMap<(Lane, FileId), Slot>,
-    /// The file that is under way on each lane.
+    /// The file in progress on each lane.
     under_way: [Option<FileId>; 3],
-    /// For the client: what happened at the server.
+    /// For the client: the events of the server.
     events: VecDeque<(Event, u64)>,
-    /// We have everything, and said so.
+    /// We have everything, and have reported it.
     pub(super) has_all: bool,
     pub(super) bye: Option<Tally>,
     pub(super) failed: Option<Error>,
@@ -59,13 +59,13 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) pieces: VecDeque<(Piece, u64)>,
-    /// Nobody will take it.
+    /// It is not needed: discard its data.
     pub(super) declined: bool,
-    /// All of it came.
+    /// All of it has arrived.
     pub(super) is_whole: bool,
-    /// Somebody waits for it.
+    /// A thread waits for it.
     pub(super) awaited: bool,
-    /// It was asked for with the blocks of a basis.
+    /// It was requested with the blocks of a basis.
     pub(super) has_blocks: bool,
 }
 
@@ -74,12 +74,12 @@ impl Heard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing more will be heard.
+    /// Returns whether no more messages will come.
     pub(super) fn is_silent(&self) -> bool {
         self.lock().failed.is_some()
     }
 
-    /// Nothing more will be heard, and why.
+    /// Records that no more messages will come, and why.
     pub(super) fn silence(&self, error: Error) {
         let mut state = self.lock();
         if state.bye.is_none() {
@@ -90,15 +90,16 @@ impl Heard {
         self.arrived.notify_all();
     }
 
-    /// Begins to say something of the destination.
+    /// Starts the survey of the destination.
     pub(super) fn begin(&self, survey: Survey) {
         let state = &mut *self.lock();
         state.survey = survey;
-        // The beginning may have been said long ago.
+        // The survey may have begun before these listings arrived.
         state.dirs.iter().for_each(|told| state.survey.heed(told));
     }
 
-    /// What is to be said next, and what need not be looked at; `None`: nothing more, or nobody wants to hear it.
+    /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
+    /// to send, or the sender no longer needs it.
     pub(super) fn next(&self) -> Option<(Next, Vec<Ticket>)> {
         let mut state = self.lock();
         let is_over = state.dirs_ended.is_some() || state.failed.is_some();
@@ -114,13 +115,13 @@ impl Heard {
     }
 }
 
-/// Directories that were told and not taken, in order, with what each counts for.
+/// Listings that were received and not taken, in order, each with its cost.
 #[derive(Default)]
 pub(super) struct Dirs {
     told: VecDeque<(Box<Told>, u64)>,
-    /// What all of them count for.
+    /// Their total cost.
     cost: u64,
-    /// Entries of all of them, and the lengths of the files and symlinks among these.
+    /// Their entries, and the total length of their files and symlinks.
     listed: (u64, u64),
 }
 
@@ -132,12 +133,12 @@ impl Dirs {
         self.told.push_back((told, cost));
     }
 
-    /// All of them, in order.
+    /// Iterates over the listings, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Told> {
         self.told.iter().map(|(told, _)| &**told)
     }
 
-    /// Takes the first one.
+    /// Takes the first listing.
     pub(super) fn pop(&mut self) -> Option<(Box<Told>, u64)> {
         let (told, cost) = self.told.pop_front()?;
         let (entries, bytes) = listed(&told);
@@ -146,28 +147,29 @@ impl Dirs {
         Some((told, cost))
     }
 
-    /// The first one.
+    /// Returns the first listing.
     pub(super) fn first(&self) -> Option<&Told> {
         self.told.front().map(|(told, _)| &**told)
     }
 
-    /// Whether any of them has an entry.
+    /// Returns whether any listing has entries.
     pub(super) fn has_entries(&self) -> bool {
         self.listed.0 > 0
     }
 
-    /// Whether there are so many entries, or so much that the sender may have to wait.
+    /// Returns whether there are this many entries, or so much data that the sender may have to wait.
     pub(super) fn are_ahead(&self, entries: u64) -> bool {
         self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.listed.0 >= entries
     }
 
-    /// Their entries, and the lengths of the files and symlinks among these.
+    /// Returns their entries, and the total length of their files and symlinks.
     pub(super) fn listed(&self) -> (u64, u64) {
         self.listed
     }
 }
 
-/// How many entries a directory has, and the lengths of the files and symlinks among them, modulo 2^64: a peer may lie.
+/// Returns the entries of a listing, and the total length of its files and symlinks. Modulo 2^64, because a peer may
+/// lie.
 fn listed(told: &Told) -> (u64, u64) {
     let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
     let bytes = told.list.entries.iter().filter(counts).fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes));
@@ -175,7 +177,7 @@ fn listed(told: &Told) -> (u64, u64) {
 }
 
 impl Heard {
-    /// What happened at the server, with what it counts for; `None`: nothing more will.
+    /// Waits for the next event of the server, and returns it with its cost. `None`: there will be no more.
     pub fn next_event(&self) -> Option<(Event, u64)> {
         self.wait(|state| match state.events.pop_front() {
             None if state.bye.is_some() => Some(None),
@@ -186,24 +188,24 @@ impl Heard {
     }
 }
 
-/// What hears a sender: what it says is kept in [`Heard`], and what it need not keep is consumed on the line.
+/// Handles the messages of a sender: queues them in [`Heard`], and consumes those on the line that need not be kept.
 pub struct ReceiverEar<'a> {
-    /// Where it is kept.
+    /// The queues.
     pub heard: &'a Heard,
-    /// The conversation.
+    /// The connection.
     pub line: &'a Line,
-    /// Data may come that was not asked for.
+    /// Data may come without a request.
     pub takes_unasked: bool,
-    /// The sender is the server, which tells what happens there.
+    /// The sender is the server, which sends its events.
     pub hears_events: bool,
-    /// Set when the sender is the client and says that its user asked it to stop.
+    /// Set when the sender is the client and reports that its user stopped the run.
     pub interrupted: &'a AtomicBool,
     /// The most memory that the listing of one directory may take, in bytes; `None`: no limit.
     pub max_alloc_bytes: Option<u64>,
 }
 
 impl ReceiverEar<'_> {
-    /// A directory begins: nothing of the one before it may be left to come.
+    /// Checks that a listing may begin: the one before it must be complete.
     fn begin_dir(&self, state: &mut State, told: &Told) -> Result<(), Error> {
         if !state.has_roots {
             return Err(unexpected("a directory before the arguments"));
@@ -221,7 +223,7 @@ impl ReceiverEar<'_> {
         Ok(())
     }
 
-    /// A file comes on a lane: it was asked for, or it is its turn.
+    /// Checks that a file may come on a lane: it was requested, or it is next.
     fn expect(&self, state: &State, lane: Lane, file: FileId) -> Result<(), Error> {
         let is_expected = match lane {
             Lane::Early => state.early.front() == Some(&file),
@@ -230,7 +232,7 @@ impl ReceiverEar<'_> {
         if is_expected { Ok(()) } else { Err(unexpected("data of a file that was not asked for")) }
     }
 
-    /// A piece of a file.
+    /// Handles a piece of a file.
     fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
@@ -253,7 +255,7 @@ impl ReceiverEar<'_> {
             return Ok(());
         }
         slot.is_whole = is_last;
-        // A small file comes in one piece, and there may be half a million of them: room for more is made when more comes.
+        // A small file comes in one piece, and there may be half a million of them: allocate more only when more comes.
         if is_last && slot.pieces.is_empty() {
             slot.pieces.reserve_exact(1);
         }
@@ -264,7 +266,7 @@ impl ReceiverEar<'_> {
         Ok(())
     }
 
-    /// A directory begins, or goes on.
+    /// Handles the beginning or continuation of a listing.
     fn part_of_dir(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
         if let Message::Dir(told) = &message {
             self.begin_dir(state, told)?;
@@ -281,19 +283,19 @@ impl ReceiverEar<'_> {
                     let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
                     state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
                 }
-                // Its earlier pieces were granted anew when they came.
+                // The cost of its earlier pieces was consumed as they came.
                 state.joining_cost = 0;
                 state.survey.heed(&told);
                 state.dirs.push(told, cost);
             }
             None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("a directory without end")),
-            // A directory may be longer than the window, and nobody takes it before it is whole.
+            // A listing may be longer than the window, and is not taken before it is complete.
             None => self.line.consumed(Class::Dirs, cost),
         }
         Ok(())
     }
 
-    /// A file begins, goes on, ends, or does not come.
+    /// Handles the beginning, a piece or the end of a file, or the report that it does not come.
     fn part_of_file(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
         let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
         let (lane, file, piece) = match message {
@@ -364,7 +366,7 @@ impl Ear for ReceiverEar<'_> {
                 self.line.consumed(Class::Dirs, cost);
                 state.dirs_ended = Some(*tally);
             }
-            // Who waits for a piece is woken by it, and nobody else: there may be a hundred thousand of them.
+            // Only a thread that waits for the piece is woken: there may be a hundred thousand pieces.
             message @ (Message::Whole { .. }
             | Message::Begin { .. }
             | Message::Data { .. }
@@ -398,8 +400,8 @@ mod tests {
     use crate::proto::Seen;
     use crate::role::survey::SeenDir;
 
-    /// Over a network the beginning of a survey is said before anything else, so the first directories may have been told
-    /// when it goes on.
+    /// Over a network, the first part of the survey is sent before anything else. So the first listings may arrive
+    /// before the survey goes on.
     #[test]
     fn what_was_told_before_a_survey_goes_on_cuts_it_short() {
         let mut survey = Survey::of(Ticket::of(0), [7; 16]);
@@ -415,7 +417,7 @@ mod tests {
         heard.begin(survey);
         let Some((Next::Tell(Seen::Absent), needless)) = heard.next() else { panic!("nobody wants to know more") };
         assert_eq!(needless.len(), 2);
-        // Once all was told nobody wants to know even that.
+        // Once all listings have arrived, the sender needs nothing more.
         heard.lock().dirs_ended = Some(Tally::default());
         assert!(heard.next().is_none());
     }

@@ -1,4 +1,4 @@
-//! What an entry of the source becomes at the destination: ids mapped, symlinks munged.
+//! Turns entries of the source into what the destination must have: ids mapped, symlinks munged.
 
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
@@ -7,21 +7,21 @@ use crate::plan::idmap::{Class, IdMapper, Names, Powers};
 use crate::plan::safelink;
 use std::sync::Arc;
 
-/// Makes of entries as the source told them what the destination shall have.
+/// Changes entries, as the source reported them, into what the destination must have.
 pub(super) struct Adoption<'a> {
-    /// Symlinks are munged. The client is the one that was told; the receiver of a local copy does not munge.
+    /// Symlinks are munged. The receiver of a local copy does not munge.
     pub(super) munges: bool,
     /// See [`crate::options::Preserve::strips_privileges`].
     pub(super) strips_privileges: bool,
-    /// Owner or group is kept.
+    /// Owner or group is preserved.
     pub(super) maps: bool,
-    /// The ids that the source told are told, also where others are set.
+    /// Report the ids of the source, even if others are set.
     pub(super) tells_source_ids: bool,
-    /// Which ids become which.
+    /// The mapping of ids.
     pub(super) mapper: &'a IdMapper,
     /// The names that both sides know.
     pub(super) names: &'a (dyn Names + Sync),
-    /// What may be set.
+    /// Which ids may be set.
     pub(super) powers: Powers<'a>,
 }
 
@@ -40,7 +40,7 @@ fn strip_privileges(entry: &mut Entry) {
 }
 
 impl Adoption<'_> {
-    /// Changes an entry of the source.
+    /// Adapts an entry of the source.
     pub(super) fn adopt(&self, entry: &mut Entry) {
         if self.munges && entry.kind() == Kind::Symlink {
             entry.extra_mut().target = Some(safelink::munge(entry.target()).into());

@@ -1,4 +1,4 @@
-//! The threads of a receiver: some look, some apply, and their own leads; what they tell is put in order.
+//! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -16,15 +16,16 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Listener;
 
-/// Batches that wait for an applier; each holds at most 64 steps or one large file, and two descriptors: see [`OPEN_PARTS`].
+/// How many batches may wait for an applier. Each holds at most 64 steps or one large file, and two descriptors: see
+/// [`OPEN_PARTS`].
 const BATCHES_WAITING: usize = 32;
-/// One in so many of the files that the process may have open is a batch that waits, twice.
+/// At most one waiting batch per this many files that the process may have open. Each holds two descriptors.
 const OPEN_PARTS: usize = 16;
-/// Batches that may be done before their turn to be told comes; bounds what is kept for later.
+/// How many batches may finish ahead of their turn. Bounds the buffered events.
 const BATCHES_EARLY: u64 = 256;
 
-/// Runs the threads until the generator has gone through everything, as `lead` has it do. `tally`: what was counted
-/// before, to which what they count is added.
+/// Runs the threads until `lead` has taken the generator through everything. `tally`: the counts so far, to which this
+/// run adds.
 pub(super) fn run(
     context: &Context<'_>,
     terms: &Terms<'_>,
@@ -78,27 +79,28 @@ pub(super) fn run(
         }
         ended
     });
-    // A run that fails leaves gaps; what was done behind them was done.
+    // A failed run leaves gaps in the order. Events behind a gap are still reported, because their work was done.
     order.finish();
     course.end(context, (listener, tally), ended)
 }
 
-/// What a run comes to, as long as it goes on.
+/// The state of a run in progress.
 #[derive(Default)]
 struct Course {
     tally: Mutex<Tally>,
-    /// Why it cannot go on.
+    /// The error that stops the run.
     fatal: Mutex<Option<Error>>,
-    /// Nobody can be told any more.
+    /// The exit code once the listener cannot receive events any more.
     deaf: Mutex<Option<Exit>>,
 }
 
 impl Course {
-    /// Counts and tells events, in their turn.
+    /// Counts and reports events in order.
     fn tell(&self, events: &[Event], listener: &mut dyn Listener, context: &Context<'_>) {
         for event in events {
             self.tally.lock().unwrap_or_else(PoisonError::into_inner).event(event);
-            // A deletion that nobody would see only counts; of 20,000 a client had half of the work.
+            // Unless lines are wanted, deletions are only counted: reporting 20,000 of them was half of a client's
+            // work.
             if context.wants.items || !matches!(event, Event::Deleted { .. }) {
                 listener.tell(event);
             }
@@ -109,7 +111,7 @@ impl Course {
         }
     }
 
-    /// Adds what a batch counted, and stops the run if that cannot go on.
+    /// Adds the counts of a batch, and stops the run on a fatal error.
     fn add(&self, tally: &Tally, fatal: Option<Error>, context: &Context<'_>) {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally);
         if let Some(error) = fatal {
@@ -117,12 +119,12 @@ impl Course {
                 wire.give_up(&error);
             }
             self.fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            // Now that it is known why, or others would say that they stop.
+            // Only now, so that other threads do not report a stop before the cause is known.
             context.stop.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Tells what came up at the very end, and why the run ended if it was not through.
+    /// Reports the final problems, and returns the error that ended the run, if any.
     fn end(
         self,
         context: &Context<'_>,
@@ -136,7 +138,7 @@ impl Course {
         }
         let fatal = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
         let deaf = self.deaf.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // That a run stops because nobody hears it is not what stopped it.
+        // If the run stops because the listener is gone, the resulting error is not the cause.
         if let Some(error) = fatal.filter(|error| deaf.is_none() || error.exit != Exit::Signal) {
             return Err(error);
         }
@@ -150,7 +152,7 @@ impl Course {
     }
 }
 
-/// Lets the scanners go.
+/// Ends the scanners.
 struct CloseOnEnd<'a>(&'a dyn Plans);
 
 impl Drop for CloseOnEnd<'_> {

@@ -1,4 +1,4 @@
-//! The directories that options name from the destination: alternate trees, backups, temporary files.
+//! The directories that options give relative to the destination: alternate trees, backups, temporary files.
 
 use super::{Listener, Receiving};
 use crate::error::Error;
@@ -17,8 +17,8 @@ use crate::role::source;
 use std::io;
 
 impl Receiving<'_> {
-    /// The path of a directory that an option names from the destination. Where that is missing (dry run), nothing but
-    /// its name can lead out of it.
+    /// Returns the absolute path of a directory that an option gives relative to the destination. If the destination is
+    /// missing (dry run), leading `../` are resolved in its path instead of by the kernel.
     fn named_path(&self, dir: &[u8]) -> Vec<u8> {
         let (mut top, mut rest) = (self.to.path.as_slice(), dir);
         while let Some(above) = rest.strip_prefix(b"../")
@@ -29,7 +29,7 @@ impl Receiving<'_> {
         source::absolute(top, rest)
     }
 
-    /// Opens the alternate trees; one that does not exist is told and left out.
+    /// Opens the alternate trees. One that does not exist is reported and left out.
     pub(super) fn alternates(&self, listener: &mut dyn Listener) -> Vec<Alternate> {
         let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
         let owners = self.terms.options.preserve.link_owners;
@@ -38,7 +38,7 @@ impl Receiving<'_> {
             let path = self.named_path(dir);
             let opened = operator::open_dir(&path, owners);
             let is_refused = opened.as_ref().is_err_and(operator::is_refused);
-            // Whether it is there is told all the same.
+            // A missing directory is still reported.
             let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
             let root = match there {
                 Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
@@ -73,7 +73,7 @@ impl Receiving<'_> {
         found
     }
 
-    /// Where `--backup-dir` leads, which need not be there; an error if it is something else.
+    /// Returns where `--backup-dir` leads. It need not exist, but anything else than a directory is an error.
     pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>, Error> {
         let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Receiving<'_> {
         }
     }
 
-    /// Where `--temp-dir` leads; an error if that is no directory.
+    /// Returns where `--temp-dir` leads, or an error if that is not a directory.
     pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
         let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
         let path = source::absolute(&self.to.path, dir);
@@ -106,7 +106,7 @@ impl Receiving<'_> {
     }
 }
 
-/// Errs unless a path leads to a directory, through whatever symlinks.
+/// Returns an error unless the path leads to a directory, through whatever symlinks.
 fn is_dir(path: &[u8]) -> io::Result<()> {
     match Kind::of_mode(sys::stat_path(path, true)?.mode) {
         Some(Kind::Dir) => Ok(()),

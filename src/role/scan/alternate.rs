@@ -1,4 +1,4 @@
-//! Alternate destinations: other trees that may already hold what is missing.
+//! Alternate destinations: other trees that may already hold what the destination lacks.
 
 use super::Original;
 use super::dest::DestWalk;
@@ -15,14 +15,14 @@ use std::io;
 /// One alternate tree.
 #[derive(Debug, Clone)]
 pub struct Alternate {
-    /// Its top; `None`: a symlink of an untrusted user is on the way, which is told whenever it is looked into.
+    /// Its top; `None` if a symlink of an untrusted user is in the way, which is reported on each use.
     pub root: Option<Root>,
-    /// Whose symlinks lead on in it.
+    /// Whose symlinks may be followed in it.
     pub owners: LinkOwners,
 }
 
 impl Alternate {
-    /// Opens a directory in it. It may lie behind symlinks, wherever they lead; not behind those of an untrusted user.
+    /// Opens a directory in it. Follows symlinks wherever they lead, except those of an untrusted user.
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
         let root = self.root.as_ref().ok_or_else(operator::refused)?;
         match root.open_dir(path) {
@@ -34,20 +34,20 @@ impl Alternate {
     }
 }
 
-/// What an alternate tree has for a file or another entry that is no directory: to be linked or copied, or
-/// what the file is an update of.
+/// What an alternate tree has for an entry that is not a directory: something to link, to copy, or to use as the basis
+/// of a file.
 #[derive(Debug, Clone)]
 pub struct Hit {
     /// The directory that holds it.
     pub dir: Dir,
-    /// Its mode.
+    /// The mode of the entry.
     pub mode: u32,
-    /// Number of the tree, from 0.
+    /// The index of the tree.
     pub tree: usize,
 }
 
 impl DestWalk<'_> {
-    /// Decides anew about an entry of which alternate trees may have something, and says what they have.
+    /// Decides again about an entry that alternate trees may have, and returns what they have.
     pub fn decide_with_alternates(
         &self,
         dirs: &mut AltDirs,
@@ -72,10 +72,10 @@ impl DestWalk<'_> {
         (alternate::decide(entry, decision, found, kind, &self.policy), Some(hit))
     }
 
-    /// The best that the alternate trees have under a name; of equals the first.
+    /// Returns the best candidate that the alternate trees have for an entry; among equals the first.
     fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: Original<'_>) -> Option<(Candidate, Hit)> {
         let Original { entry, name, .. } = original;
-        // What -O keeps from being set is compared and told here all the same.
+        // Times that `-O` omits are still compared and reported here.
         let with_times = || {
             let mut policy = self.policy.clone();
             policy.preserve.omit_dir_times = false;
@@ -115,11 +115,11 @@ fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
     inode(a).is_some_and(|one| inode(b) == Some(one))
 }
 
-/// The namesakes of one directory in the alternate trees, opened when first asked for.
+/// The directories of one path in the alternate trees, opened on first use.
 #[derive(Debug, Default)]
 pub struct AltDirs {
     opened: Vec<Option<Namesake>>,
-    /// Errors, to be reported. A tree with an error counts as one without the entry.
+    /// Errors to report. A tree with an error counts as one without the entry.
     pub problems: Vec<Problem>,
 }
 
@@ -131,7 +131,7 @@ enum Namesake {
 }
 
 impl AltDirs {
-    /// The directory of the same path in one of the trees; `None`: there is none that can be opened.
+    /// Returns the directory of this path in one of the trees, or `None` if it cannot be opened.
     pub fn open(&mut self, tree: usize, alternate: &Alternate, path: &RelPath) -> Option<Dir> {
         if self.opened.len() <= tree {
             self.opened.resize(tree + 1, None);
@@ -151,7 +151,7 @@ impl AltDirs {
         None
     }
 
-    /// Takes the result of a look at a path in a tree, and records the error unless the path is unreachable.
+    /// Unwraps the result of examining a path in a tree. Records the error unless the path is unreachable.
     fn found<T>(&mut self, alternate: &Alternate, (dir, name): (&RelPath, &[u8]), found: io::Result<T>) -> Option<T> {
         match found {
             Ok(found) => return Some(found),

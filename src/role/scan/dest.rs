@@ -1,4 +1,4 @@
-//! Looks at the destination, joins it with what the source has, and asks the planner.
+//! Lists the destination, joins it with the source's entries, and calls the planner for each pair.
 
 use super::alternate::{AltDirs, Alternate};
 use super::{
@@ -24,67 +24,68 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 
-/// What a look at the destination's side of a pair found, if there is anything; and whether the contents are the same, if that
-/// is known already.
+/// The result of examining the destination's entry of a pair, if there is one. The flag says whether the contents are
+/// equal, if they were compared.
 type Look = io::Result<Option<(Stat, Option<bool>)>>;
 
-/// From this length on it pays to go on with what a crash left of a file. In bytes.
+/// The least length, in bytes, from which resuming a file that a crash left unfinished saves time.
 const RESUMED_BYTES: u64 = 1 << 20;
 
-/// Whether a run goes on with what a crash left of a file of this length, where the file belongs: its blocks need not come
-/// over the wire again. What a run that can still clean up leaves is what `--partial` says, as with rsync.
+/// Returns whether a run resumes from the temporary file that a crash left beside a file of this length, so that its
+/// blocks need not be sent again. After an orderly exit, `--partial` decides what is kept, as in rsync.
 pub fn resumes(options: &Options, has_peer: bool, len_bytes: u64) -> bool {
     let place = &options.place;
     let is_apart = place.inplace || place.append.is_some() || place.delay_updates || place.temp_dir.is_some();
     has_peer && len_bytes >= RESUMED_BYTES && options.delta.whole_file != Some(true) && !is_apart
 }
 
-/// What a look at the destination must know besides the directory at hand. Shared by all workers.
+/// How the destination is listed and compared. Shared by all workers.
 pub struct DestWalk<'a> {
-    /// What decides.
+    /// The policy of the planner.
     pub policy: Policy,
-    /// What is read of each entry.
+    /// Which attributes are read of each entry.
     pub wanted: Wanted<'a>,
-    /// Which rule spoke is told.
+    /// Print which rule matched (`--debug=FILTER`).
     pub tells_rules: bool,
-    /// The destination's top; `None` when it does not exist (dry run).
+    /// The destination's top; `None` if it does not exist (dry run).
     pub dest: Option<&'a Root>,
-    /// Extra entries may be asked for.
+    /// Extra entries may have to be listed.
     pub delete: bool,
-    /// But at the end only (`--delete-after`): files of rules are read anew then, and may be better ones by that time.
+    /// Extra entries are deleted at the end only (`--delete-after`). Rule files are read again then and may be valid by
+    /// that time.
     pub deletes_later: bool,
-    /// How many threads may look at one large directory.
+    /// How many threads may list one large directory.
     pub threads: usize,
     /// The receiver's rules, with no directory entered.
     pub receiver_chain: &'a Chain,
-    /// Steps are made for unchanged entries too.
+    /// Make steps for unchanged entries too.
     pub unchanged: bool,
-    /// Nothing may be changed.
+    /// This is a dry run.
     pub is_dry: bool,
     /// Alternate destinations.
     pub alternates: &'a [Alternate],
-    /// See there.
+    /// What the alternate trees are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
     pub alt_kind: Option<crate::options::AltKind>,
-    /// Directories may stay without content at the destination: `-K`.
+    /// `-K`: a symlink to a directory at the destination counts as the directory.
     pub keep_dirlinks: bool,
     /// Implied directories may be symlinks to directories: `-R --no-implied-dirs`.
     pub follows_implied: bool,
-    /// Compares contents under `-c`: source directory and name, destination's.
+    /// Compares contents under `-c`: the source's directory and name with the destination's.
     pub compare: &'a Compare<'a>,
-    /// Whether what a crash left of a file of so many bytes is its basis: [`resumes`].
+    /// Whether a file of this length, in bytes, resumes from what a crash left: [`resumes`].
     pub resumes: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
 impl DestWalk<'_> {
-    /// Decides one directory of which the source's entries are known. Tickets of its directories are given by whoever
-    /// knows of their tasks; `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if
-    /// they were just looked at for their digest.
+    /// Decides one directory whose source entries are known. The caller assigns the tickets of its subdirectories.
+    /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
+    /// examined for the directory digest.
     pub fn decide(&self, found: Listed, there: &There, mut chain: Chain, known: Option<DirList>) -> DirPlan {
         let mut plan = DirPlan::of(found);
         for entry in &mut plan.source.entries {
             self.wanted.adopt(entry);
         }
-        // The directory above a named argument is no part of the transfer, nor are its rules.
+        // The directory above a named argument is not part of the transfer, and neither are its rules.
         let is_entered = !plan.is_named || !plan.path.is_root();
         let is_known = known.is_some();
         let mut is_reached = true;
@@ -97,7 +98,7 @@ impl DestWalk<'_> {
                 }
                 (Ok(dir), None) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
                 (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
-                // What a symlink led to may have been deleted meanwhile; who comes to it in order sees that.
+                // The target of a symlink may have been deleted meanwhile. The generator notices that in order.
                 (Err(error), _) if self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
                 (Err(error), _) => {
                     self.cannot_reach(&mut plan, root, &error);
@@ -116,7 +117,7 @@ impl DestWalk<'_> {
         plan
     }
 
-    /// Decides about a single directory of the source, without listing its parent at the destination.
+    /// Decides a single source directory without listing its parent at the destination.
     pub fn decide_single(&self, mut found: Listed, chain: Chain) -> DirPlan {
         let name = found.source.name(&found.source.entries[0]).to_vec();
         match self.see_one(&found.path, &name) {
@@ -131,7 +132,7 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Looks at one directory in a directory of the destination; an empty list: there is none.
+    /// Examines one directory inside a destination directory. The list is empty if there is none.
     fn see_one(&self, parent: &RelPath, name: &[u8]) -> io::Result<DirList> {
         let mut list = DirList::default();
         let Some(root) = self.dest else { return Ok(list) };
@@ -139,13 +140,13 @@ impl DestWalk<'_> {
         let Some(stat) = self.look_at_dest(&dir, name, self.keep_dirlinks)? else { return Ok(list) };
         let entry = list.push(name, &stat);
         let path = || parent.join(name).as_bytes().to_vec();
-        // What cannot be read of it counts as different.
+        // An attribute that cannot be read counts as different.
         let _ = self.wanted.complete_dest(entry, &stat, (&dir, name), &|| root.full(&path()), &path);
         Ok(list)
     }
 
-    /// The destination's directory cannot be opened. Under `-K` it may be a symlink that leads outside; then
-    /// nothing in it is looked at or touched.
+    /// Handles an error on opening the destination's directory. Under `-K` it may be a symlink that leads outside; then
+    /// nothing in it is examined or changed.
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
         if !((self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error)) {
             let full = root.full(plan.path.as_bytes());
@@ -159,7 +160,7 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Reads the rules of a directory of the destination, where they can matter.
+    /// Reads the rule files of a destination directory, if they can matter.
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
             let (mut fatal, mut may_delete) = (None, plan.may_delete);
@@ -179,8 +180,8 @@ impl DestWalk<'_> {
         plan.dest_dir = Some(dir);
     }
 
-    /// Decides anew where the destination's directory could not be seen when the plan was made. `dir`: as
-    /// it can be reached now; what still cannot be seen is told, and left alone.
+    /// Decides again if the destination's directory could not be examined when the plan was made. `dir`: the directory
+    /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
     pub fn look_again(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
         let Some(root) = self.dest else { return };
         let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
@@ -203,7 +204,7 @@ impl DestWalk<'_> {
         let denied = errno::denied();
         let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
         if plan.dest_unseen && self.delete && plan.may_delete {
-            // rsync names the root as what is in it.
+            // rsync names the root `.` in this message.
             let dir: &[u8] = if plan.path.is_root() { b"." } else { plan.path.as_bytes() };
             plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(dir), &denied));
         }
@@ -217,8 +218,8 @@ impl DestWalk<'_> {
         plan.receiver_chain = Some(chain);
     }
 
-    /// Lists the destination's directory; looks closer only at what has a namesake at the source. Where only
-    /// few names of many matter, they alone are kept, and what a crashed run left among the first of the others.
+    /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
+    /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
     fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
         let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
         let few = !self.delete && plan.source.len() <= 4;
@@ -241,7 +242,7 @@ impl DestWalk<'_> {
         let complete = match listed {
             Ok(complete) => complete,
             Err(error) => {
-                // Where nothing is deleted a list is not needed.
+                // Without deletions no list is needed.
                 plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
                 let is_gone = self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
                 if !errno::may_not_be_listed(&error) && !is_gone {
@@ -275,7 +276,7 @@ impl DestWalk<'_> {
         plan.dest = dest;
     }
 
-    /// Pairs the two lists and asks the planner about each pair. `is_known`: the destination's entries are complete.
+    /// Joins the two lists and decides each pair. `is_known`: the destination's entries are complete.
     fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
         let source = std::mem::take(&mut plan.source);
         let mut dest = std::mem::take(&mut plan.dest);
@@ -352,15 +353,16 @@ impl DestWalk<'_> {
         plan.dest = dest;
     }
 
-    /// The file of the source that goes on with a left-over of this name, if it is transferred.
+    /// Returns the source file that resumes from a temporary file of this name, if it is transferred.
     fn continued(&self, source: &DirList, temp: &[u8]) -> Option<usize> {
         let at = source.find(name_of_temp(temp)?)?;
         let entry = &source.entries[at];
         (entry.kind() == Kind::File && (self.resumes)(entry.len_bytes)).then_some(at)
     }
 
-    /// What only the destination has: a temp file of a crashed run goes, the rest may be deleted if no
-    /// rule protects it. `full` is the path of the directory, with a slash, as scratch space.
+    /// Handles an entry that only the destination has. Removes it if it is the temporary file of a crashed run;
+    /// otherwise records it as extra unless a rule protects it. `full`: the directory's path with a slash, used as
+    /// scratch space.
     fn judge_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
         let name = dest.name(&dest.entries[at]);
         let is_dir = dest.entries[at].is_dir();
@@ -381,8 +383,8 @@ impl DestWalk<'_> {
         full.truncate(prefix);
     }
 
-    /// Leaves out directories in which nothing is (`-m`), unless a rule of the command line protects them. What
-    /// the destination has in their stead is extra. The tickets of those that were left out.
+    /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
+    /// their names becomes extra. Returns the tickets of the dropped directories.
     pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) -> Vec<Ticket> {
         let mut pruned = Vec::new();
         let dest = std::mem::take(&mut plan.dest);
@@ -411,7 +413,8 @@ impl DestWalk<'_> {
         pruned
     }
 
-    /// Looks at an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as that.
+    /// Examines an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as the
+    /// directory.
     fn look_at_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
         let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else { return Ok(None) };
         if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
@@ -428,7 +431,7 @@ impl DestWalk<'_> {
     fn cannot_examine(&self, plan: &mut DirPlan, (source_at, name): (u32, &[u8]), error: &io::Error) {
         let is_dir_closed = |dir: &Dir| sys::stat(dir.fd(), b".", false).is_err();
         if error.kind() == io::ErrorKind::PermissionDenied && plan.dest_dir.as_ref().is_some_and(is_dir_closed) {
-            // The directory may be listed but not searched.
+            // The directory can be listed but not searched.
             plan.dest_unseen = true;
             plan.hidden.push(source_at);
             return;
@@ -438,7 +441,7 @@ impl DestWalk<'_> {
         plan.unknown.insert(name.to_vec());
     }
 
-    /// Fills in what is known of an entry of the destination.
+    /// Fills in the attributes of an entry of the destination.
     fn complete_dest(&self, plan: &mut DirPlan, dest: &mut DirList, at: usize, stat: &Stat) {
         let Some(dir) = &plan.dest_dir else { return };
         let (name, entry) = dest.entry_mut(at);
@@ -450,8 +453,8 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Looks at what the destination has of these pairs; whether the contents are the same, too, where that is the question and
-    /// they are short.
+    /// Examines the destination's entries of these pairs. Also compares the contents of short files, if the decision
+    /// depends on them.
     fn look_at_pairs(
         &self,
         plan: &DirPlan,
@@ -477,7 +480,7 @@ impl DestWalk<'_> {
         }
     }
 
-    /// A device that has the name of a file of the source takes its content.
+    /// Sets the lengths of devices that receive the content of a source file of the same name (`--write-devices`).
     fn measure_devices<'p>(
         &self,
         plan: &DirPlan,
@@ -492,15 +495,15 @@ impl DestWalk<'_> {
             if source.entries[source_at as usize].kind() != Kind::File || there.kind() != Kind::Device {
                 continue;
             }
-            // What cannot be opened is told when it is to be written.
+            // If opening fails, the error is reported when the device is written.
             let opened = sys::open_read(dir.fd(), name, false, false);
             there.len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
             there.extra_mut().takes_content = true;
         }
     }
 
-    /// Compares the contents of these pairs where that is the question and was not answered. `found`: for each what the
-    /// destination has, and the answer.
+    /// Compares the contents of the remaining pairs whose decision depends on them. `found`: for each pair the index of
+    /// the destination's entry and the answer.
     fn compare_rest(
         &self,
         plan: &DirPlan,
@@ -522,20 +525,20 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Whether it depends on the contents what is to be done.
+    /// Returns whether the decision depends on the contents.
     fn asks_digest(&self, source: &Entry, dest: &Entry) -> bool {
         self.policy.check.mode == CheckMode::Digest
             && plan::decide(source, Some(dest), None, false, &self.policy).action == Action::AskDigest
     }
 
-    /// Whether the destination's file has the content of the source's.
+    /// Returns whether the destination's file has the same content as the source's.
     fn is_same(&self, plan: &DirPlan, source: &DirList, entry: &Entry) -> bool {
         let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
         let compare = |dir| (self.compare)(original, (dir, original.name)).unwrap_or(false);
         plan.dest_dir.as_ref().is_some_and(compare)
     }
 
-    /// Decides about a pair. `same`: whether its contents are, where they were compared.
+    /// Decides one pair. `same`: whether the contents are equal, if they were compared.
     fn decide_one(
         &self,
         plan: &DirPlan,
@@ -553,7 +556,7 @@ impl DestWalk<'_> {
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
     }
 
-    /// Lets the alternate trees change a decision, and notes what they have.
+    /// Lets the alternate trees change a decision, and records what they have.
     fn look_elsewhere(
         &self,
         plan: &mut DirPlan,
@@ -574,7 +577,7 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Decides about the transfer's root itself. Also returns the errors met in the alternate trees.
+    /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
     pub fn decide_root(
         &self,
         source: &Entry,
@@ -591,8 +594,8 @@ impl DestWalk<'_> {
         (decision, dirs.problems)
     }
 
-    /// What only the destination has now, in order: names, and whether they are directories.
-    /// `chain`: the receiver's rules in force here now.
+    /// Lists what only the destination has now, in order: names, and whether they are directories. `chain`: the
+    /// receiver's rules in force here now.
     pub fn extras_now(
         &self,
         path: &RelPath,
@@ -618,13 +621,13 @@ impl DestWalk<'_> {
     }
 }
 
-/// Indices of the implied directories.
+/// Returns the indices of the implied directories.
 fn implied_dirs(source: &DirList, subs: &[ToldSub]) -> HashSet<u32> {
     let dirs = (0u32..).zip(&source.entries).filter(|(_, entry)| entry.is_dir());
     dirs.zip(subs).filter(|(_, told)| told.is_implied).map(|((at, _), _)| at).collect()
 }
 
-/// The line for an entry of the destination that cannot be looked at.
+/// Returns the message for an entry of the destination that cannot be examined.
 fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(Voice::Generator, "recv_generator: failed to stat", full, error)
 }

@@ -1,92 +1,96 @@
-//! A bounded number of directories looked at ahead of whoever takes them in order, by threads that are woken seldom.
+//! Lists directories on worker threads, a bounded number ahead of the consumer, which takes the results in order.
 
 use crate::fs::sys;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The name under which a task's plan is taken.
+/// Identifies the result of one task in [`Scanner::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// Stands where a ticket will be.
+    /// A placeholder for a ticket that is not assigned yet.
     pub const NONE: Ticket = Ticket(u64::MAX);
 
-    /// The ticket of a number.
+    /// Returns the ticket with this number.
     pub fn of(number: u64) -> Ticket {
         Ticket(number)
     }
 }
 
-/// How many directories may be planned and not yet taken; each may hold two descriptors, see [`OPEN_PARTS`].
+/// How many results may be ready and not yet taken. Each may hold two descriptors, see [`OPEN_PARTS`].
 const DIRS_AHEAD_MAX: usize = 128;
-/// One in so many of the files that the process may have open is a directory that is planned, twice.
+/// At most one ready directory per this many files that the process may have open. Each may hold two descriptors.
 const OPEN_PARTS: usize = 8;
-/// How many entries they may have between them, so that memory does not grow with the tree.
+/// How many entries the ready results may have together, so that memory does not grow with the tree.
 const ENTRIES_AHEAD_MAX: usize = 40_000;
-/// As [`DIRS_AHEAD_MAX`] while nobody takes any yet; those beyond that hold no descriptors, and about 400 bytes each.
+/// [`DIRS_AHEAD_MAX`] before the consumer starts. Results beyond that one hold no descriptors and take about 400 bytes
+/// each.
 const DIRS_EARLY_MAX: usize = 20_000;
-/// As [`ENTRIES_AHEAD_MAX`] while nobody takes any yet: at about 80 bytes each, as much as a receiver keeps of what it saw.
+/// [`ENTRIES_AHEAD_MAX`] before the consumer starts. At about 80 bytes each, the same memory as a receiver keeps for
+/// its prescan.
 const ENTRIES_EARLY_MAX: usize = 200_000;
 
-/// What a scanner makes of directories.
+/// How a [`Scanner`] processes directories.
 pub trait Look: Sync {
-    /// One directory to be looked at.
+    /// One directory to process.
     type Task: Send;
-    /// What was found.
+    /// The result for one directory.
     type Found: Send;
-    /// Looks at one directory; the tasks of those in it are returned in order.
+    /// Processes one directory. Also returns the tasks of its subdirectories, in order.
     fn look(&self, task: Self::Task) -> (Self::Found, Vec<Self::Task>);
-    /// Gives what was found the tickets of those tasks, in the same order.
+    /// Stores the tickets of those tasks in the result, in the same order.
     fn number(&self, found: &mut Self::Found, tickets: &mut dyn Iterator<Item = Ticket>);
-    /// The tickets of the directories in what was found.
+    /// Returns the tickets of the subdirectories in a result.
     fn below(&self, found: &Self::Found) -> Vec<Ticket>;
-    /// Lets go of descriptors, because more is held than a process may have open.
+    /// Closes the descriptors of a result, because more results are held than a process may have files open.
     fn park(&self, found: &mut Self::Found);
-    /// How many entries it keeps in memory, and of the source: how many were listed, and their bytes.
+    /// Returns how many entries the result keeps in memory, and how many source entries were listed and their total
+    /// bytes.
     fn size(&self, found: &Self::Found) -> (usize, (u64, u64));
 }
 
-/// Looks at directories ahead of whoever takes them in order.
+/// Processes directories ahead of the consumer, which takes the results in order.
 pub struct Scanner<L: Look> {
     walk: L,
     state: Mutex<State<L>>,
-    /// There is work and room for what comes of it, or an end.
+    /// Signalled when there is work and room for its result, or when the scanner is closed.
     work: Condvar,
-    /// A plan that somebody waits for was made.
+    /// Signalled when a result is ready that a consumer waits for.
     made: Condvar,
     unbounded: bool,
-    /// So many of the plans may hold descriptors.
+    /// How many ready results may hold descriptors.
     held_max: usize,
 }
 
 struct State<L: Look> {
-    /// Nobody takes any plans yet.
+    /// The consumer has not started yet.
     is_early: bool,
     next: u64,
-    /// Not begun; the one that is needed first is on top.
+    /// Tasks not begun. The one needed first is last in the vector.
     waiting: Vec<(Ticket, L::Task)>,
     ready: HashMap<Ticket, L::Found>,
     ready_entries: usize,
-    /// Plans under way.
+    /// How many tasks are in progress.
     begun: usize,
-    /// Those of them that nobody wants any more.
+    /// Tasks in progress whose results are no longer needed.
     forgotten: HashSet<Ticket>,
-    /// The plans that somebody waits for.
+    /// The tickets that a consumer waits for.
     awaited: Vec<Ticket>,
-    /// Workers that wait.
+    /// How many workers wait for work.
     idle: usize,
-    /// There was no room, and there is not enough of it again: nobody begins a plan but who needs it now. Waking a worker
-    /// for each plan that is taken would cost more than the plan of a small directory.
+    /// Set when the room runs out, until half of it is free again. Meanwhile no worker begins a task; the consumer only
+    /// makes a result that it needs now. Waking a worker for every result taken would cost more than listing a small
+    /// directory.
     is_full: bool,
-    /// Entries of the plans made, and their bytes.
+    /// Entries in the results so far, and their bytes.
     listed: (u64, u64),
     closed: bool,
 }
 
 impl<L: Look> Scanner<L> {
-    /// A scanner without tasks. `unbounded`: all plans are made at once and held, for options that need
+    /// Creates a scanner without tasks. If `unbounded`, all results are made at once and held, for options that need
     /// the whole list first.
     pub fn new(walk: L, unbounded: bool) -> Scanner<L> {
         let state = State {
@@ -107,19 +111,19 @@ impl<L: Look> Scanner<L> {
         Scanner { walk, state: Mutex::new(state), work: Condvar::new(), made: Condvar::new(), unbounded, held_max }
     }
 
-    /// A scanner without tasks that may go further ahead, until [`Scanner::end_early`].
+    /// Creates a scanner without tasks whose larger limits apply until [`Scanner::end_early`].
     pub fn early(walk: L) -> Scanner<L> {
         let scanner = Scanner::new(walk, false);
         scanner.lock().is_early = true;
         scanner
     }
 
-    /// From now on plans are taken. What was made of them stays.
+    /// Applies the normal limits from now on. Ready results are kept.
     pub fn end_early(&self) {
         self.lock().is_early = false;
     }
 
-    /// What the plans are made from.
+    /// Returns the [`Look`] that processes the directories.
     pub fn walk(&self) -> &L {
         &self.walk
     }
@@ -128,7 +132,7 @@ impl<L: Look> Scanner<L> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the first task down.
+    /// Adds the first task.
     pub fn start(&self, task: L::Task) -> Ticket {
         let mut state = self.lock();
         let ticket = Ticket(state.next);
@@ -138,14 +142,14 @@ impl<L: Look> Scanner<L> {
         ticket
     }
 
-    /// Puts down the tasks of what was found elsewhere, and gives it their tickets.
+    /// Adds the tasks of a result that was made elsewhere, and stores their tickets in it.
     pub fn add(&self, found: &mut L::Found, tasks: Vec<L::Task>) {
         let mut state = self.lock();
         self.wake(&state, tasks.len());
         self.walk.number(found, &mut state.line_up(tasks).map(Ticket));
     }
 
-    /// Works until [`Scanner::close`].
+    /// Runs a worker until [`Scanner::close`].
     pub fn work(&self) {
         let mut state = self.lock();
         while !state.closed {
@@ -166,7 +170,7 @@ impl<L: Look> Scanner<L> {
                 state.begun -= 1;
                 continue;
             }
-            // One of them is for this worker.
+            // This worker begins one of them itself.
             self.wake(&state, tasks.len().saturating_sub(1));
             let plan = self.put_down(&mut state, plan, tasks);
             state.ready_entries += self.walk.size(&plan).0;
@@ -177,7 +181,7 @@ impl<L: Look> Scanner<L> {
         }
     }
 
-    /// Takes a plan, making it here and now if nobody has begun it.
+    /// Takes a result. Makes it on this thread if no worker has begun it.
     pub fn take(&self, ticket: Ticket) -> L::Found {
         let mut state = self.lock();
         loop {
@@ -206,7 +210,8 @@ impl<L: Look> Scanner<L> {
         }
     }
 
-    /// Nobody will take these plans, nor what is below them: what is not begun will not be. None of them is being taken.
+    /// Drops these results and everything below them. Tasks not begun are removed. No other thread may be taking any of
+    /// them.
     pub fn forget(&self, tickets: Vec<Ticket>) {
         let mut state = self.lock();
         let mut unmade = HashSet::new();
@@ -226,7 +231,7 @@ impl<L: Look> Scanner<L> {
         }
     }
 
-    /// Wakes as many workers as there are new tasks for.
+    /// Wakes at most one idle worker per new task.
     fn wake(&self, state: &State<L>, tasks: usize) {
         match tasks.min(state.idle) {
             _ if state.is_full => {}
@@ -236,25 +241,25 @@ impl<L: Look> Scanner<L> {
         }
     }
 
-    /// The list as far as it is known: entries, bytes, and whether that is all. Without what no plan
-    /// names: the root.
+    /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
+    /// result contains it.
     pub fn listed(&self) -> (u64, u64, bool) {
         let state = self.lock();
         (state.listed.0, state.listed.1, state.waiting.is_empty() && state.begun == 0)
     }
 
-    /// Whether all plans are made at once and held.
+    /// Returns whether all results are made at once and held.
     pub fn is_unbounded(&self) -> bool {
         self.unbounded
     }
 
-    /// Lets the workers go.
+    /// Ends the workers.
     pub fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
     }
 
-    /// Puts the tasks of what was found down, the first on top, and gives it their tickets.
+    /// Queues the tasks of a result, first task on top, and stores their tickets in it.
     fn put_down(&self, state: &mut State<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
         let mut tickets = state.line_up(tasks).map(Ticket);
         self.walk.number(&mut found, &mut tickets);
@@ -268,7 +273,7 @@ impl<L: Look> Scanner<L> {
 }
 
 impl<L: Look> State<L> {
-    /// Puts tasks down, the first on top; the numbers of their tickets.
+    /// Queues tasks, first task on top. Returns the numbers of their tickets.
     fn line_up(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
         let first = self.next;
         self.next += tasks.len() as u64;
@@ -277,7 +282,7 @@ impl<L: Look> State<L> {
         first..self.next
     }
 
-    /// The next task for a worker, if there is one and room for what comes of it.
+    /// Returns the next task for a worker, or `None` if there is no task or no room for its result.
     fn next_task(&mut self, unbounded: bool) -> Option<(Ticket, L::Task)> {
         let (dirs_max, entries_max) = match self.is_early {
             true => (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX),
@@ -289,7 +294,7 @@ impl<L: Look> State<L> {
         task
     }
 
-    /// Whether enough was taken since there was no room.
+    /// Returns whether enough results were taken since the scanner was full, and then marks it as not full.
     fn has_room_again(&mut self) -> bool {
         let has_room = self.ready.len() <= DIRS_AHEAD_MAX / 2 && self.ready_entries < ENTRIES_AHEAD_MAX;
         self.is_full && has_room && {
@@ -304,11 +309,11 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A tree without files: a directory of depth d has `wide` directories of depth d + 1, down to `deep`.
+    /// A tree without files. A directory of depth d has `wide` directories of depth d + 1, down to depth `deep`.
     struct Tree {
         wide: usize,
         deep: usize,
-        /// Of each directory; the first of each level has none.
+        /// Entries per directory.
         entries: usize,
         most_ready: AtomicUsize,
     }
@@ -347,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Takes a directory and all below it; how many.
+    /// Takes a directory and everything below it. Returns the number of directories.
     fn take_all(scanner: &Scanner<Tree>, ticket: Ticket, depth: usize) -> usize {
         let ready = scanner.lock().ready.len();
         scanner.walk().most_ready.fetch_max(ready, Ordering::Relaxed);
@@ -357,7 +362,7 @@ mod tests {
         1 + dir.subs.into_iter().map(|sub| take_all(scanner, sub, depth + 1)).sum::<usize>()
     }
 
-    /// Takes a whole tree with so many workers, and lets them look ahead first until there is no room if `early`.
+    /// Takes a whole tree with this many workers. If `early`, the workers first run ahead until there is no more room.
     fn run(tree: Tree, workers: usize, (unbounded, early): (bool, bool)) -> (usize, usize, (u64, u64, bool)) {
         let scanner = if early { Scanner::early(tree) } else { Scanner::new(tree, unbounded) };
         let taken = std::thread::scope(|scope| {
@@ -390,7 +395,7 @@ mod tests {
             {
                 let (taken, most_ready, listed) = run(tree(wide, deep, entries), workers, (false, false));
                 assert_eq!((taken, listed), (all, (all as u64, 10 * all as u64, true)), "{wide} {deep} {workers}");
-                // Each worker may have one more under way when there is no more room.
+                // Each worker may have one more in progress when the room runs out.
                 assert!(most_ready <= DIRS_AHEAD_MAX + workers, "{most_ready} are ready: {wide} {deep} {workers}");
                 let entries_ready = most_ready * entries;
                 assert!(entries_ready <= ENTRIES_AHEAD_MAX + (workers + 1) * entries, "{entries_ready} {workers}");
@@ -406,8 +411,8 @@ mod tests {
         assert!(taken == 820 && most_ready <= 820, "{taken} {most_ready}");
     }
 
-    /// The workers fill the room, and sleep until half of it is free: waking one for each that is taken would cost more
-    /// than a small directory.
+    /// The workers fill the room and then sleep until half of it is free: waking one for each directory taken would
+    /// cost more than a small directory.
     #[test]
     fn workers_are_not_woken_for_each_that_is_taken() {
         let scanner = Scanner::new(tree(3000, 1, 1), false);
@@ -436,7 +441,7 @@ mod tests {
         assert_eq!(begin(), Some(all[DIRS_AHEAD_MAX]));
     }
 
-    /// Whether it was made, is being made or is yet to be made: of what is forgotten nothing stays, nor of what is below it.
+    /// Whether a result was ready, in progress or not begun: nothing of it or below it remains.
     #[test]
     fn what_is_forgotten_leaves_nothing_behind() {
         for workers in [0, 1, 4] {

@@ -1,4 +1,4 @@
-//! Looks at the source: one directory at a time, as the rules and the options let it be seen.
+//! Lists one directory of the source at a time, as the filter rules and the options allow.
 
 use super::{Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete};
 use crate::digest::Comparison;
@@ -21,59 +21,59 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a look at a name found.
+/// The result of examining one name.
 struct Looked {
     stat: Stat,
-    /// A symlink's value.
+    /// The value of a symlink.
     target: Option<Vec<u8>>,
-    /// Of its content, if that is wanted and short.
+    /// The digest of the content, if it is wanted and the file is short.
     digest: Option<ContentDigest>,
 }
 
-/// What a look at the source must know besides the directory at hand. Shared by all workers.
+/// How the source is listed. Shared by all workers.
 pub struct SourceWalk<'a> {
-    /// What is read of each entry.
+    /// Which attributes are read of each entry.
     pub wanted: Wanted<'a>,
-    /// `-l`: the value of symlinks is told.
+    /// `-l`: send the value of symlinks.
     pub links: bool,
     /// `-L`
     pub copy_links: bool,
     /// `--copy-unsafe-links`
     pub copy_unsafe_links: bool,
-    /// Such links are told.
+    /// Print a line for each symlink that `--copy-unsafe-links` replaces.
     pub tells_unsafe: bool,
-    /// Which rule spoke is told.
+    /// Print which rule matched (`--debug=FILTER`).
     pub tells_rules: bool,
-    /// `--copy-devices`: a device is a file with its content.
+    /// `--copy-devices`: a device is sent as a file with its content.
     pub copy_devices: bool,
-    /// `--munge-links`, of which undoing is the sender's part.
+    /// `--munge-links`: the sender restores munged symlinks.
     pub unmunge_links: bool,
     /// `-k`
     pub copy_dirlinks: bool,
     /// `--open-noatime`
     pub open_noatime: bool,
-    /// Whose symlinks may lead to files of rules.
+    /// Whose symlinks may lead to per-directory rule files.
     pub link_owners: LinkOwners,
-    /// `-x`, counted.
+    /// How often `-x` was given.
     pub one_file_system: u8,
-    /// Each file's content is digested: `-c`, for a peer.
+    /// How to digest the content of each file: `-c` with a peer.
     pub contents: Option<Contents<'a>>,
-    /// How many threads may look at one large directory.
+    /// How many threads may list one large directory.
     pub threads: usize,
-    /// When this is set nobody takes what is found any more, so a large directory is left in the middle.
+    /// Set when the results are no longer needed. A large directory is then abandoned halfway.
     pub is_over: Option<&'a AtomicBool>,
 }
 
-/// How contents are digested for a peer.
+/// How file contents are digested for a peer.
 pub struct Contents<'a> {
-    /// By what.
+    /// The digest.
     pub by: &'a Comparison,
-    /// Nobody wants to know any more.
+    /// Set when the digests are no longer needed.
     pub is_unheard: &'a AtomicBool,
 }
 
 impl SourceWalk<'_> {
-    /// Lists one directory. The tasks of its directories are returned in order, each with the index of its entry.
+    /// Lists one directory. Returns the tasks of its subdirectories in order, each with the index of its entry.
     pub fn list(&self, task: SourceTask) -> (Listed, Vec<(u32, SourceTask)>) {
         let mut found = Listed { path: task.path.clone(), ..Listed::default() };
         let mut origins = task.origins;
@@ -83,7 +83,7 @@ impl SourceWalk<'_> {
         for (index, origin) in origins.iter_mut().enumerate() {
             self.list_origin(&mut found, index as u16, origin);
         }
-        // What several sources have counts for each of them, as in rsync's list.
+        // An entry that several sources have counts once for each of them, as in rsync's list.
         for entry in &found.source.entries {
             found.tally.list(entry.kind(), entry.len_bytes, found.source.name(entry).len());
         }
@@ -102,7 +102,7 @@ impl SourceWalk<'_> {
         let root = &origin.base.root;
         let opened = match origin.listing {
             Listing::All { .. } => root.open_dir(&origin.path),
-            // What is named can be reached where nothing can be listed.
+            // Named entries can be reached even if the directory cannot be listed.
             Listing::Named(_) => root.open_dir_to_search(&origin.path),
         };
         let wants_device =
@@ -122,14 +122,14 @@ impl SourceWalk<'_> {
                     _ => Problem::failed(Voice::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
                 });
                 found.places.push(None);
-                // What vanished says nothing of its content; what cannot be read counts as empty, and whether
-                // anything is deleted after such an error is settled for the whole run.
+                // The content of a vanished directory is unknown. An unreadable one counts as empty; whether anything
+                // is deleted after such an error is decided for the whole run.
                 found.may_delete &= error.kind() != io::ErrorKind::NotFound;
                 return;
             }
         };
         if self.open_noatime {
-            // Where it is not allowed, the directory is read all the same.
+            // If this is not permitted, the directory is read anyway.
             let _ = sys::spare_atime(dir.fd());
         }
         let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
@@ -164,7 +164,7 @@ impl SourceWalk<'_> {
         let mut names = Names::default();
         if let Err(error) = names.list(&place.dir) {
             let problem = if errno::may_not_be_listed(&error) {
-                // The directory of an argument was opened for its names only; rsync lists what is in it.
+                // The directory of an argument was opened for search only. rsync would fail to open it for listing.
                 Problem::failed(Voice::Sender, "opendir", &place.full(b"."), &errno::denied())
             } else {
                 Problem::failed(Voice::Sender, "readdir", &place.full(b""), &error)
@@ -176,7 +176,7 @@ impl SourceWalk<'_> {
             full.push(b'/');
         }
         let prefix = full.len();
-        // A symlink may stand for a directory, so its own type says nothing yet.
+        // A symlink may stand for a directory, so its own type is not conclusive.
         let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
         let sure = |listed: ListedName| listed.is_dir.filter(|is_dir| *is_dir || !follows);
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
@@ -203,7 +203,8 @@ impl SourceWalk<'_> {
             };
             for (&listed, looked) in block.iter().zip(looks) {
                 let name = names.name(listed);
-                // What a symlink that leads nowhere would be nobody knows: a rule against either leaves it out.
+                // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
+                // it.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
                 if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
                     continue;
@@ -213,7 +214,7 @@ impl SourceWalk<'_> {
                 if found.problems.len() > problems
                     && let Err(error) = sys::stat(place.dir.fd(), b".", false)
                 {
-                    // It may be listed and not entered: one line stands for all its names.
+                    // The directory can be listed but not searched: one line is printed for all its names.
                     found.problems.truncate(problems);
                     let problem = Problem::failed(Voice::Sender, "opendir", &place.full(b""), &error);
                     found.problems.push(problem.weighing(Weight::SourceError));
@@ -229,7 +230,7 @@ impl SourceWalk<'_> {
         }
     }
 
-    /// Adds what a look at a name found, under the name that the transfer has for it; whether it is there.
+    /// Adds a name that was examined, under its name in the transfer. Returns whether it was added.
     fn add(
         &self,
         found: &mut Listed,
@@ -270,13 +271,13 @@ impl SourceWalk<'_> {
         let path = || found.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
         if self.copy_devices && entry.kind() == Kind::Device {
-            // What stands for a device (`--fake-super`) is a file with a content of its own.
+            // An entry that represents a device (`--fake-super`) is a file with its own content.
             entry.set_stat(
                 &Stat { mode: entry.mode, uid: entry.uid, gid: entry.gid, ..stat }.as_file(stat.len_bytes, now()),
             );
             entry.extra_mut().rdev = 0;
         }
-        // What stands for something else (`--fake-super`) has none.
+        // An entry that represents another kind (`--fake-super`) has no digest.
         if digest.is_some() && entry.kind() == Kind::File {
             entry.extra_mut().digest = digest;
         }
@@ -288,12 +289,12 @@ impl SourceWalk<'_> {
         true
     }
 
-    /// Whether the walk ends at what a look found (`-x`).
+    /// Returns whether `-x` stops the walk at this entry.
     fn is_mount_point(origin: &Origin, stat: &Stat) -> bool {
         Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
     }
 
-    /// Digests each long content that was found.
+    /// Digests the content of each long file in the listing.
     fn digest_long(&self, found: &mut Listed, contents: &Contents<'_>) {
         let (source, places, renamed_from) = (&found.source, &found.places, found.renamed_from.as_deref());
         let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
@@ -303,7 +304,7 @@ impl SourceWalk<'_> {
             let entry = &source.entries[at];
             let place = places.get(entry.origin as usize)?.as_ref()?;
             let name = renamed_from.unwrap_or(source.name(entry));
-            // What cannot be read has no digest.
+            // A file that cannot be read has no digest.
             self.digest(place, name, entry.len_bytes, contents).ok()
         });
         for (at, digest) in files.into_iter().zip(digests) {
@@ -317,7 +318,7 @@ impl SourceWalk<'_> {
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.is_unheard.load(Ordering::Relaxed))
     }
 
-    /// Looks at one name, through symlinks where the options say so.
+    /// Examines one name, and follows symlinks if the options require it.
     fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
         let (mut stat, target) = self.look_through(place, name, dir, followed)?;
         if self.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
@@ -325,21 +326,23 @@ impl SourceWalk<'_> {
         }
         let is_short = stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
         let contents = self.contents.as_ref().filter(|_| is_short);
-        // What cannot be read has no digest.
+        // A file that cannot be read has no digest.
         let digest = contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
         Ok(Looked { stat, target, digest })
     }
 
-    /// A device as the file that is told of it. When its content was changed nobody knows, so that it is new each time.
+    /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
+    /// each time.
     fn content_of_device(&self, place: &Place, name: &[u8], followed: bool, stat: Stat) -> Stat {
         let follow = followed || self.copy_links || self.copy_unsafe_links;
         let opened = sys::open_read(place.dir.fd(), name, follow, self.open_noatime);
-        // What cannot be opened is told when its content is wanted.
+        // If opening fails, the error is reported when the content is requested.
         let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
         stat.as_file(len_bytes, now())
     }
 
-    /// What is under a name, or behind it where the options say so; with a symlink's value.
+    /// Returns the attributes of a name, or of what it leads to if the options require that, and the value of a
+    /// symlink.
     fn look_through(
         &self,
         place: &Place,
@@ -362,7 +365,7 @@ impl SourceWalk<'_> {
                 Ok(_) | Err(_) => {}
             }
         }
-        // As long as it is here, whatever is told of it.
+        // The length of the value as stored here, whatever value is sent.
         stat.len_bytes = target.len() as u64;
         if self.unmunge_links {
             target.drain(..target.len() - safelink::unmunge(&target).len());
@@ -380,7 +383,7 @@ impl SourceWalk<'_> {
             if !named {
                 return vanished(&full);
             }
-            // A missing argument is an error of exit 23, and yet deletions go on.
+            // A missing argument gives exit code 23, but does not stop deletions.
             return Problem::failed(Voice::Sender, "link_stat", &full, error);
         }
         if named {
@@ -393,10 +396,10 @@ impl SourceWalk<'_> {
         Problem::said(line, Weight::SourceError)
     }
 
-    /// The tasks of the directories in this one, and what is said of each of these.
+    /// Returns the tasks of the subdirectories, and records in `found.subs` how each is walked.
     fn tasks_below(&self, found: &mut Listed, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
         let (mut tasks, mut problems) = (Vec::new(), Vec::new());
-        // Above the first directory of a run, and of no other, rsync looks for per-directory files too.
+        // rsync also reads per-directory rule files above the first directory of a run, and only above that one.
         let mut is_first = found.path.is_root() && found.is_named;
         for at in 0..found.source.len() {
             let entry = &found.source.entries[at];
@@ -423,7 +426,7 @@ impl SourceWalk<'_> {
         tasks
     }
 
-    /// Where the entries of a directory in this one come from, and whether only `-R` implies it.
+    /// Returns the origins of the entries in a subdirectory, and whether the subdirectory is only implied by `-R`.
     fn origins_below(
         &self,
         (found, problems): (&Listed, &mut Vec<Problem>),
@@ -437,7 +440,8 @@ impl SourceWalk<'_> {
             let Some(place) = &found.places[index] else { continue };
             let (content, followed, source_name) = match &origin.listing {
                 Listing::All { below } => {
-                    // With several origins it may be another's, and excluded by this one's rules.
+                    // With several origins the entry may come from another one, and the rules of this one may exclude
+                    // it.
                     let is_excluded = || {
                         let verdict = origin.chain.verdict(Side::Sender, found.path.join(name).as_bytes(), true);
                         !origin.chain.is_empty() && verdict != Verdict::Include
@@ -449,7 +453,7 @@ impl SourceWalk<'_> {
                     (if *below { Content::Full } else { Content::None }, false, name)
                 }
                 Listing::Named(names) => {
-                    // Who gets another name stands alone.
+                    // A renamed entry is the only one.
                     let called = |named: &Named| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
                     let Ok(at) = names.binary_search_by(called) else { continue };
                     let named = &names[at];
@@ -457,7 +461,7 @@ impl SourceWalk<'_> {
                     (named.content, named.followed, named.name.as_slice())
                 }
             };
-            // With one origin the entry is surely its own; with several each is asked.
+            // With one origin the entry comes from it. With several, each is examined.
             let is_entered = || match origins.len() {
                 1 => Ok(!entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point)),
                 _ => self.look_through(place, source_name, &found.path, followed).map(|(stat, _)| {
@@ -503,10 +507,10 @@ impl SourceWalk<'_> {
     }
 }
 
-/// As many directories of sources as an entry can tell apart may make up one of the transfer.
+/// How many source directories may make up one directory of the transfer: as many as [`Entry::origin`] can number.
 const ORIGINS_MAX: usize = 1 << 16;
 
-/// Leaves out the origins beyond, and says so: an entry must not be taken from another directory than its own.
+/// Drops the origins beyond the maximum and reports it: an entry must not be read from another directory than its own.
 fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
     if origins.len() > ORIGINS_MAX {
         let line = format!(
@@ -520,7 +524,7 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
     }
 }
 
-/// When the content of a device was changed, as far as anybody knows.
+/// The modification time reported for a device's content: now, because the real one is unknown.
 fn now() -> Time {
     Time { secs: now_unix().0, nanos: 0 }
 }
@@ -529,8 +533,7 @@ fn vanished(full: &[u8]) -> Problem {
     Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
 }
 
-/// Of entries with one name the first source's stays; a directory stays before anything else, because
-/// it may have content.
+/// Keeps the first source's entry of each name. A directory wins over any other kind, because it may have content.
 fn drop_duplicates(list: &mut DirList) {
     let dirs: std::collections::HashSet<Vec<u8>> =
         list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();

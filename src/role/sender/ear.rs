@@ -1,4 +1,4 @@
-//! What a sender hears: checked against what may come now, and kept until somebody takes it.
+//! The messages that a sender receives: checks that each may come now, and queues it for the sender's threads.
 
 use crate::error::Error;
 use crate::proto::message::LARGE_TIMES_MAX;
@@ -9,30 +9,30 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What the receiver said, until somebody takes it.
+/// The receiver's messages, until they are taken.
 #[derive(Default)]
 pub struct Heard {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What was said and not taken, and what may still come.
+/// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) seen: VecDeque<(Seen, u64)>,
-    /// What was said of a large directory, while nothing else was said of it.
+    /// The last [`Seen::Large`] reports on the current directory.
     large: Larger,
-    /// For each lane that is asked for: [`Lane::Asked`] and [`Lane::Again`].
+    /// One queue for each lane of requests: [`Lane::Asked`] and [`Lane::Again`].
     pub(super) orders: [VecDeque<(Order, u64)>; 2],
-    /// We told everything, so that the receiver may have everything.
+    /// All listings were sent, so the receiver may report that it is done.
     pub(super) has_told_all: bool,
     pub(super) finished: Option<Tally>,
     failed: Option<Error>,
-    /// Set when nothing will be heard any more.
+    /// Set when no more messages will come.
     is_unheard: Option<Arc<AtomicBool>>,
 }
 
-/// What the receiver wants done.
+/// A request of the receiver.
 pub(super) enum Order {
     Send(FileId, Basis),
     Remove(FileId),
@@ -44,7 +44,7 @@ impl Heard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something that is said; an error if it will not be said any more.
+    /// Waits until `take` returns a value, or returns an error if the receiver's messages have ended.
     pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
         wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
@@ -52,7 +52,7 @@ impl Heard {
         })
     }
 
-    /// Has `is_unheard` set when nothing will be heard any more.
+    /// Registers a flag that is set when no more messages will come.
     pub(super) fn tells(&self, is_unheard: Arc<AtomicBool>) {
         let mut state = self.lock();
         if state.failed.is_some() {
@@ -61,13 +61,13 @@ impl Heard {
         state.is_unheard = Some(is_unheard);
     }
 
-    /// Whether nothing will be heard any more.
+    /// Returns whether no more messages will come.
     pub(super) fn is_silent(&self) -> bool {
         self.lock().failed.is_some()
     }
 
-    /// What the receiver counted, once it has everything. It may go on with `owed` directories meanwhile of which nobody needs
-    /// to know; `passed` gets what is consumed of that.
+    /// Waits until the receiver has everything, and returns its counts. Digests of `owed` directories may still come
+    /// and are no longer needed; `passed` is called with their cost.
     pub(super) fn finished(&self, mut owed: Owed, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
         loop {
             let (cost, finished) = self.wait(|state| {
@@ -88,7 +88,7 @@ impl Heard {
     }
 }
 
-/// Of how many directories a receiver is to speak before the next that matters.
+/// How many directories the receiver still reports before the next one that matters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Owed(pub(super) usize);
 
@@ -97,18 +97,18 @@ impl Owed {
         self.0 == 0
     }
 
-    /// It speaks of one.
+    /// Counts the report on one directory.
     pub(super) fn pay(&mut self, seen: &Seen) {
         match seen {
             Seen::Absent => self.0 -= 1,
-            // Of the same it speaks again.
+            // Another report on the same directory follows.
             Seen::Large(_) => {}
             Seen::Dir { children, .. } => self.0 = self.0 - 1 + children.len(),
         }
     }
 }
 
-/// How many entries one large directory was said to have, and how often.
+/// The last reported size of a large directory, and how often it was reported.
 #[derive(Default)]
 struct Larger {
     entries: u64,
@@ -138,7 +138,7 @@ impl Ear for Heard {
         match message {
             Message::Digests(seen) => {
                 seen.iter().try_for_each(|seen| state.large.hear(seen))?;
-                // What the message counts for is consumed with the last of what it says.
+                // The cost of the message is consumed with its last item.
                 let count = seen.len();
                 let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
                 state.seen.extend(seen.into_iter().zip(costs));
@@ -169,7 +169,7 @@ impl Ear for Heard {
     }
 }
 
-/// Where orders for a lane stand; `None`: nothing is asked for on it.
+/// Returns the index of the request queue for a lane, or `None` if nothing is requested on it.
 pub(super) fn lane_index(lane: Lane) -> Option<usize> {
     match lane {
         Lane::Asked => Some(0),

@@ -1,4 +1,4 @@
-//! A conversation that has begun: who reads and who writes while a role is played, and how it ends.
+//! A running session: its reader and writer threads, and how it ends.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Counts what goes over a link: bytes written, and bytes read.
+/// Wraps a link to count the bytes written and the bytes read.
 pub(super) fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
     let traffic: Arc<[AtomicU64; 2]> = Arc::default();
     let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
@@ -53,17 +53,17 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// How much of the chunks is read at once.
+/// The size of a read while the stream is compressed.
 const BUFFERED_BYTES: usize = 128 << 10;
 
-/// Puts chunks around what the sender says.
+/// Wraps the link so that the sender's stream is compressed in chunks.
 pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
     match sends {
         true => {
             let writer = Squeezer::new(link.writer, when, line.as_it_is());
             Link { writer: Box::new(writer), ..link }
         }
-        // Heads of chunks are short, and each read is a call.
+        // The headers of chunks are short, and each read is a system call.
         false => {
             let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
             Link { reader: Box::new(Expander::new(reader)), ..link }
@@ -71,37 +71,37 @@ pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link
     }
 }
 
-/// Whether a peer has to hear of this error: that it is gone or silent, or that somebody wants the run to end at once, is
-/// nothing to wait for.
+/// Returns whether to wait until the peer has received this error. A peer that is gone or silent cannot receive it, and
+/// a user who interrupts the run should not have to wait.
 fn is_worth_waiting(error: &Error) -> bool {
     !matches!(error.exit, Exit::Signal | Exit::Timeout | Exit::Stream)
 }
 
-/// A peer that takes nothing of what was said for so long does not hear why the run ends.
+/// How long a peer may read nothing before the last message is given up.
 const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
-/// Nor one that does not come to it within this.
+/// How long to wait at most until the last message is written.
 const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
-/// A conversation that has begun.
+/// A session after its handshake.
 pub(super) struct Talk<'a> {
     pub(super) line: &'a Arc<Line>,
-    /// Of what is heard.
+    /// For the messages of the peer.
     pub(super) dialect: Box<dyn Dialect + Send>,
-    /// A peer that is silent for so long is given up; 0: never.
+    /// The connection times out after this many seconds without data; 0: never.
     pub(super) timeout_secs: u32,
     pub(super) link: Link,
-    /// What went over it.
+    /// Bytes written to the link and read from it.
     pub(super) traffic: Arc<[AtomicU64; 2]>,
 }
 
 impl Talk<'_> {
-    /// Holds the conversation while `role` is played, and ends it: in peace, or with the reason.
+    /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
     pub(super) fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let Talk { line, dialect, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
-        // Well before the peer gives us up.
+        // Keepalives must be sent well before the peer's timeout.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
-        // A peer that does not read holds the writer up for ever; nobody waits for it then.
+        // A peer that does not read blocks the writer forever, so that thread is never joined.
         let (is_writing, written) = mpsc::channel::<()>();
         let (writing, parts) = (line.clone(), parting.clone());
         let write = move || {
@@ -114,7 +114,7 @@ impl Talk<'_> {
             spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
-            // A peer whose input is broken reports no cause.
+            // If our writes fail, the peer cannot report a cause. The write error is the cause.
             let ended = ended.map_err(|error| match line.write_error() {
                 Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
                 _ => error,
@@ -122,8 +122,8 @@ impl Talk<'_> {
             let is_told = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
             line.end();
             if is_told {
-                // What was said before goes first, and on a slow link it takes its time. Meanwhile the peer is heard: one
-                // that cannot say what it has to say would take that for the reason.
+                // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
+                // a peer whose writes fail would report that as the cause.
                 let passed = || traffic[0].load(Ordering::Relaxed);
                 let waits = Since::now();
                 let mut before = None;

@@ -1,4 +1,4 @@
-//! Where what happens is told: to the reporter of the client's process, or to the client.
+//! Where events go: to the reporter of this process, or to the client.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A reporter that several threads tell.
+/// A reporter that several threads use.
 pub(super) struct Shared<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
 
 pub(super) fn lock<'s, 'r>(reporter: &'s Mutex<&'r mut TextReporter>) -> MutexGuard<'s, &'r mut TextReporter> {
@@ -29,10 +29,10 @@ impl Listener for Shared<'_, '_> {
     }
 }
 
-/// What happens at the server is told to the client.
+/// Sends the events of a server to its client.
 pub(super) struct Afar<'a> {
     pub(super) line: &'a Line,
-    /// Why nothing more can be told.
+    /// The exit code once events can no longer be sent.
     pub(super) lost: Option<Exit>,
 }
 
@@ -48,7 +48,7 @@ impl Listener for Afar<'_> {
     }
 }
 
-/// What is to be reported at the client while it sends.
+/// The receiver's events, queued for the reporter of a client that sends.
 #[derive(Default)]
 pub(super) struct Told {
     state: Mutex<ToldState>,
@@ -57,7 +57,7 @@ pub(super) struct Told {
 
 #[derive(Default)]
 struct ToldState {
-    /// Each with what it counts for in its window.
+    /// Each with its cost in the window of its class.
     events: VecDeque<(Event, u64)>,
     has_ended: bool,
 }
@@ -70,7 +70,7 @@ impl Told {
     pub(super) fn push(&self, event: Event, cost: u64) {
         let mut state = self.lock();
         state.events.push_back((event, cost));
-        // Whoever reports takes all there are.
+        // The reporting thread takes all queued events at once.
         if state.events.len() == 1 {
             self.changed.notify_all();
         }
@@ -81,7 +81,7 @@ impl Told {
         self.changed.notify_all();
     }
 
-    /// Waits for what is told next; nothing at the end.
+    /// Waits for the next events. Returns none at the end.
     fn take(&self) -> VecDeque<(Event, u64)> {
         let mut state = self.lock();
         while state.events.is_empty() && !state.has_ended {
@@ -90,7 +90,7 @@ impl Told {
         std::mem::take(&mut state.events)
     }
 
-    /// Reports what comes until the end.
+    /// Reports events until the end.
     pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Line, stop: &AtomicBool) {
         loop {
             let events = self.take();
@@ -102,7 +102,7 @@ impl Told {
                 if let Event::Item(item) = &mut event
                     && item.update == Update::Received
                 {
-                    // What the server received we sent.
+                    // Received by the server means sent by us.
                     item.update = Update::Sent;
                 }
                 Reporter::tell(&mut **reporter, &event);
@@ -115,7 +115,7 @@ impl Told {
     }
 }
 
-/// The ear of a client that sends: what the receiver tells is to be reported.
+/// The message handler of a client that sends: queues the receiver's events for reporting.
 pub(super) struct SenderEar<'a> {
     pub(super) heard: &'a sender::Heard,
     pub(super) told: &'a Told,

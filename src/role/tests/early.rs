@@ -1,4 +1,4 @@
-//! A client that looks at its source before it has a server, and speaks before that does.
+//! A client that scans its source or destination before it is connected, and sends messages before the server does.
 
 use super::no_room::{Trees, all};
 use super::*;
@@ -11,7 +11,7 @@ use crate::role::sight::Guess;
 use crate::role::terms::Terms;
 use crate::transport::ceiling::Ceiling;
 
-/// A client in `cwd` that sends `src` to `dst`, or gets it from there.
+/// Returns a client in `cwd` that sends `src` to `dst`, or receives it.
 fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Near<'a> {
     Near {
         key: [7; 16],
@@ -33,7 +33,7 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
     }
 }
 
-/// The terms of such a client.
+/// Returns the context of such a client.
 fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
     Terms {
         options: near.options,
@@ -48,7 +48,7 @@ fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
     }
 }
 
-/// What its server makes of what it says; `operand`: the path that is there.
+/// Returns what its server makes of the request. `operand`: the path to serve.
 fn settled(options: &Options, operand: &[u8]) -> Settled {
     let operands = vec![operand.to_vec()];
     Settled {
@@ -71,8 +71,9 @@ fn at(cwd: &[u8], name: &str) -> Vec<u8> {
     [cwd, b"/", name.as_bytes(), b"/"].concat()
 }
 
-/// Pushes a file that is changed once the client has looked at it; what the destination has then. `good_for`: so long the
-/// look counts. `speaks_first`: the client says what it can before the server says anything.
+/// Pushes a tree in which a file appears after the client has scanned it. Returns the names in `dst/d` afterwards.
+/// `good_for`: how long the scan is valid. `speaks_first`: the client sends what it can before the server sends
+/// anything.
 fn pushed(good_for: Duration, speaks_first: bool) -> String {
     let top = tempfile::tempdir().unwrap();
     let trees = [("d/file".to_owned(), "before".to_owned())];
@@ -118,8 +119,9 @@ fn a_look_of_which_the_server_was_told_counts() {
     assert_eq!(pushed(Duration::ZERO, true), "file");
 }
 
-/// Pulls into a destination in which a file is changed once the client has looked at it; what that has then. `good_for`: so
-/// long the look counts. `whole`: what is looked at, it is thought. `elsewhere`: the destination is another one by then.
+/// Pulls into a destination in which a file changes after the client has scanned it. Returns the text of the file
+/// afterwards. `good_for`: how long the scan is valid. `whole`: the guess of what is compared. `elsewhere`: the
+/// destination is replaced meanwhile.
 fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let top = tempfile::tempdir().unwrap();
     let tree = [("d/file".to_owned(), "text".to_owned())];
@@ -172,20 +174,20 @@ fn a_look_at_something_else_does_not_count() {
     assert_eq!(pulled(LIMIT, "", true), "text");
 }
 
-/// A pull of `source` into `dst` by a client that thinks it will be asked about `whole`.
+/// A pull of `source` into `dst` by a client that guesses that `whole` will be compared.
 struct Guessing<'a> {
     source: &'a str,
     whole: &'a str,
-    /// What is there; `None`: not even the directory.
+    /// The files in the destination; `None` if it does not exist.
     dest: Option<&'a [(&'a str, &'a str)]>,
-    /// What the server says of itself besides what all of them do.
+    /// The features of the server, besides those that all have.
     features: u64,
     /// The client does not wait for the server's greeting.
     speaks_first: bool,
 }
 
 impl Guessing<'_> {
-    /// How it ended, and whether what it copied is what there was.
+    /// Returns the exit code, and whether the copy equals the source.
     fn run(&self) -> (Exit, bool) {
         let top = tempfile::tempdir().unwrap();
         let source = [("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
@@ -244,7 +246,7 @@ fn whatever_was_guessed_all_is_copied() {
     }
 }
 
-/// A client that has looked at `dst` in `home`, and asks a server that is played by hand for a tree.
+/// Runs a client that has scanned `dst` in `home`, and requests a tree from a scripted server.
 fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
     let home = stage.home();
     let honest = move |link: Link| {
@@ -281,7 +283,7 @@ fn what_is_seen_of_a_destination_is_said_with_what_is_wanted() {
                 Some(Message::Digests(seen)) => seen.len(),
                 message => panic!("{message:?}"),
             };
-            // Who does not know of this is told no sooner than it asks; both went out in one piece.
+            // A server without this feature gets them only when it asks. Setup and digests are sent in one piece.
             assert_eq!(peer.has_more(), features == GUESSES);
             if features == GUESSES {
                 assert_eq!(digests(peer.hear()), 2);
@@ -315,8 +317,8 @@ fn what_was_said_of_another_destination_ends_the_run() {
     ended.refuses(Exit::FileSelect, "was replaced by another");
 }
 
-/// Copies with a client that says what it can before it hears a server, which takes these compressions; how it ended, and
-/// whether it could say what it wants.
+/// Copies with a client that sends what it can before it hears from a server with these compressions. Returns the exit
+/// code, and whether the client could send its request.
 fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let top = tempfile::tempdir().unwrap();
     Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
@@ -349,15 +351,15 @@ fn what_is_said_first_suits_a_server_that_is_not_known() {
         for takes in [&[Zstd, Lz4][..], &[Lz4], &[Zlib]] {
             assert_eq!(met(&["-a"], takes, is_pull), (Exit::Ok, true));
             assert_eq!(met(&auto, takes, is_pull), (Exit::Ok, true));
-            // What depends on the server waits for it.
+            // What depends on the server waits for its greeting.
             let ended = if takes.contains(&Lz4) { Exit::Ok } else { Exit::Unsupported };
             assert_eq!(met(&lz4, takes, is_pull), (ended, false));
         }
     }
 }
 
-/// A copy of which the server grants only a part, with these bits of the features: whether it was refused as a whole, and how
-/// it went else.
+/// A copy of which the server grants only a part, with these feature bits. Returns whether it was rejected as a whole,
+/// and whether the file was copied.
 fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool, bool) {
     let top = tempfile::tempdir().unwrap();
     Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());

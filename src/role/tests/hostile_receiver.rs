@@ -1,11 +1,11 @@
-//! A receiver that lies, to a server that sends and to a client that sends.
+//! A hostile receiver, against a server that sends and a client that sends.
 
 use super::*;
 use crate::proto::message::GUESSES;
 use crate::proto::{Basis, Class, Seen};
 use crate::transport::ceiling::Ceiling;
 
-/// Pulls from an honest server behind greeting and setup; it has a file `a` and a directory `d` with a file `b`.
+/// Pulls from an honest server after greeting and setup. The server has a file `a` and a directory `d` with a file `b`.
 fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
@@ -19,7 +19,7 @@ fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     (stage, ended)
 }
 
-/// Serves an honest client that sends the same.
+/// Serves an honest client that sends the same tree.
 fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
@@ -33,7 +33,7 @@ fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     (stage, ended)
 }
 
-/// Pulls likewise, with a guess at what is compared, and digests that are said before anything is heard.
+/// As [`pull`], with a guess of what is compared, and digests that are sent before anything is read.
 fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
@@ -49,12 +49,12 @@ fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stag
     (stage, ended)
 }
 
-/// A directory that shall be told, with so many in it.
+/// Returns the report on a directory whose listing must be sent, with this many subdirectories.
 fn seen(children: usize) -> Seen {
     Seen::Dir { digest: None, children: vec![7; children] }
 }
 
-/// Hears which directories are told, and whether with their data; then the end.
+/// Reads which directories are listed, and whether with their data, until the end.
 fn hear_dirs(peer: &mut Peer) -> Vec<(String, bool)> {
     let mut told = Vec::new();
     while let Some(message) = peer.hear() {
@@ -73,10 +73,10 @@ fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
     let listed = || vec![(String::new(), false), ("d".to_owned(), true)];
     let digests = |seen: &[Seen]| Message::Digests(seen.to_vec());
     let cases = [
-        // It is what is compared: it counts, and nothing else is waited for.
+        // The guess is right: the digests count, and no others are awaited.
         ("", vec![digests(&[Seen::Absent])], all()),
         ("", vec![digests(&[seen(0)])], listed()),
-        // It is not, however much is said of it, and in however many words.
+        // The guess is wrong: the digests are ignored, however many and in however many messages.
         ("d", vec![digests(&[Seen::Absent, seen(0)])], listed()),
         ("d", vec![digests(&[seen(0)]), digests(&[Seen::Absent])], all()),
         ("x", vec![digests(&[seen(2), seen(1)]), digests(&[Seen::Absent, Seen::Absent, seen(0)])], listed()),
@@ -90,7 +90,7 @@ fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
 
 #[test]
 fn what_the_receiver_has_besides_is_not_waited_for() {
-    // It has two directories behind ours of which it may speak for long.
+    // After ours it has two more directories, about which it could report for a long time.
     let (_, ended) = pull(&["-r"], |peer| {
         let d = crate::digest::keyed_name(&[7; 16], b"d");
         let root = Seen::Dir { digest: None, children: vec![1, d, 2, 3] };
@@ -105,7 +105,7 @@ fn a_directory_of_fewer_entries_is_told_before_the_other_one_is_looked_at() {
     let d = crate::digest::keyed_name(&[7; 16], b"d");
     let told = || [(String::new(), false), ("d".to_owned(), false)];
     let root = || Seen::Dir { digest: None, children: vec![d] };
-    // It has two entries: two may be all, three are more.
+    // The source has two entries. At least two may be the same, three are more.
     for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
         let (_, ended) = pull(&["-r"], |peer| {
             peer.say(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
@@ -136,15 +136,15 @@ fn want(dir: DirId, entry: u32) -> Message {
     Message::Want { file: file(dir, entry), lane: Lane::Asked, basis: Basis::None }
 }
 
-/// Hears the sender out until it has told everything; it is told that nothing is there.
+/// Reads all listings of the sender, which learns that the receiver has nothing.
 fn hear_all(peer: &mut Peer) {
-    // Digests are asked for where the options let them be compared; without a word nothing is told.
+    // Digests are expected if the options permit comparing them; without them nothing is listed.
     peer.say(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
     let told = peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
     assert!(told.is_some(), "it tells everything");
 }
 
-/// A receiver that says these once all was told, to a server and to a client; both refuse it.
+/// A receiver that sends these messages after all listings, to a server and to a client. Both reject them.
 #[track_caller]
 fn refused(said: &[Message], words: &str) {
     let server = pull(&["-r"], |peer| {
@@ -186,7 +186,7 @@ fn an_honest_pull_by_hand_is_served() {
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
 }
 
-// Directory 0 is the root: entry 0 is `a`, entry 1 is `d`. Directory 1 is `d`.
+// Listing 0 is the root: entry 0 is `a`, entry 1 is `d`. Listing 1 is `d`.
 
 refused!(a_want_of_a_directory, "what was told as no file", [want(0, 1)]);
 refused!(a_want_out_of_range, "what was told as no file", [want(0, 2)]);
@@ -241,7 +241,7 @@ fn wants_behind_the_end_of_wants() {
             let came = peer.hear_until(|message| matches!(message, Message::Whole { .. }).then_some(()));
             assert!(came.is_none());
         });
-        // It may have said goodbye before it heard that.
+        // The server may have ended the session before this message arrived.
         assert!(matches!(ended.exit, Exit::Ok | Exit::Protocol), "{ended:?}");
     }
 }
@@ -335,9 +335,9 @@ fn a_server_that_sends_hears_no_events() {
     ended.refuses(Exit::Protocol, "does not say");
 }
 
-// What never ends.
+// Endless messages.
 
-/// Says the same until nobody hears it, or far more than any window lets through.
+/// Sends a message until the connection is closed, or far more often than any window permits.
 fn endless(peer: &mut Peer, message: &Message) -> bool {
     let begun = peer.said_bytes;
     while peer.said_bytes - begun < 64 << 20 {
@@ -350,19 +350,19 @@ fn endless(peer: &mut Peer, message: &Message) -> bool {
 
 #[test]
 fn digests_without_end() {
-    // A tree that the sender does not have has no end either; it is passed, and nothing of it is kept.
+    // An endless tree that the sender lacks is skipped, and nothing of it is stored.
     let seen = vec![Seen::Dir { digest: None, children: vec![1; 1000] }; 16];
     let (_, ended) = pull(&["-r"], |peer| {
         endless(peer, &Message::Digests(seen));
         peer.hang_up();
     });
-    // Who says it faster than it is passed is refused.
+    // A receiver that sends faster than the sender skips is rejected.
     assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
 }
 
 #[test]
 fn digests_without_children_and_end() {
-    // The sender passes those of directories that it does not have, and no more.
+    // The sender skips only the digests of directories that it lacks.
     let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
     ended.refuses(Exit::Protocol, "more of Digests than it may");
 }
@@ -390,7 +390,7 @@ fn wants_without_end_and_nobody_who_reads() {
         hear_all(peer);
         endless(peer, &want(0, 0));
     });
-    // Data has filled its window, and nobody takes the wants then.
+    // By then data has filled its window, so the requests are not consumed.
     ended.refuses(Exit::Protocol, "more of Wants than it may");
 }
 
@@ -405,7 +405,7 @@ fn events_without_end_at_a_client_that_sends() {
     assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
 }
 
-// Ends.
+// Ends of sessions.
 
 #[test]
 fn a_fail_ends_the_run_with_its_code() {
@@ -428,7 +428,7 @@ fn a_receiver_that_says_nothing_and_hangs_up() {
     }
 }
 
-/// What a receiver says in a whole conversation, if it need not look at what the sender says.
+/// Returns what a receiver sends in a whole session, if it need not react to the sender.
 fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
@@ -457,7 +457,7 @@ fn a_conversation_cut_off_at_every_byte() {
     }
 }
 
-/// What a server that receives says to a client that sends: before it was told everything, and behind that.
+/// Returns what a server that receives sends to a client: before the last listing, and after it.
 fn recorded_for_a_client() -> [Vec<u8>; 2] {
     let mut before = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut before);
@@ -502,7 +502,7 @@ fn a_push_of_a_client_cut_off_at_every_byte() {
         });
         let expected = if end < len { Exit::Stream } else { Exit::Ok };
         assert_eq!(ended.exit, expected, "cut off behind byte {end}: {}", ended.sentence);
-        // Only what was placed may go.
+        // Only a placed file may be removed.
         let names = stage.names();
         assert!(names == ["a", "d/", "d/b"] || names == ["d/", "d/b"], "cut off behind byte {end}: {names:?}");
         let is_removed = names.len() == 2;
@@ -540,7 +540,7 @@ fn the_reason_comes_through_a_slow_link_behind_all_that_waits() {
         hear_all(peer);
         peer.say(&want(0, 0));
         peer.hear_until(|message| matches!(message, Message::Data { .. }).then_some(()));
-        // The link is slow: what its window allows waits at every place on the way.
+        // The connection is slow: data up to the window is queued along the way.
         let slowly = |peer: &mut Peer| {
             std::thread::sleep(Duration::from_millis(300));
             peer.hear().is_some()
@@ -548,12 +548,12 @@ fn the_reason_comes_through_a_slow_link_behind_all_that_waits() {
         assert!(slowly(peer));
         peer.say_bytes(&[0xff; 64]);
         while slowly(peer) {
-            // A process that has left says nothing more; in this one its thread goes on.
+            // A process that has exited sends nothing more. In this process, its thread goes on.
             lost += usize::from(has_left.load(Ordering::SeqCst));
         }
     });
     ended.refuses(Exit::Protocol, "");
-    // The pipe holds less than a piece, and the reason.
+    // The pipe holds less than a piece of data, and the error message.
     assert!(lost <= 2, "{lost} messages were on their way when it left");
 }
 

@@ -1,4 +1,4 @@
-//! A sender that lies, to a server that receives and to a client that receives.
+//! A hostile sender, against a server that receives and a client that receives.
 
 use super::*;
 use crate::digest;
@@ -6,7 +6,7 @@ use crate::proto::{Basis, Class};
 use crate::transport::squeeze::{AsItIs, Method, Squeeze, Squeezer};
 use std::os::unix::fs::PermissionsExt;
 
-/// Pushes to an honest server behind greeting and setup.
+/// Pushes to an honest server after greeting and setup.
 fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
     let ended = serve(stage, words, false, |peer| {
         peer.greet(Some(setup(false)));
@@ -18,7 +18,7 @@ fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
     ended
 }
 
-/// Serves an honest client that asked for `sources`.
+/// Serves an honest client that requested `sources`.
 fn pulled(stage: &Stage, client: &Client<'_>, play: impl FnOnce(&mut Peer)) -> Ended {
     let ended = client.against(stage, |peer| {
         peer.hear_greeting();
@@ -34,7 +34,7 @@ fn pull(words: &'static [&'static str], sources: &'static [&'static str]) -> Cli
     Client { words, sources, ..Client::default() }
 }
 
-/// Answers every want with a file of five bytes, and ends in peace.
+/// Answers every request with a file of five bytes, and ends the session normally.
 fn oblige(peer: &mut Peer) {
     while let Some(message) = peer.hear() {
         match message {
@@ -48,7 +48,7 @@ fn oblige(peer: &mut Peer) {
     }
 }
 
-/// A case of a sender that says these messages behind its roots, to a server with `-r`.
+/// Defines a test in which the sender sends these messages after its roots, to a server with `-r`.
 macro_rules! refused {
     ($name:ident, $exit:ident, $words:expr, [$($message:expr),* $(,)?]) => {
         #[test]
@@ -84,9 +84,9 @@ fn an_honest_push_by_hand_arrives() {
     assert_eq!(stage.names(), ["a", "d/", "d/b"]);
 }
 
-// Names, spelled by hand: what the codec would refuse to write.
+// Names encoded by hand, because the encoder rejects them.
 
-/// A `Dir` of one file whose name is spelled as given, and whose path is.
+/// Encodes a `Dir` of one file with this path and this name.
 fn forged(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     let honest = dir(0, &"p".repeat(path.len()), &[(&"n".repeat(name.len()), FILE)]);
@@ -131,7 +131,7 @@ forged_name!(an_absolute_path, b"/etc", b"xx", "bad message Dir: path");
 
 #[test]
 fn a_name_twice_as_symlink_and_directory() {
-    // The codec refuses to write it: the pieces of a directory can say it.
+    // The encoder rejects this list, but the pieces of a listing can contain it.
     let stage = Stage::new();
     let ended = push(&stage, &["-rl"], |peer| {
         peer.say(&said_roots());
@@ -167,7 +167,7 @@ fn a_directory_where_the_receiver_has_a_symlink() {
         peer.say_all(&[said_roots(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
         oblige(peer);
     });
-    // The symlink makes way, as with rsync.
+    // The symlink is replaced, as in rsync.
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
     assert_eq!(stage.names(), ["d/", "d/x"]);
 }
@@ -191,7 +191,7 @@ fn a_symlink_that_is_exchanged_for_a_directory_during_the_run() {
     let home = stage.home();
     let ended = push(&stage, &["-r"], |peer| {
         peer.say_all(&[said_roots(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)])]);
-        // It asks for the file once the directory is there and open.
+        // The receiver requests the file once the directory exists and is open.
         let wanted = peer.hear_until(|message| match message {
             Message::Want { file, lane, .. } => Some((*lane, *file)),
             _ => None,
@@ -232,7 +232,7 @@ refused!(
 );
 refused!(a_directory_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dir(1, "a", &[])]);
 refused!(the_end_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dirs_end()]);
-// While it waits for a file the receiver is there to hear it.
+// The receiver is still running because it waits for a file.
 refused!(the_end_twice, Protocol, "makes no sense here", [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]);
 refused!(
     a_directory_behind_the_end,
@@ -272,7 +272,7 @@ fn the_end_before_the_roots() {
     push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dirs_end())).refuses(Exit::Protocol, "makes no sense here");
 }
 
-// What a receiver says, said by the sender.
+// Messages of a receiver, sent by the sender.
 
 refused!(digests_of_a_sender, Protocol, "makes no sense here", [Message::Digests(Vec::new())]);
 refused!(
@@ -438,7 +438,7 @@ fn a_length_that_lies_is_no_reason_to_reserve_memory() {
         peer.say_all(&[said_roots(), Message::Dir(Box::new(told)), dirs_end()]);
         oblige(peer);
     });
-    // It may have been cut short meanwhile; what came is what its digest says.
+    // The file may have become shorter meanwhile. Its content has the right digest.
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
     assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"hello");
 }
@@ -461,9 +461,9 @@ fn a_connection_that_ends_in_a_file_leaves_the_old_one() {
     assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"old");
 }
 
-// What never ends.
+// Endless messages.
 
-/// Says the same until nobody hears it; how many bytes were taken.
+/// Sends messages until the connection is closed. Returns how many bytes were accepted.
 fn endless(peer: &mut Peer, mut next: impl FnMut(u64) -> Message) -> usize {
     let begun = peer.said_bytes;
     for turn in 0.. {
@@ -479,7 +479,7 @@ fn directories_without_end_that_nobody_takes() {
     let stage = Stage::new();
     let mut taken = 0;
     let ended = push(&stage, &["-r"], |peer| {
-        // Nothing leads to them, so the first holds all others up.
+        // No listing leads to these directories, so the first one blocks the others.
         peer.say_all(&[said_roots(), dir(0, "", &[("z", FILE)])]);
         let names: Vec<String> = (0..2000).map(|at| format!("name{at:05}")).collect();
         let entries: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), FILE)).collect();
@@ -490,7 +490,7 @@ fn directories_without_end_that_nobody_takes() {
         });
     });
     ended.refuses(Exit::Protocol, "more of Dirs than it may");
-    // What came behind the refusal was passed over for a while.
+    // Messages after the rejection were discarded for a while.
     assert!(taken > 0);
 }
 
@@ -523,7 +523,7 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
 
 #[test]
 fn events_without_end_of_a_server() {
-    // The client hears them all, and tells them: they cost it no memory.
+    // The client reads and prints all of them, so they take no memory.
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["d/"]), |peer| {
         for _ in 0..500 {
@@ -531,7 +531,7 @@ fn events_without_end_of_a_server() {
         }
         peer.hang_up();
     });
-    // Those are more than the window: nobody granted them, or they were consumed.
+    // They exceed the window: they were not granted, or they were consumed.
     assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
 }
 
@@ -571,7 +571,7 @@ fn a_fail_with_odd_contents_is_the_end() {
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Malloc, ""));
 }
 
-// What a client asked for.
+// Requests of a client.
 
 #[test]
 fn a_client_takes_what_it_asked_for() {
@@ -587,7 +587,7 @@ fn a_client_takes_what_it_asked_for() {
     assert_eq!(stage.names(), ["d/", "d/a"]);
 }
 
-/// A case of a server that says these messages behind roots without a top.
+/// Defines a test in which a server sends these messages after roots without a top.
 macro_rules! unrequested {
     ($name:ident, $client:expr, $words:expr, [$($message:expr),* $(,)?]) => {
         #[test]
@@ -674,7 +674,7 @@ unrequested!(
 
 #[test]
 fn kinds_that_no_option_asked_for_are_not_made() {
-    // A pipe, a socket, a device of each kind, a symlink; links and devices need options.
+    // A pipe, a socket, a device of each kind, a symlink. Symlinks and devices need options.
     const KINDS: [(&str, u32); 5] =
         [("b", 0o060_644), ("c", 0o020_644), ("l", LINK), ("p", 0o010_644), ("s", 0o140_644)];
     for (words, made) in [(&["-r"][..], &["f"][..]), (&["-rl"], &["f", "l"]), (&["-rp"], &["f"])] {
@@ -768,7 +768,7 @@ fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
     let stage = Stage::new();
     let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
     ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there knows zstd only");
-    // Under -z alone it is sent zstd, and heard.
+    // With -z alone, the client uses zstd.
     let mut heard = None;
     client(&["-r", "-z"]).against(&stage, |peer| {
         peer.hear_greeting();
@@ -815,7 +815,7 @@ fn another_message_instead_of_the_setup() {
     assert_eq!(ended.exit, Exit::Protocol);
 }
 
-/// What a sender says in a whole conversation, from its greeting on, if it need not look at what the receiver says.
+/// Returns what a sender sends in a whole session, if it need not react to the receiver.
 fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
@@ -854,7 +854,7 @@ fn a_conversation_cut_off_at_every_byte() {
     }
 }
 
-/// What a sender says to a client that pulls: its greeting, and then what a recorded push says behind its setup.
+/// Returns what a sender sends to a client that pulls: its greeting, then the recorded push after its setup.
 fn recorded_for_a_client() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
@@ -894,7 +894,7 @@ fn more_of_a_file_than_was_told() {
             _ => None,
         });
         let (lane, file) = wanted.expect("it wants the file");
-        // All of the basis as often as it takes.
+        // Copies of the whole basis, as many as it takes.
         let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31 }; 4];
         peer.say(&Message::Begin { file, lane });
         peer.say_all(&copies);
@@ -905,7 +905,7 @@ fn more_of_a_file_than_was_told() {
 
 #[test]
 fn a_compressed_bomb() {
-    // Half a gigabyte of frames of no kind, of which the first is refused.
+    // Half a gigabyte of frames of an unknown kind. The first one is rejected.
     let zeros = vec![0; 1 << 20];
     let mut bomb = Vec::new();
     let mut squeezer = Squeezer::new(&mut bomb, Squeeze::Always(Method::Zstd(3)), AsItIs::default());

@@ -1,5 +1,4 @@
-//! Windows that grow where the way to the peer and back is long: the far one of it is played by hand, so a way takes as long
-//! as it takes to play.
+//! Windows that grow on a long round trip. The peer is scripted, so the round trip takes as long as the script does.
 
 use super::*;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
@@ -8,7 +7,7 @@ use crate::proto::{Basis, Class, Seen, class_of};
 use crate::transport::ceiling::Ceiling;
 
 const ASKED: usize = Class::Asked as usize;
-/// A frame may go beyond what is left of a window.
+/// A frame may exceed the rest of a window by this much.
 const FRAME_MAX_BYTES: u64 = (256 << 10) + 64;
 
 fn cost(message: &Message) -> u64 {
@@ -17,7 +16,7 @@ fn cost(message: &Message) -> u64 {
     frame.len() as u64
 }
 
-/// Asks an honest server for a file of so many bytes, as a client with these features, and plays on from there.
+/// Requests a file of this length from an honest server, as a client with these features, and continues with `play`.
 fn pull(features: u64, len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
     let stage = Stage::new();
     stage.has("f", "");
@@ -33,8 +32,8 @@ fn pull(features: u64, len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
     })
 }
 
-/// Hears data until there is no more of it, or the sender says that it is blocked: how much it was, and whether there was
-/// more.
+/// Reads data until the file ends or the sender reports that it is blocked. Returns the length of the data, and whether
+/// there is more.
 fn take(peer: &mut Peer) -> (u64, bool) {
     let mut bytes = 0;
     let is_blocked = peer.hear_until(|message| {
@@ -92,7 +91,7 @@ fn a_sender_tells_nothing_to_one_that_does_not_know_it() {
 fn a_grant_beyond_the_longest_window_is_refused() {
     let (initial, max) = (INITIAL_WINDOWS[ASKED], WINDOWS_MAX[ASKED]);
     for (features, bytes) in [(0, 1), (TELLS_BLOCKED, max - initial + 1)] {
-        // Nothing was said of the class, so its window is what it was at the beginning.
+        // Nothing was sent in this class, so its window still has its initial size.
         let stage = Stage::new();
         let ended = serve(&stage, &["-r"], true, |peer| {
             peer.greet_as(features, Some(setup(true)));
@@ -104,7 +103,7 @@ fn a_grant_beyond_the_longest_window_is_refused() {
     }
 }
 
-/// Pushes a file, and is blocked by each window in turn; how long the next ones shall be.
+/// Pushes a file and is blocked by each window in turn. `windows`: the expected sizes of the next windows.
 fn is_blocked_by(stage: &Stage, windows: &[u64]) {
     let ended = serve(stage, &["-r"], false, |peer| {
         peer.greet_as(TELLS_BLOCKED, Some(setup(false)));
@@ -125,7 +124,7 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
                 peer.say(&data);
                 (said, pieces) = (said + cost(&data), pieces + 1);
             }
-            // Whether it writes as fast as it hears or not: nothing more comes until it has.
+            // Whether or not the receiver writes as fast as it reads, it gets no more data before all is written.
             peer.say(&Message::Blocked(Class::Asked));
             while granted < said + window {
                 match peer.hear().expect("it goes on") {

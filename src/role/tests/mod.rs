@@ -1,4 +1,4 @@
-//! Whole conversations inside this process: one end is played by hand.
+//! Tests of whole sessions inside this process, against a scripted peer.
 
 mod early;
 mod hostile_receiver;
@@ -32,20 +32,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// No conversation here takes so long, unless it would never end.
+/// The time limit of a session. Only one that hangs takes so long.
 const LIMIT: Duration = Duration::from_secs(90);
-/// What the pipe between the two ends holds.
+/// The capacity of the pipe between the two ends.
 const ROOM_BYTES: usize = 1 << 20;
 
-/// A directory with what the honest end has, and what it must not touch.
+/// A directory with the tree of the honest end, and one that this end must not touch.
 pub struct Stage {
     top: tempfile::TempDir,
-    /// How far the windows of the honest end grow.
+    /// The limit for the windows of the honest end.
     pub ceiling: Ceiling,
 }
 
 impl Stage {
-    /// `home` is the honest end's tree, `outside` is nobody's.
+    /// Creates `home`, the honest end's tree, and `outside`, which belongs to neither end.
     pub fn new() -> Stage {
         let top = tempfile::tempdir().expect("a scratch directory");
         for dir in ["home", "outside"] {
@@ -55,12 +55,12 @@ impl Stage {
         Stage { top, ceiling: Ceiling::default() }
     }
 
-    /// Where the honest end's tree is.
+    /// Returns the directory of the honest end's tree.
     pub fn home(&self) -> PathBuf {
         self.top.path().join("home")
     }
 
-    /// Where nothing may change.
+    /// Returns the directory in which nothing may change.
     pub fn outside(&self) -> PathBuf {
         self.top.path().join("outside")
     }
@@ -73,7 +73,7 @@ impl Stage {
         self
     }
 
-    /// The names in the honest end's tree, sorted, directories with a slash.
+    /// Returns the names in the honest end's tree, sorted, directories with a slash.
     pub fn names(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut dirs = vec![PathBuf::new()];
@@ -90,12 +90,12 @@ impl Stage {
         found
     }
 
-    /// Those of them that are no directories.
+    /// Returns those names that are not directories.
     pub fn files(&self) -> Vec<String> {
         self.names().into_iter().filter(|name| !name.ends_with('/')).collect()
     }
 
-    /// Nothing outside was touched, and no temporary file was left inside.
+    /// Asserts that nothing outside was touched, and no temporary file was left inside.
     pub fn is_clean(&self) {
         let outside: Vec<_> = std::fs::read_dir(self.outside()).expect("it is there").collect();
         assert_eq!(outside.len(), 1, "{outside:?}");
@@ -108,16 +108,16 @@ impl Stage {
     }
 }
 
-/// How the honest end ended, and what it said last.
+/// How the honest end ended, and its error message.
 #[derive(Debug)]
 pub struct Ended {
     pub exit: Exit,
-    /// Of a client its error; of a server what it told the client before it left.
+    /// The error of a client, or the error that a server sent to its client.
     pub sentence: String,
 }
 
 impl Ended {
-    /// It refused with this exit, and its sentence has these words in it.
+    /// Asserts that it failed with this exit code, and that its message contains these words.
     #[track_caller]
     pub fn refuses(&self, exit: Exit, words: &str) {
         assert_eq!(self.exit, exit, "{}", self.sentence);
@@ -126,17 +126,17 @@ impl Ended {
     }
 }
 
-/// The end that is played by hand.
+/// The scripted peer.
 pub struct Peer {
     link: Option<Link>,
     said: Native,
     heard: Native,
     rest: Vec<u8>,
-    /// Bytes that the honest end took.
+    /// Bytes that the honest end accepted.
     pub said_bytes: usize,
-    /// What is said goes in chunks, as a sender's words do.
+    /// Messages are sent in chunks, as by a sender.
     is_chunked: bool,
-    /// The reason that it gave for leaving.
+    /// The error message that the honest end sent.
     failed: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl Peer {
         }
     }
 
-    /// Says bytes; `false`: nobody hears them any more.
+    /// Sends bytes. Returns `false` if the honest end has closed the connection.
     pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
         let Some(link) = &mut self.link else { return false };
         let is_heard = match self.is_chunked {
@@ -164,43 +164,43 @@ impl Peer {
         is_heard
     }
 
-    /// Is the sender from here on.
+    /// Acts as the sender from here on.
     pub fn send(&mut self) {
         self.is_chunked = true;
     }
 
-    /// Is the receiver from here on.
+    /// Acts as the receiver from here on.
     pub fn receive(&mut self) {
         let Some(Link { reader, writer, parting, leave, moved }) = self.link.take() else { return };
         let reader = std::io::Cursor::new(std::mem::take(&mut self.rest)).chain(reader);
         self.link = Some(Link { reader: Box::new(Expander::new(reader)), writer, parting, leave, moved });
     }
 
-    /// Says a message; `false`: nobody hears it any more.
+    /// Sends a message. Returns `false` if the honest end has closed the connection.
     pub fn say(&mut self, message: &Message) -> bool {
         let mut frame = Vec::new();
         self.said.encode(message, &mut frame).expect("what the tests say can be spelled");
         self.say_bytes(&frame)
     }
 
-    /// Says each of them.
+    /// Sends these messages.
     pub fn say_all(&mut self, messages: &[Message]) {
         for message in messages {
             self.say(message);
         }
     }
 
-    /// Greets, as the client with a setup.
+    /// Sends a greeting, and as the client a setup.
     pub fn greet(&mut self, setup: Option<Setup>) {
         self.greet_as(0, setup);
     }
 
-    /// Likewise, with these features.
+    /// As [`Peer::greet`], with these features.
     pub fn greet_as(&mut self, features: u64, setup: Option<Setup>) {
         self.greet_so(&Greeting { features, ..Greeting::ours([7; 16]) }, setup);
     }
 
-    /// Likewise, with this greeting.
+    /// As [`Peer::greet`], with this greeting.
     pub fn greet_so(&mut self, greeting: &Greeting, setup: Option<Setup>) {
         let mut spelled = Vec::new();
         encode_greeting(greeting, &mut spelled);
@@ -219,7 +219,7 @@ impl Peer {
         got > 0
     }
 
-    /// Hears the other one's greeting.
+    /// Reads the greeting of the honest end.
     pub fn hear_greeting(&mut self) -> Option<Greeting> {
         loop {
             if let Some((greeting, len)) = decode_greeting(&self.rest).expect("the honest end greets") {
@@ -232,7 +232,7 @@ impl Peer {
         }
     }
 
-    /// The next message; `None`: it has hung up.
+    /// Reads the next message, or returns `None` at the end of the connection.
     pub fn hear(&mut self) -> Option<Message> {
         loop {
             let mut input = &self.rest[..];
@@ -250,12 +250,12 @@ impl Peer {
         }
     }
 
-    /// Whether something came with what was heard last.
+    /// Returns whether more data arrived together with the last message.
     pub fn has_more(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Hears until something of interest comes; `None`: it did not.
+    /// Reads messages until `wanted` returns a value, or returns `None` at the end of the connection.
     pub fn hear_until<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> Option<T> {
         loop {
             if let Some(found) = wanted(&self.hear()?) {
@@ -264,36 +264,36 @@ impl Peer {
         }
     }
 
-    /// Hears until the other one hangs up, and returns the sentence with which it failed.
+    /// Reads until the honest end closes the connection. Returns the error message that it sent.
     fn hear_out(&mut self) -> Option<String> {
         while self.hear().is_some() {}
         self.failed.take()
     }
 
-    /// Neither reads nor hangs up as long as the test lasts.
+    /// Neither reads nor closes the connection as long as the test runs.
     pub fn forget(&mut self) {
         std::mem::forget(self.link.take());
     }
 
-    /// Hangs up.
+    /// Closes the connection.
     pub fn hang_up(&mut self) {
         self.link = None;
     }
 }
 
-/// A plain chunk of a sender's words.
+/// Wraps bytes of a sender in an uncompressed chunk.
 pub fn chunk(piece: &[u8]) -> Vec<u8> {
     [&[0], &(piece.len() as u32).to_le_bytes()[..], piece].concat()
 }
 
-/// Options, as the words of a command line make them.
+/// Returns the options of these command-line words.
 pub fn options(words: &[&str]) -> Options {
     let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
     cli::settle(&words, &[], 0o022, 0).expect("the tests' options are right")
 }
 
-/// Does both at once, the honest end with a limit: a crash or a hang of it fails the test. Returns what the honest end
-/// returned, and the reason that it gave for leaving.
+/// Runs the honest end and the scripted peer at once. The test fails if the honest end crashes or hangs. Returns the
+/// result of the honest end, and the error message that it sent.
 pub fn against<T: Send + 'static>(
     room_bytes: usize,
     honest: impl FnOnce(Link) -> T + Send + 'static,
@@ -313,12 +313,12 @@ pub fn against<T: Send + 'static>(
     (ended, failed)
 }
 
-/// A server of which a client of ours may ask anything that `words` allow. It has `home`, or a path in it.
+/// Runs a server that accepts any request of a client that `words` allow. It serves `home` or a path in it.
 pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut Peer)) -> Ended {
     serve_by(ROOM_BYTES, &Arc::default(), stage, words, sends, play)
 }
 
-/// Likewise, by a pipe that holds so much; `has_left` is set once the server would be gone.
+/// As [`serve`], over a pipe of this capacity. `has_left` is set when a server process would exit.
 pub fn serve_by(
     room_bytes: usize,
     has_left: &Arc<AtomicBool>,
@@ -363,7 +363,7 @@ pub fn serve_by(
     Ended { exit, sentence: failed.unwrap_or_default() }
 }
 
-/// What a client says first to a server that sends or receives.
+/// Returns the request of a client to a server that sends or receives.
 pub fn setup(server_sends: bool) -> Setup {
     Setup {
         server_sends,
@@ -380,17 +380,17 @@ pub fn setup(server_sends: bool) -> Setup {
     }
 }
 
-/// A client that has `home`, and sends it or receives `sources` into it.
+/// A client that sends `home`, or receives `sources` into it.
 #[derive(Default)]
 pub struct Client<'a> {
     pub words: &'a [&'a str],
     pub excludes: &'a [&'a str],
-    /// Empty: it sends.
+    /// If empty, the client sends.
     pub sources: &'a [&'a str],
 }
 
 impl Client<'_> {
-    /// Runs it against a server that is played by hand.
+    /// Runs it against a scripted server.
     pub fn against(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         self.against_unmet(stage, |peer| {
             peer.greet(None);
@@ -398,7 +398,7 @@ impl Client<'_> {
         })
     }
 
-    /// The same, but the server has not greeted yet.
+    /// As [`Client::against`], but the server has not sent its greeting.
     pub fn against_unmet(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let (options, home) = (options(self.words), stage.home());
         let parsed: Vec<Parsed> =
@@ -438,7 +438,7 @@ impl Client<'_> {
     }
 }
 
-/// One who tells nobody.
+/// Returns a reporter without output.
 pub fn reporter(options: &Options) -> TextReporter {
     let facts = RunFacts {
         dry_run: options.dry_run,
@@ -458,14 +458,14 @@ pub fn reporter(options: &Options) -> TextReporter {
     TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
 }
 
-/// What a test needs to say: a file's bits in its mode, and the like.
+/// The mode of a regular file.
 pub const FILE: u32 = 0o100_644;
-/// A directory's.
+/// The mode of a directory.
 pub const DIR: u32 = 0o040_755;
-/// A symlink's.
+/// The mode of a symlink.
 pub const LINK: u32 = 0o120_777;
 
-/// A sorted list of names and modes; files have the given length, symlinks lead to `../outside`.
+/// Returns a sorted list of names and modes. Files have the given length; symlinks lead to `../outside`.
 pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
     let mut list = DirList::default();
     for &(name, mode) in entries {
@@ -478,7 +478,7 @@ pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
     list
 }
 
-/// A told directory, its subdirectories walked.
+/// Returns a directory listing whose subdirectories are walked.
 pub fn told(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
     let subs = entries.iter().filter(|(_, mode)| *mode == DIR);
     Told {
@@ -490,32 +490,32 @@ pub fn told(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
     }
 }
 
-/// The same as a message.
+/// As [`told`], as a message.
 pub fn dir(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
     Message::Dir(Box::new(told(id, path, entries)))
 }
 
-/// Roots whose content is the transfer.
+/// Returns roots whose content is the transfer.
 pub fn roots() -> Roots {
     Roots { found: 1, top: Some(list(&[(".", DIR)], 0)), ..Roots::default() }
 }
 
-/// The same as a message.
+/// As [`roots`], as a message.
 pub fn said_roots() -> Message {
     Message::Roots(Box::new(roots()))
 }
 
-/// All was told.
+/// Returns the message after the last listing.
 pub fn dirs_end() -> Message {
     Message::DirsEnd(Box::default())
 }
 
-/// A file by its numbers.
+/// Returns the id of a file.
 pub fn file(dir: DirId, entry: u32) -> FileId {
     FileId { dir, entry }
 }
 
-/// A whole file of five bytes.
+/// Returns the message for a whole file of five bytes.
 pub fn whole(lane: Lane, file: FileId) -> Message {
     let data = b"hello".to_vec();
     Message::Whole { file, lane, digest: crate::digest::whole(&data), data }

@@ -1,4 +1,4 @@
-//! Whole sessions over pipes with next to no room: nobody waits for somebody who waits for him.
+//! Whole sessions over pipes with almost no capacity: they must not deadlock.
 
 use super::*;
 use crate::proto::limits::INITIAL_WINDOWS;
@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
 
-/// The least that a pipe can hold, and what the kernel's do.
+/// The least capacity of a pipe, and the kernel's default.
 const ROOMS_BYTES: [usize; 2] = [1, 64 << 10];
 
-/// Two trees: what the source has and what is at the destination. A text `=name` is another name of that file.
+/// The trees at the source and at the destination. The text `=name` makes a hard link to that file.
 #[derive(Clone, Debug, Default)]
 pub struct Trees {
     source: BTreeMap<String, String>,
@@ -25,7 +25,7 @@ impl Trees {
         Trees { source: source.iter().cloned().collect(), dest: dest.iter().cloned().collect() }
     }
 
-    /// Makes them in a directory.
+    /// Creates them in a directory.
     pub fn make(&self, top: &Path) {
         for (name, tree, secs) in [("src", &self.source, 2_000_000), ("dst", &self.dest, 1_000_000)] {
             let root = top.join(name);
@@ -47,7 +47,7 @@ impl Trees {
     }
 }
 
-/// What there is in a tree: kinds, modes, contents, times of files, and which names are one file.
+/// Returns everything in a tree: kinds, modes, contents, times of files, and which names are hard links of each other.
 pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut first_names = BTreeMap::new();
@@ -74,7 +74,7 @@ pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// How a copy of `src/` to `dst/` in a directory is made.
+/// How `src/` is copied to `dst/`.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Here,
@@ -82,7 +82,7 @@ enum Way {
     Pull(usize),
 }
 
-/// Copies, and returns how it ended and what both trees are then.
+/// Copies, and returns the exit code and the content of both trees afterwards.
 fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, String>) {
     let top = tempfile::tempdir().unwrap();
     trees.make(top.path());
@@ -121,7 +121,7 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
     (exit, all(top.path()))
 }
 
-/// Copies `src/` to `dst/` in a directory between a near end and a far end that speak these; how each of them ended.
+/// Copies `src/` to `dst/` in a directory between a client and a server with these versions. Returns how each ended.
 pub fn converse(
     top: &Path,
     options: Options,
@@ -180,7 +180,7 @@ pub fn converse(
     [Ended { exit, sentence }, Ended { exit: far, sentence: String::new() }]
 }
 
-/// Copies in every way, each of which must end, and end as the local one.
+/// Copies in every way. Each copy must end, with the result of the local one.
 #[track_caller]
 fn agree(trees: &Trees, words: &[&str]) {
     agree_with(trees, words, &ROOMS_BYTES);
@@ -312,7 +312,7 @@ fn any_tree() -> impl Strategy<Value = BTreeMap<String, String>> {
     proptest::collection::btree_map("([DE]/){0,3}[abc]{1,2}", text, 0..25)
 }
 
-// Times are always kept: runs that follow each other make files of different seconds.
+// Times are always preserved, because successive runs create files in different seconds.
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
@@ -326,14 +326,14 @@ proptest! {
     }
 }
 
-/// A sender that takes up what it is asked for when it likes.
+/// A sender that handles requests when the test wants.
 struct SlowSender<'p> {
     peer: &'p mut Peer,
-    /// What it is asked for and did not send.
+    /// Requested files that are not sent yet.
     asked: VecDeque<FileId>,
-    /// What it was asked for the second time.
+    /// Files that were requested again.
     again: VecDeque<FileId>,
-    /// What it could grant of what is asked for, and what it may send of that, in bytes.
+    /// How much it could grant for requests, and how much data it may still send, in bytes.
     owes_bytes: u64,
     may_send_bytes: i64,
     is_over: bool,
@@ -357,7 +357,7 @@ impl SlowSender<'_> {
         }
     }
 
-    /// The next file that is wanted.
+    /// Returns the next requested file.
     fn next(&mut self) -> FileId {
         while self.asked.is_empty() {
             self.hear();
@@ -365,7 +365,7 @@ impl SlowSender<'_> {
         self.asked.pop_front().expect("there is one")
     }
 
-    /// Sends a file of these pieces.
+    /// Sends a file in these pieces.
     fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: [u8; 16]) {
         let lane = Lane::Asked;
         let data = pieces.iter().map(|data| Message::Data { lane, data: data.clone() });
@@ -381,7 +381,7 @@ impl SlowSender<'_> {
         }
     }
 
-    /// Takes up all that it is asked for from here on, and says goodbye.
+    /// Handles all requests from here on, and ends the session.
     fn oblige(&mut self) {
         while !self.is_over {
             self.peer.say(&Message::Grant { class: Class::Wants, bytes: std::mem::take(&mut self.owes_bytes) });
@@ -394,9 +394,9 @@ impl SlowSender<'_> {
     }
 }
 
-/// Plays such a sender within [`LIMIT`]. The server has in each of some directories a file of 3 MiB, which is asked for
-/// with blocks of the shortest length, 240 KB of them. The second argument of `play`: so many wants fill three quarters of
-/// their window.
+/// Runs such a sender within [`LIMIT`]. The server has a file of 3 MiB in each of some directories, and requests it
+/// with blocks of the shortest length, 240 KB of them. The second argument of `play`: how many requests fill three
+/// quarters of their window.
 fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 'static) {
     const FILES: usize = 30;
     let asked = (3 << 20) / 246_000;
@@ -436,8 +436,8 @@ fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 's
 fn what_is_sent_is_taken_although_what_was_asked_for_is_not_taken_up() {
     plays_a_slow_sender(|sender, asked| {
         let files: Vec<FileId> = (0..asked).map(|_| sender.next()).collect();
-        // The first is so long that meanwhile as much is asked for as may be. All others are more than their window holds,
-        // so it ends only if whoever has taken a file takes the next one.
+        // The first one is so long that meanwhile as many files are requested as the window permits. The others exceed
+        // their window, so the run ends only if a thread that has finished one file takes the next one.
         for (at, file) in files.into_iter().enumerate() {
             let pieces = vec![vec![7; 256 << 10]; if at == 0 { 64 } else { 4 }];
             sender.send(file, &pieces, crate::digest::content(&pieces.concat()));
@@ -449,7 +449,7 @@ fn what_is_sent_is_taken_although_what_was_asked_for_is_not_taken_up() {
 fn what_is_not_right_is_asked_for_again_although_what_was_asked_for_is_not_taken_up() {
     plays_a_slow_sender(|sender, asked| {
         let mut files: VecDeque<FileId> = (0..asked).map(|_| sender.next()).collect();
-        // As many as there are threads that take files: each of them waits for what it asks for again.
+        // As many as there are threads that receive files: each waits for the file that it requests again.
         files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 16]));
         for _ in 0..2 {
             while sender.again.is_empty() {

@@ -1,7 +1,7 @@
-//! Two versions of the conversation: programs that speak other ranges of them meet, or say why they do not.
+//! Two versions of the protocol: programs with different ranges of versions agree on one, or report why they cannot.
 //!
-//! There is one version yet. The later one is spelled here, as a program of another year could spell it: the roles play
-//! on both.
+//! There is only one version yet. The later one is defined here, as a future program could define it; the roles run on
+//! both.
 
 use super::no_room::{Trees, all, converse, text};
 use super::*;
@@ -13,21 +13,21 @@ use std::sync::{Mutex, PoisonError};
 
 #[test]
 fn the_handshake_of_the_network_names_the_version() {
-    // What a client says before it is answered is spelled in the newest.
+    // The client's first messages are encoded in the newest version.
     let newest = crate::proto::VERSIONS.end();
     assert_eq!(crate::trust::tls::ALPN, format!("sparsync/{newest}").as_bytes());
     assert_eq!(crate::trust::tls::ALPN_LANES, format!("sparsync/{newest}+lanes").as_bytes());
 }
 
-/// The kind of a message that version 2 brought.
+/// The kind of a message that version 2 introduced.
 const FINISHED: u8 = 25;
-/// What version 1 says in its place.
+/// The message of version 1 that it replaces.
 const END: u8 = 15;
 
-/// How many frames were spelled in version 1 and in version 2 by those who speak both.
+/// How many frames were encoded in version 1 and in version 2, by programs that support both.
 static SPELLED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// Version 2: the length of each frame stands in four bytes before it, and a file ends by a message of another kind.
+/// Version 2: each frame has a prefix of four bytes with its length, and a file ends with another kind of message.
 struct Second(Native);
 
 impl Second {
@@ -83,15 +83,15 @@ impl Dialect for First {
     }
 }
 
-/// A bit that no program of today knows.
+/// A feature bit that this program does not know.
 const OF_ANOTHER_YEAR: u64 = 1 << 40;
 
-/// What this program speaks.
+/// The versions and features of this program.
 fn today() -> Speech {
     Speech::ours(codec::features(None))
 }
 
-/// What a later program speaks, which can do more besides; it may have forgotten version 1.
+/// The versions and features of a later program, which has another feature and may not support version 1.
 fn later(versions: std::ops::RangeInclusive<u16>) -> Speech {
     let dialect = |version| -> Box<dyn Dialect + Send> {
         match version {
@@ -102,7 +102,7 @@ fn later(versions: std::ops::RangeInclusive<u16>) -> Speech {
     Speech { versions, features: codec::features(None) | OF_ANOTHER_YEAR, dialect }
 }
 
-/// Files that travel whole, in pieces and as differences, and one that is gone.
+/// Files that are sent whole, in pieces and as a delta, and one that is extra.
 fn trees() -> Trees {
     let large = text("large", 300_000);
     let source = [("a", "a".into()), ("d/large", large.clone()), ("d/new", text("new", 200_000))];
@@ -116,7 +116,7 @@ const WORDS: &[&str] = &["-a", "--delete", "--no-whole-file"];
 
 #[test]
 fn two_versions_talk_in_the_newest_that_both_speak() {
-    // Whoever speaks both counts what it says; today's program is not counted.
+    // Only programs that support both versions count their frames.
     for (near, far, first, second) in [
         (later(1..=2), later(1..=2), false, true),
         (later(1..=2), today(), true, false),
@@ -138,7 +138,7 @@ fn two_versions_talk_in_the_newest_that_both_speak() {
                 files
                     .filter(|(path, _)| !path.as_os_str().is_empty())
                     .map(|(path, told)| {
-                        // Behind mode and time stands the name of a file's first link, which begins with the tree.
+                        // After mode and time comes the path of the file's first link, which begins with the tree.
                         (path.to_owned(), told.replace(&format!(" {tree}/"), " "))
                     })
                     .collect()
@@ -211,23 +211,23 @@ fn what_a_later_program_can_do_besides_changes_nothing() {
     }
 }
 
-/// The digests with which contents ended.
+/// The digests at the ends of contents.
 static ENDED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
 
-/// The digests of contents that were told to be compared.
+/// The digests that were sent for comparing contents.
 static COMPARED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
 
-/// How often a content was asked for.
+/// How many contents were requested.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whose conversations are noted here: one test's.
+/// Held by the test whose sessions are recorded here.
 static NOTED: Mutex<()> = Mutex::new(());
 
-/// How many large directories were spoken of before they were looked at, and how many directories were told.
+/// How many large directories were reported before they were scanned, and how many listings were sent.
 static LARGE: AtomicUsize = AtomicUsize::new(0);
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
-/// The version of today, which notes them.
+/// Today's version, which records these.
 struct Noting(Native);
 
 impl Dialect for Noting {
@@ -292,7 +292,7 @@ fn contents_are_digested_by_what_both_know() {
 #[test]
 fn contents_are_compared_by_what_both_know() {
     let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
-    // One that is read in several pieces, and one in one.
+    // One is read in several pieces, the other in one.
     let (long, short) = (text("same", 200_000), text("short", 1000));
     let owned = |tree: &[(&str, &str)]| tree.iter().map(|&(name, text)| (name.into(), text.into())).collect::<Vec<_>>();
     let other = owned(&[("long", &long), ("short", &short), ("other", "one")]);
@@ -322,12 +322,12 @@ fn contents_are_compared_by_what_both_know() {
                 let told = std::mem::take(&mut *COMPARED.lock().unwrap());
                 match is_keyed {
                     false => assert_eq!(told, compared, "{case}"),
-                    // Another key each time.
+                    // Each session has its own key.
                     true => assert!(told.iter().all(|digest| !known.contains(digest)), "{case}"),
                 }
                 assert_eq!(told.len(), compared.len(), "{case}");
                 known.extend(told.iter().chain(&compared));
-                // The one that differs; or the one that goes on, and two that were not there.
+                // The file that differs; or the file that is appended to and two that were missing.
                 let wanted = if words.len() == 1 { 1 } else { 3 };
                 assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
             }
@@ -373,7 +373,7 @@ fn large_directories_are_spoken_of_by_what_both_know() {
     }
 }
 
-/// One that does not know of the content of devices would put a file in the place of one.
+/// A program that does not support the content of devices would replace a device by a file.
 #[test]
 fn nobody_is_asked_for_devices_who_does_not_know_of_them() {
     let (new, old) = (today(), Speech { features: today().features & !CONTENT_OF_DEVICES, ..today() });
@@ -394,7 +394,7 @@ fn nobody_is_asked_for_devices_who_does_not_know_of_them() {
     }
 }
 
-/// Gives everything in both trees the same time: directories, and files.
+/// Sets the same time on all directories and files of both trees.
 fn alike(top: &Path, dirs: &[&str], files: &[(String, String)]) {
     for tree in ["src", "dst"] {
         for name in files.iter().map(|(name, _)| name.as_str()).chain(dirs.iter().copied()) {

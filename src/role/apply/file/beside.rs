@@ -1,5 +1,5 @@
-//! Content goes into a file of another name, or of none, which takes its place when it is whole; or, under `--inplace`,
-//! into a new one of that name.
+//! Writes content into a temporary or unnamed file, which then replaces the old one. Under `--inplace`, writes a new
+//! file under its final name.
 
 use super::failure::{Failure, io_failed, no_backup, rename_failed};
 use super::fill::fill;
@@ -20,7 +20,7 @@ use crate::role::apply::{Context, Outcome, TempDir, backup, partial, refusal};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Writes a file and gives it its name and attributes.
+/// Writes a file and sets its name and attributes.
 pub(super) fn replace(
     context: &Context<'_>,
     hands: &mut Hands,
@@ -35,7 +35,7 @@ pub(super) fn replace(
     let staging = staging_dir(context, job, dir)?;
     let stays = place.inplace || place.append.is_some();
     let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| !stays && is_near(temp_dir, dir)));
-    // Before what a crash left makes way for its successor.
+    // Opened before its successor replaces what a crash left.
     let basis = match content {
         Content::Stream { .. } => basis_file(context, job, dir, similar),
         Content::File(_) => None,
@@ -84,7 +84,7 @@ pub(super) fn replace(
         }
         Err(failure) => {
             if let Err(error) = partial::keep(context, job, dir, pending) {
-                // Nothing of it is left, where some was to be.
+                // The part that should have been kept is lost.
                 rename_failed(context, job, &error).tell(out);
             }
             Err(failure)
@@ -92,7 +92,7 @@ pub(super) fn replace(
     }
 }
 
-/// Where `--temp-dir` leads; a file that would be made where it may not lead is refused.
+/// Returns the directory of `--temp-dir`. If it must not be used, the file fails.
 fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
     let Some(given) = context.options.place.temp_dir.as_deref() else { return Ok(None) };
     let error = match context.temp_dir {
@@ -109,7 +109,7 @@ fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> 
     Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error).into())
 }
 
-/// Gives a file that is filled its attributes, while nobody knows it by its name.
+/// Sets the attributes of a complete file before it gets its final name.
 fn finish(
     context: &Context<'_>,
     job: &Job<'_>,
@@ -118,7 +118,8 @@ fn finish(
     out: &mut Outcome<'_>,
 ) -> Result<(), Failure> {
     if pending.has_name() {
-        // What writes later has no unnamed files. Nothing may be replaced by what turns out not to have been written.
+        // A file system without unnamed files may write late. Nothing may be replaced by a file whose data is not
+        // written.
         sys::settle(pending.fd()).map_err(|error| io_failed(context, job, "close", &error))?;
     }
     let inherits_nothing = job.spot.default_acl().is_none();
@@ -134,7 +135,7 @@ fn finish(
     let subject =
         Subject { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     if !attrs::finish(context, subject, job.source(), has, mode, &mut problems) {
-        // It belongs to somebody for whom it was not meant, so it stays as private as rsync's temp files are.
+        // Its owner could not be set, so it stays as private as rsync's temporary files.
         let _ = sys::fchmod(pending.fd(), 0o600);
     }
     out.events.extend(problems.into_iter().map(Event::Problem));
@@ -144,7 +145,7 @@ fn finish(
     Ok(())
 }
 
-/// Gives a file that is finished its name: at once, or in its staging directory.
+/// Gives a finished file its name, either the final one or the one in its staging directory.
 fn give_name(
     context: &Context<'_>,
     job: &Job<'_>,
@@ -169,18 +170,18 @@ fn give_name(
     Ok(())
 }
 
-/// The absolute path under which it is written, for messages.
+/// Returns the absolute path of the temporary file, for messages.
 pub(in super::super) fn temp_full(context: &Context<'_>, job: &Job<'_>) -> Vec<u8> {
     context.full(job.spot.path.join(&temp_name(job.name())).as_bytes())
 }
 
-/// Whether a relative path may lead out of the directory where it begins; rsync refuses such a `--temp-dir`.
+/// Returns whether a relative path may lead out of its starting directory. rsync rejects such a `--temp-dir`.
 fn climbs(path: &[u8]) -> bool {
     !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
 }
 
-/// Whether a file can be renamed from one directory into the other. From another file system it would have to
-/// be copied once more, and would be seen half-written, so its temp file is made where it belongs instead.
+/// Returns whether a file can be renamed from one directory into the other. Moving it from another file system would
+/// copy it again and expose it half-written, so its temporary file is then created beside its final name.
 fn is_near(temp_dir: &Dir, dir: &Dir) -> bool {
     matches!((sys::fstat(temp_dir.fd()), sys::fstat(dir.fd())), (Ok(temp), Ok(here)) if temp.dev == here.dev)
 }

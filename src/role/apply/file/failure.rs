@@ -1,4 +1,4 @@
-//! How the transfer of a file fails, and in which words.
+//! How the transfer of a file fails, and the messages for that.
 
 use crate::error::Error;
 use crate::exit::Exit;
@@ -7,18 +7,18 @@ use crate::role::apply::entry::Job;
 use crate::role::apply::{Context, Outcome};
 use std::io;
 
-/// How a transfer of a file ended, short of the run's end.
+/// How a file transfer failed.
 pub(super) enum Failure {
-    /// Told, and the entry is left.
+    /// Reported by this event; the run goes on.
     Told(Event),
-    /// Nothing more to tell: it was told, or the run is being stopped.
+    /// Already reported, or the run is being stopped.
     Stopped,
     /// The run cannot go on.
     Fatal(Error),
 }
 
 impl Failure {
-    /// Tells of it.
+    /// Reports the failure.
     pub(super) fn tell(self, out: &mut Outcome<'_>) {
         match self {
             Failure::Told(event) => out.events.push(event),
@@ -34,19 +34,19 @@ impl From<Problem> for Failure {
     }
 }
 
-/// It could not be given its name.
+/// The file could not be renamed to its final name.
 pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
     let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
     let paths = [&temp, &b"\" -> \""[..], job.path.as_bytes()].concat();
     Problem::about(Voice::Receiver, "rename", &paths, error).into()
 }
 
-/// A file without its backup ends the run, as it does with rsync: nothing may be lost that was to be kept.
+/// As in rsync, a failed backup ends the run, so that the old file is not lost.
 pub(super) fn no_backup(problem: Problem) -> Failure {
     Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }
 
-/// The medium does not take a file, so the run ends.
+/// The file cannot be written to its medium, which ends the run.
 pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
     let full = context.full(job.path.as_bytes());
     let problem = Problem::about(Voice::Receiver, &format!("{what} failed on"), &full, error);

@@ -1,4 +1,4 @@
-//! Pours content into an open file, from here or from a peer, step by step.
+//! Writes content into an open file, from this machine or from a peer.
 
 use super::failure::{Failure, io_failed};
 use super::{Hands, cannot_read, no_longer_regular};
@@ -11,7 +11,7 @@ use crate::role::apply::entry::Job;
 use crate::role::apply::{Context, Outcome};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Fills a file with content; what a peer sends is checked, and asked for once more if it is not right.
+/// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
 pub(super) fn fill(
     context: &Context<'_>,
     hands: &mut Hands,
@@ -48,7 +48,8 @@ pub(super) fn fill(
     })
 }
 
-/// Called with the bytes of each step: keeps the rate, tells of progress, and says whether to go on.
+/// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go
+/// on.
 fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
     let len_bytes = job.source().len_bytes;
     let mut done = 0;
@@ -96,19 +97,19 @@ fn fill_from_here(
         && !from_device
         && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
     {
-        // An empty fifo would pass for an empty file.
+        // An empty fifo would look like an empty file.
         let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
         return Err(no_longer_regular(&full).into());
     }
     copied.map_err(|error| copy_failed(context, job, error))
 }
 
-/// Whether an open file is a device.
+/// Returns whether an open file is a device.
 fn is_device(fd: BorrowedFd<'_>) -> bool {
     sys::fstat(fd).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Device))
 }
 
-/// What came is not what the source has: tried once more, or given up.
+/// Reports that the content is not the source's, and whether it is requested again.
 fn tell_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
     let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
         true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),

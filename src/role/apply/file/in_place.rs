@@ -1,4 +1,4 @@
-//! `--inplace` and `--append`: content goes into the destination's own file; `--write-devices`: into a device.
+//! `--inplace` and `--append` write into the destination's own file, `--write-devices` into a device.
 
 use super::failure::{Failure, io_failed, no_backup};
 use super::fill::fill;
@@ -30,10 +30,10 @@ pub(super) fn overwrite(
 ) -> Result<Poured, Failure> {
     let there = job.dest().expect("asked before");
     let full = || context.full(job.path.as_bytes());
-    // What rsync takes for missing it does not keep either.
+    // rsync treats a file that it cannot read as missing, and makes no backup of it.
     let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
     if context.options.place.backup.is_some() && counts {
-        // The file itself must stay, so its content is copied away.
+        // The file itself must stay, so its content is copied.
         backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     let mode = wanted_mode(context, job);
@@ -42,7 +42,7 @@ pub(super) fn overwrite(
     let was = sys::fstat(to.as_fd()).map_err(|error| failed("fstat", &error))?;
     let is_device = Kind::of_mode(was.mode) == Some(Kind::Device);
     if is_device && there.kind() != Kind::Device {
-        // It took the place of the file that was listed.
+        // A device has replaced the file that was listed.
         return Err(failed("open", &errno::denied()));
     }
     tell_begun(job, out);
@@ -56,7 +56,7 @@ pub(super) fn overwrite(
     }
     let mut poured = Poured::default();
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
-        // What has no length is no medium that could be read.
+        // A device without a length cannot be read as a basis.
         let is_basis = context.options.place.append.is_none() && !(is_device && there.len_bytes == 0);
         let basis = Some(to.as_fd()).filter(|_| is_basis);
         let vessel = Vessel {
@@ -73,7 +73,7 @@ pub(super) fn overwrite(
         poured = fill(context, hands, job, content, vessel, out)?;
     }
     let end = start + poured.literal_bytes + poured.matched_bytes;
-    // Where nothing had to be written, this gives it the time of now, as if it had been.
+    // If nothing had to be written, this sets the time to now, as a write would.
     let is_unwritten = poured.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
     if !is_device
         && (is_unwritten || was.len_bytes > end)
@@ -81,9 +81,9 @@ pub(super) fn overwrite(
     {
         return Err(failed("ftruncate", &error));
     }
-    // Before it has the time of its source, by which the next run would take it for the same.
+    // Before the file gets the source's time, which makes the next run treat it as unchanged.
     sys::settle(to.as_fd()).map_err(|error| io_failed(context, job, "close", &error))?;
-    // What does not reach a medium without a file system nobody would hear of later; what is no medium cannot be asked.
+    // Write errors of a block device would not be reported later. Other devices cannot be synced.
     if is_medium(&was) || (context.options.place.fsync && !is_device) {
         sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
     }
@@ -96,7 +96,7 @@ pub(super) fn overwrite(
     Ok(poured)
 }
 
-/// From where on content is appended: the end of what there is, unless that does not begin as the source does.
+/// Returns the offset to append at: the length of the existing file, or 0 if the source does not begin with it.
 fn appended_from(
     context: &Context<'_>,
     job: &Job<'_>,
@@ -130,10 +130,10 @@ fn appended_from(
     Ok(0)
 }
 
-/// Notes that a file is transferred a second time, because the first did not succeed: told at the end.
+/// Records that a file is transferred a second time because the first attempt failed. Reported at the end.
 fn tell_again(context: &Context<'_>, job: &Job<'_>) {
     if context.wants.items {
-        // The first attempt would have left it with the time of now.
+        // The first attempt would have left it with the current time.
         let changes = attrs::left_as_new(context, job.source());
         let mut item = job.item(context, Update::Received, changes);
         item.transfer = true;
@@ -142,13 +142,13 @@ fn tell_again(context: &Context<'_>, job: &Job<'_>) {
     }
 }
 
-/// Whether it is a block device.
+/// Returns whether it is a block device.
 fn is_medium(stat: &Stat) -> bool {
     stat.mode & S_IFMT == 0o060000
 }
 
-/// Opens a file for writing in place, making it writable first where its mode forbids that to its owner;
-/// whether that was done.
+/// Opens a file for writing in place, and first makes it writable if its owner may not write to it. Returns whether
+/// that was done.
 fn open_for_writing(dir: &Dir, name: &[u8], there: &Entry) -> io::Result<(OwnedFd, bool)> {
     let is_closed = there.kind() == Kind::File && there.mode & 0o200 == 0;
     match sys::open_write(dir.fd(), name) {
