@@ -1,27 +1,27 @@
-//! The command line as said: every option's last word on itself, before one affects another.
+//! The command line as given: the last value of each option, before options affect each other.
 //!
-//! Written by the `set` functions of the table, read by `resolve` only.
+//! The `set` functions of the table write it; only `resolve` reads it.
 
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::{Family, Transport};
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
 
-/// How `-r` was said.
+/// How `-r` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recursion {
-    /// Not said, or taken back.
+    /// Not given, or revoked.
     #[default]
     No,
-    /// `-a` said it; `--files-from` takes it away again.
+    /// By `-a`; `--files-from` revokes it.
     ByArchive,
     /// `-r`
     Yes,
 }
 
-/// How `-d` was said.
+/// How `-d` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dirs {
-    /// Not said.
+    /// Not given.
     #[default]
     Unsaid,
     /// `--no-dirs`
@@ -32,7 +32,7 @@ pub enum Dirs {
     Old,
 }
 
-/// Which `--delete-WHEN` were said; more than one of them is refused.
+/// Which `--delete-WHEN` options were given. More than one of them is an error.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeleteSaid {
     /// `--delete`, `--delete-excluded`, or any of the others.
@@ -49,7 +49,7 @@ pub struct DeleteSaid {
     pub excluded: bool,
 }
 
-/// Who set the user or group map; the second to try is refused.
+/// A user or group map and the option that set it. A second option that sets it is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapSaid {
     /// Whether `--chown` set it.
@@ -58,7 +58,7 @@ pub struct MapSaid {
     pub text: Vec<u8>,
 }
 
-/// A text that is to be printed instead of a run.
+/// A text to print instead of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tell {
     /// `--help`
@@ -69,24 +69,24 @@ pub enum Tell {
     DebugHelp,
 }
 
-/// The command line as said.
+/// The command line as given.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct Args {
-    /// Set by an option that asks for a text; the rest of the command line is not read.
+    /// Set by an option that prints a text. The rest of the command line is not read.
     pub tell: Option<Tell>,
-    /// Number of `--version`.
+    /// How often `--version` was given.
     pub version: u32,
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
-    /// An option that rsync does not have was said wrongly: it is not rsync's to tell.
+    /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.
     pub errs_in_ours: bool,
-    /// Whatever follows the first operand is one, too: POSIXLY_CORRECT is set.
+    /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.
     pub is_posix: bool,
     pub server: bool,
     pub sender: bool,
     pub daemon: bool,
-    /// The umask of the process: `--chmod=+w` reads it.
+    /// The umask of the process, which limits `--chmod=+w`.
     pub umask: u32,
     /// Seconds since 1970, for `--stop-at`.
     pub now_unix_secs: i64,
@@ -108,7 +108,7 @@ pub struct Args {
     pub ignore_missing_args: bool,
     pub delete_missing_args: bool,
     pub rules: Vec<RuleArg>,
-    /// Number of `-F`.
+    /// How often `-F` was given.
     pub per_dir_filter: u32,
     pub cvs_exclude: bool,
     pub list_only: bool,
@@ -180,9 +180,9 @@ pub struct Args {
     pub whole_file: Option<bool>,
     pub fuzzy: u8,
     pub block_size: u64,
-    /// Number of `-z`.
+    /// How often `-z` was given.
     pub compress: u8,
-    /// `--no-compress`, unless something about compression came later.
+    /// `--no-compress`, unless a later option set compression.
     pub no_compress: bool,
     /// `--compress-choice`, unchecked.
     pub compress_choice: Option<Vec<u8>>,
@@ -204,7 +204,7 @@ pub struct Args {
     pub out_format: Option<Vec<u8>>,
     pub log_file: Option<Vec<u8>>,
     pub log_file_format: Option<Vec<u8>>,
-    /// Number of `-h`; counted from -1 after `--no-h`.
+    /// How often `-h` was given; counted from -1 after `--no-h`.
     pub human: i8,
     pub eight_bit: bool,
     pub outbuf: Option<Outbuf>,
@@ -213,7 +213,7 @@ pub struct Args {
 
     pub bwlimit: Option<u64>,
     pub stop: Option<crate::options::output::StopAt>,
-    /// `-e`; on a server's command line what stands behind the letter `e`, see `server`.
+    /// `-e`; on a server's command line the text after the letter `e`, see `server`.
     pub rsh: Option<Vec<u8>>,
     pub rsync_path: Option<Vec<u8>>,
     pub transport: Option<Transport>,

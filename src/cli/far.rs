@@ -1,4 +1,4 @@
-//! The other machine of a copy: which operands name it, and in which words it hears what is asked for.
+//! The other machine of a copy: which operands name it, and which options are sent to it.
 
 use super::args::Args;
 use super::flag::Reach;
@@ -8,57 +8,57 @@ use super::value::names;
 use crate::error::{Error, Result};
 use crate::options::{Checksums, FilesFrom, Options};
 
-/// The other machine of a copy, and what it is told.
+/// The other machine of a copy, and the options for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Far {
-    /// Whom the remote shell shall log in as.
+    /// The user that the remote shell logs in as.
     pub user: Option<Vec<u8>>,
-    /// The machine, as the remote shell knows it.
+    /// The host, as the remote shell knows it.
     pub host: Vec<u8>,
-    /// A URL named it, so that no remote shell is meant; the port, if that says one.
+    /// `Some` if a sparsync:// URL named the host, so that no remote shell is used. Holds the port if the URL has one.
     pub server: Option<Option<u16>>,
-    /// A pull: the sources are there. Else the destination is.
+    /// Whether the server sends (a pull): the sources are there, else the destination is.
     pub server_sends: bool,
-    /// The options, in the words of the command line, that concern both sides; see [`super::settle`].
+    /// The options that concern both sides, as arguments; see [`super::settle`].
     pub words: Vec<Vec<u8>>,
-    /// The words of `--remote-option`.
+    /// The arguments of `--remote-option`.
     pub remote_words: Vec<Vec<u8>>,
-    /// What the far end's command line says about the options, as rsync writes it; see [`super::server::words`].
+    /// The options on the server's command line, as rsync writes them; see [`super::server::words`].
     pub server_words: Vec<Vec<u8>>,
 }
 
-/// Where the operands are.
+/// The operands, sorted.
 #[derive(Debug)]
 pub struct Placed {
-    /// The sources, on whichever machine.
+    /// The sources, on either machine.
     pub sources: Vec<Vec<u8>>,
-    /// The destination; `None`: the sources are listed.
+    /// The destination; `None` lists the sources.
     pub dest: Option<Vec<u8>>,
-    /// The machine that the sources or the destination are on, if it is another one.
+    /// The other machine that holds the sources or the destination, if there is one.
     pub peer: Option<Peer>,
 }
 
-/// Another machine.
+/// The other machine, as the operands name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Whom the remote shell shall log in as.
+    /// The user that the remote shell logs in as.
     pub user: Option<Vec<u8>>,
-    /// The machine.
+    /// The host.
     pub host: Vec<u8>,
     /// See [`Far::server`].
     pub server: Option<Option<u16>>,
-    /// The sources are there; else the destination is.
+    /// Whether the sources are there. If not, the destination is.
     pub server_sends: bool,
 }
 
 impl Peer {
-    /// The role that rsync's client names in errors before it has split.
+    /// Returns the role that rsync's client names in errors before it forks.
     pub fn role(peer: Option<&Peer>) -> &'static str {
         if peer.is_some_and(|peer| peer.server_sends) { "Receiver" } else { "sender" }
     }
 }
 
-/// Sorts the operands, the last of several being the destination; none of them is a daemon's.
+/// Sorts the operands. The last of several is the destination. None of them may be a daemon's.
 pub fn place(mut operands: Vec<Operand>) -> Result<Placed> {
     let dest = if operands.len() > 1 { operands.pop() } else { None };
     let first = match operands.first() {
@@ -79,7 +79,7 @@ pub fn place(mut operands: Vec<Operand>) -> Result<Placed> {
                 return fail([b"Unexpected local arg: ", &path[..], hint].concat());
             }
             Operand::Remote(Remote { user, host, path, kind, .. }) => {
-                // `:path` is where the first one is.
+                // `:path` is on the same host as the first one.
                 let is_same = host == first.host && user == first.user && kind == first.kind;
                 let is_unnamed = host.is_empty() && user.is_none();
                 if !(is_same || is_unnamed) {
@@ -112,7 +112,7 @@ fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<Placed> {
     }
 }
 
-/// `host:` is the directory into which the remote shell logs in.
+/// Replaces the empty path of `host:` by the directory in which the remote shell starts.
 fn path_or_home(path: Vec<u8>) -> Vec<u8> {
     if path.is_empty() { b".".to_vec() } else { path }
 }
@@ -134,12 +134,12 @@ fn peer(remote: Remote, server_sends: bool) -> Result<Peer> {
     Ok(peer)
 }
 
-/// Whether the installed rsync must be asked: an operand is a daemon's.
+/// Returns whether an operand names a daemon, which only the installed rsync serves.
 pub fn names_a_daemon(operands: &[Operand]) -> bool {
     operands.iter().any(|operand| matches!(operand, Operand::Remote(remote) if remote.kind == RemoteKind::Daemon))
 }
 
-/// Where `--files-from` reads, when the operands are on `peer`.
+/// Returns where `--files-from` reads its list when the operands are on `peer`.
 pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
     match (Operand::parse(&name), peer) {
         (Operand::Local(_), _) if name == b"-" => Ok(FilesFrom::Stdin),
@@ -160,13 +160,13 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
     }
 }
 
-/// The words that the server is told, of those that were said here.
+/// Returns the options that are sent to the server.
 ///
-/// What was read or found out here is replaced by what came of it: a list of files by `-`, a directory of the
-/// environment by the option; `sums`: the choice of checksums, by option or environment.
+/// Options whose files or variables only the client reads are replaced by their result: a list of files by `-`, a
+/// directory from the environment by the option. `sums`: the chosen checksums, from an option or the environment.
 pub fn words(said: &[Said], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = said.iter().filter(|said| said.flag.reach == Reach::Both).map(Said::word).collect();
-    // rsync's server acts for itself unless it is told that it may do more.
+    // As rsync does: send --super if it is in force, and never --no-super.
     let may_do_more = args.super_user == Some(true);
     words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));
     let mut add = |word: &[u8], value: &[u8]| words.push([word, value].concat());
@@ -279,7 +279,7 @@ mod tests {
             settle_as_asked(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
                 panic!("{line}: {}: {}", text(&far.server_words), error.message.escape_ascii());
             });
-            // What the client has alone: its rules, and whence its list comes.
+            // Only the client has the rules and knows where its list comes from.
             for options in [&mut copy.options, &mut options] {
                 options.select.rules.clear();
                 options.select.files_from = options.select.files_from.take().map(|_| FilesFrom::Stdin);
@@ -401,7 +401,7 @@ mod tests {
         ] {
             assert!(matches!(request(line, &[]), Ok(Request::Handover(_))), "{line}");
         }
-        // Nor does it know this option: what is wrong with it is ours to tell.
+        // rsync does not know --transport, so sparsync reports the error.
         let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
         assert_eq!(refusal.message, b"rsync: --transport=foo: not auto, quic, tls or ssh");
         // The installed rsync does not know such a URL.

@@ -1,7 +1,7 @@
-//! One command-line option, said once: names, argument, help, support, and what it sets.
+//! One entry of the option table: names, argument, help, support, and effect.
 //!
-//! The table is in `flags/`; the parser, `--help` and docs/OPTIONS.md are made from it. What one option
-//! implies for another is not here but in `resolve`.
+//! The table is in `flags/`. The parser, `--help` and docs/OPTIONS.md are made from it. What one option implies for
+//! another is in `resolve`.
 
 use super::args::Args;
 use crate::error::{Error, Result};
@@ -11,70 +11,70 @@ use crate::error::{Error, Result};
 pub enum Arity {
     /// `--delete`
     Switch,
-    /// `--suffix=SUFFIX`; holds the word that help shows.
+    /// `--suffix=SUFFIX`; holds the placeholder that help shows.
     Value(&'static str),
 }
 
-/// How far this version carries an option out on a local copy.
+/// How this version supports an option in a local copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// As rsync.
+    /// Same as rsync.
     Yes,
-    /// Copies by a remote shell obey it; it changes nothing on a local copy, in rsync either.
+    /// Supported in copies by remote shell. Has no effect on a local copy, as in rsync.
     OverSsh,
-    /// Accepted; it changes nothing: it is for daemons, or for what is not needed here.
+    /// Accepted without effect: for daemons only, or not needed here.
     NoEffect,
-    /// Accepted by the parser; the run ends with exit 4 and names it.
+    /// Accepted by the parser; the run ends with exit code 4 and names the option.
     NotYet,
-    /// rsync on Linux refuses it, and so does this program.
+    /// Rejected, as by rsync on Linux.
     Refused,
-    /// Hands the whole run to the installed rsync.
+    /// Hands the whole run over to the installed rsync.
     Handover,
 }
 
-/// Whom an option concerns when one of the trees is on another machine.
+/// Which side an option concerns if one of the trees is on another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Both sides: it is among the words that the server is told.
+    /// Both sides: the option is sent to the server.
     Both,
-    /// The side whose command line it stands on. Rules are among these: the server is told them as they were read.
+    /// Only the side that has it on its command line. Includes filter rules: the server receives them in parsed form.
     Here,
 }
 
-/// An option's argument as it was given.
+/// An option's argument as given.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// The argument; empty for a switch.
     pub value: &'a [u8],
-    /// The last word of the command line that belongs to it, for messages: `--timeout=x`, or `x`.
+    /// The last argument of the command line that belongs to the option, for messages: `--timeout=x`, or `x`.
     pub word: &'a [u8],
 }
 
-/// What an option does to the command line as said.
+/// Records an option in the command line.
 pub type Set = fn(&mut Args, &Given<'_>) -> Result<()>;
 
 /// One option.
 pub struct Flag {
-    /// Long name without dashes; empty when there is only a letter.
+    /// The long name without dashes; empty if there is only a letter.
     pub long: &'static str,
     /// Other long names with the same meaning.
     pub aliases: &'static [&'static str],
     /// The letter.
     pub short: Option<char>,
-    /// Names, without dashes, that take it back.
+    /// Names, without dashes, that revoke it.
     pub negations: &'static [&'static str],
     /// Whether it takes an argument.
     pub arity: Arity,
     /// One line for `--help`.
     pub help: &'static str,
-    /// Whether the first negation gets a help line of its own, and its text.
+    /// The help line of the first negation; empty if it gets none.
     pub help_off: &'static str,
-    /// What a reader of the manual needs besides the help line; may be empty.
+    /// What the manual adds to the help line; may be empty.
     #[cfg_attr(not(test), allow(dead_code, reason = "docs/OPTIONS.md is written by a test"))]
     pub man: &'static str,
-    /// How far it is carried out.
+    /// How far it is supported.
     pub support: Support,
-    /// Whom it concerns.
+    /// Which side it concerns.
     pub reach: Reach,
     /// Records it.
     pub set: Set,
@@ -83,7 +83,7 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// A switch without names; every switch of the table starts from it.
+    /// A switch without names, from which the switches of the table are made.
     pub const SWITCH: Flag = Flag {
         long: "",
         aliases: &[],
@@ -99,7 +99,7 @@ impl Flag {
         unset: |_| {},
     };
 
-    /// How the option is named in lists: `--delete`, or `-F`.
+    /// Returns the option's name in lists: `--delete`, or `-F`.
     #[cfg(test)]
     pub fn shown(&self) -> String {
         match self.short {
@@ -109,7 +109,7 @@ impl Flag {
     }
 }
 
-/// Which way an option was said.
+/// Whether an option was given or revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// By its name or an alias.
@@ -139,14 +139,14 @@ pub fn by_short(letter: char) -> Option<&'static Flag> {
     super::flags::all().find(|flag| flag.short == Some(letter))
 }
 
-/// A usage error in rsync's form: `rsync: ` and the sentence.
+/// Returns a usage error in rsync's form: `rsync: ` and the sentence.
 pub fn refuse(sentence: impl AsRef<[u8]>) -> Error {
     let mut message = b"rsync: ".to_vec();
     message.extend_from_slice(&printable(sentence.as_ref()));
     Error::usage(message)
 }
 
-/// Bytes as rsync prints them in a message: control bytes and bytes that are not UTF-8 as `\#ooo`.
+/// Formats bytes as rsync prints them in messages: control bytes and bytes that are not UTF-8 as `\#ooo`.
 pub fn printable(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,7 +1,7 @@
-//! The command line: words to values. Nothing is opened, looked up or decided here.
+//! The command line: turns arguments into values. Opens no files and makes no decisions about the run.
 //!
-//! `flags/` is the table of options, `parse` walks the words, `resolve` settles what they mean
-//! together, `doc/` writes the table out. Files that options name are the caller's to read.
+//! `flags/` is the table of options, `parse` walks the arguments, `resolve` settles what they mean together, and `doc/`
+//! prints the table. The caller reads the files that options name.
 
 pub mod args;
 pub mod doc;
@@ -26,68 +26,67 @@ use operand::Operand;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// How the program was called, and what of the process its meaning may depend on.
+/// The command line, with everything else that its meaning depends on.
 pub struct Call<'a> {
-    /// The program's name as called: the first word of argv. Called as `rsync` there are no verbs.
+    /// The first word of argv. A program called `rsync` has no subcommands.
     pub program: &'a OsStr,
-    /// The words behind it.
+    /// The arguments after it.
     pub args: &'a [OsString],
-    /// A variable of the environment.
+    /// Looks up an environment variable.
     pub vars: &'a dyn Fn(&str) -> Option<OsString>,
-    /// Now, in seconds since 1970: `--stop-at` is measured from here.
+    /// The current time in seconds since 1970, from which `--stop-at` is measured.
     pub now_unix_secs: i64,
-    /// The umask of the process: `--chmod=+w` means what it allows.
+    /// The umask of the process, which limits `--chmod=+w`.
     pub umask: u32,
-    /// The texts of /etc/popt and ~/.popt, one after the other; empty when there are none.
+    /// The texts of /etc/popt and ~/.popt, one after the other; empty if there are none.
     pub popt: &'a [u8],
-    /// A copy by a remote shell is ours to carry out; else it is handed to the installed rsync.
+    /// Whether sparsync carries out remote-shell copies itself. If not, the installed rsync does.
     pub native_shell: bool,
 }
 
-/// What a command line asks for.
+/// What a command line requests.
 #[derive(Debug)]
 pub enum Request {
     /// A copy, or a listing.
     Copy(Box<Copy>),
-    /// The far end of a copy of ours, on standard input and output.
+    /// The server's end of a copy, on standard input and output.
     Serve(Serve),
-    /// A server, or a host that is to be known.
+    /// A subcommand, such as `server` or `enroll`.
     Verb(verb::Verb),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`version_json`] on standard output, exit 0.
     Version {
-        /// As JSON: `--version` was said twice.
+        /// As JSON: `--version` was given twice.
         json: bool,
     },
     /// This text on standard output, exit 0: `--info=help`, `--debug=help`.
     Print(String),
-    /// The installed rsync does it, with the words as given: a remote operand, a server, a daemon. The error is what
-    /// to tell where there is none.
+    /// Hand over to the installed rsync with the original arguments: a remote operand, a server, a daemon. The error is
+    /// reported if there is no installed rsync.
     Handover(Option<Error>),
-    /// The operands make no copy: [`overview`] on standard error, exit 1 with the closing line of a
-    /// usage error.
+    /// The operands make no copy: [`overview`] on standard error, exit 1 with the closing line of a usage error.
     NoArgs {
-        /// The role in the closing line: rsync without any operand has become a `Receiver`.
+        /// The role in the closing line. Given options but no operands, rsync names `Receiver`.
         role: &'static str,
     },
 }
 
-/// A copy that was asked for.
+/// A copy or a listing.
 #[derive(Debug)]
 pub struct Copy {
     /// The settled options.
     pub options: Options,
-    /// What is copied or listed; at least one. Paths of the other machine under `far` if that one sends.
+    /// What is copied or listed; at least one. Paths on the other machine if that one sends (see `far`).
     pub sources: Vec<Vec<u8>>,
-    /// Where to; `None`: the sources are listed. A path of the other machine under `far` if that one receives.
+    /// The destination; `None` lists the sources. A path on the other machine if that one receives (see `far`).
     pub dest: Option<Vec<u8>>,
-    /// The other machine; `None`: all is here.
+    /// The other machine; `None` if both ends are local.
     pub far: Option<Far>,
 }
 
 impl Copy {
-    /// Whether a path of this machine counts from the working directory.
+    /// Returns whether a local path is relative to the working directory.
     pub fn names_from_here(&self) -> bool {
         let server_sends = self.far.as_ref().map(|far| far.server_sends);
         let sources = if server_sends == Some(true) { &[] } else { &self.sources[..] };
@@ -96,28 +95,28 @@ impl Copy {
     }
 }
 
-/// The far end of a copy, as its command line has it.
+/// The server's end of a copy, as its command line describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serve {
-    /// This end sends.
+    /// Whether this end sends.
     pub sends: bool,
-    /// What else it says, as given: what somebody may have approved of (a forced command).
+    /// The options as given. A forced command may have approved them.
     pub words: Vec<Vec<u8>>,
-    /// The paths; none where the client sends them in the session (`--secluded-args`).
+    /// The paths. Empty if the client sends them in the session (`--secluded-args`).
     pub operands: Vec<Vec<u8>>,
-    /// A client that is silent for so long is given up; 0: never.
+    /// The timeout for a silent client; 0: none.
     pub timeout_secs: u32,
 }
 
 /// Reads a command line.
 ///
-/// An error is in rsync's words where it has them, and carries its exit code; the caller adds the
-/// closing line `rsync error: …`.
+/// Errors use rsync's words where rsync has them, and carry its exit code. The caller adds the closing line
+/// (`rsync error: …`).
 pub fn read(call: &Call<'_>) -> Result<Request> {
     if let Some(verb) = verb::read(call.program, call.args) {
         return verb.map(Request::Verb);
     }
-    // popt leaves aliases alone where a client wrote the words.
+    // popt expands no aliases in a command line that a client wrote.
     let from_client = call.args.iter().any(|word| word == "--server");
     let aliases = if from_client { Vec::new() } else { parse::aliases(call.popt) };
     let is_posix = (call.vars)("POSIXLY_CORRECT").is_some();
@@ -138,7 +137,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     }
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {
-        // A mistake beside a remote operand is rsync's to tell: it may know more options than we do.
+        // rsync reports an error beside a remote operand, because it may know options that sparsync does not.
         if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours) {
             return Err(error);
         }
@@ -147,7 +146,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         }
         let protocol = resolve::check_protocol(&walked.args).err();
         if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args, call.vars, true)) {
-            // rsync would take the URL of a server of ours for the path of a host named sparsync.
+            // rsync would read a sparsync:// URL as a path on a host named sparsync.
             let is_ours = walked.operands.iter().any(Operand::is_server);
             return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
         }
@@ -179,7 +178,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         remote_words: walked.args.remote_options.clone(),
         server_words: server::words(&walked.args, &options, !server_sends),
     });
-    // The receiver of a push would have to read the list that the sender needs.
+    // In a push the server receives, so it would have to read the list and send it to the client.
     let lists_there = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
     if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
         let words = "sparsync: --files-from with a list on the receiving machine is not supported yet";
@@ -188,10 +187,10 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }
 
-/// Settles the options that a client of ours sent; see [`Far::words`].
+/// Settles the options that a client sent; see [`Far::words`].
 ///
-/// `remote_words` count after the others. The error is told to the client's user. A client that says words that this
-/// program does not know is a later one; words of `--remote-option` are its user's.
+/// `remote_words` (from `--remote-option`) take effect after `words`. The client prints the error. An unknown option in
+/// `words` means that the client is newer than this program; one in `remote_words` is the user's.
 pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_secs: i64) -> Result<Options> {
     let all: Vec<OsString> = words.iter().chain(remote_words).cloned().map(OsString::from_vec).collect();
     let walked = parse::walk(&all, &[], Args { umask, now_unix_secs, ..Args::default() });
@@ -211,13 +210,13 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
     resolve::resolve_for_server(&walked.args)
 }
 
-/// The compressions that a server takes whose `RSYNC_COMPRESS_LIST` is this; `None`: all there are.
+/// Returns the compressions that a server with this `RSYNC_COMPRESS_LIST` supports; `None`: all of them.
 pub fn compressions_taken(listed: &[u8]) -> Option<Vec<Compression>> {
     value::names::compress_list(listed, value::names::End::Server)
 }
 
-/// Settles what a session asks for behind a command line: nothing but what that asks for, too, and whatever it says more.
-/// An error names what is asked for beyond it.
+/// Settles the options of a session that was started with a command line. The session must not request anything that
+/// the command line does not; what only the command line requests is added. The error names the first excess option.
 pub fn settle_as_asked(
     asked: &Serve,
     (words, remote_words): (&[Vec<u8>], &[Vec<u8>]),
@@ -226,22 +225,23 @@ pub fn settle_as_asked(
 ) -> Result<Options> {
     let said: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
     let mut walked = parse::walk(&said, &[], Args { umask, now_unix_secs, ..Args::default() });
-    // Whom this end trusts is not the client's to say: only its user can, by --remote-option, or by the program's path.
+    // The client must not choose whom this side trusts. Its user can, with --remote-option or --rsync-path.
     if walked.args.insecure_links {
         return Err(Error::new(Exit::Protocol, "sparsync: the session asks for --insecure-links at the wrong end"));
     }
-    // What is wrong with the words themselves is told below.
+    // Errors in the arguments themselves are reported below.
     let Ok(mut options) = resolve::resolve_for_server(&walked.args) else {
         return settle(words, remote_words, umask, now_unix_secs);
     };
     if server::is_secluded(&asked.words) {
         options.connect.args = ArgStyle::Secluded;
     }
-    // A list that is here is at the far end of the client.
+    // A list on this machine is a remote one for the client.
     if let Some(FilesFrom::File(path)) = options.select.files_from {
         options.select.files_from = Some(FilesFrom::Far(path));
     }
-    // What the client found out, or was told by its environment, its command line does not say; it changes nothing.
+    // The client found these out itself or took them from its environment, so its command line may lack them. They
+    // change nothing here.
     let is_said = |start: &[u8]| asked.words.iter().any(|word| word.starts_with(start));
     walked.args.list_only &= is_said(b"--list-only");
     walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_said(b"--checksum-choice="));
@@ -265,7 +265,7 @@ pub fn settle_as_asked(
     Ok(options)
 }
 
-/// Replaces the paths that the session names by those of the server's command line.
+/// Replaces the paths that the session names with those of the server's command line.
 fn take_paths(options: &mut Options, line: Options) {
     if let (Some(alternates), Some(said)) = (&mut options.delta.alt_dest, line.delta.alt_dest) {
         alternates.dirs = said.dirs;
@@ -285,11 +285,11 @@ fn take_paths(options: &mut Options, line: Options) {
     }
 }
 
-/// What a server is asked for, if a client of ours asks. `words`: its whole command line.
+/// Returns the request if the command line is that of a server for a sparsync client. `words`: the whole command line.
 fn serve(words: &[OsString], walked: parse::Walked) -> Option<Serve> {
     let parse::Walked { args, operands, .. } = walked;
     let ours = args.server && !args.daemon && args.rsh.as_deref().is_some_and(server::means_us);
-    // Options that this version does not know come again in the session, and are told there.
+    // Options that this version does not know come again in the session, which reports them.
     ours.then(|| {
         let options = &words[..words.len() - operands.len().min(words.len())];
         let options = options.iter().filter(|word| *word != "--server" && *word != "--sender");

@@ -1,4 +1,4 @@
-//! The text of SRC and DEST: which of them is on another machine, and where there.
+//! Parses SRC and DEST: which of them is on another machine, and its path there.
 
 /// One SRC or DEST as given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub struct Remote {
     pub text: Vec<u8>,
     /// How that machine is reached.
     pub kind: RemoteKind,
-    /// What stands before the last `@` in front of the host; `None` without one.
+    /// The text before the last `@` in front of the host; `None` without an `@`.
     pub user: Option<Vec<u8>>,
-    /// The machine, without brackets; empty in `:path`, which means the same as in the operand before.
+    /// The host, without brackets. Empty in `:path`, which means the host of the operand before.
     pub host: Vec<u8>,
-    /// The path there, as given; for a daemon what follows the host, not cut up.
+    /// The path, as given. For a daemon: all text after the host, not split.
     pub path: Vec<u8>,
 }
 
@@ -31,16 +31,16 @@ pub enum RemoteKind {
     Shell,
     /// `host::module/path` or `rsync://host/module/path`: a daemon.
     Daemon,
-    /// `sparsync://[user@]host[:port]/path`: a server of ours, and no remote shell. The path is absolute; behind `/~/` it
-    /// is one in the home directory.
+    /// `sparsync://[user@]host[:port]/path`: a sparsync server, never a remote shell. The path is absolute; after `/~/`
+    /// it is relative to the home directory.
     Server {
-        /// `None`: the one at which the host was met, or the usual one. 0: what stands there is no port.
+        /// `None`: the port known from enrollment, else the default. 0: the text in its place is not a valid port.
         port: Option<u16>,
     },
 }
 
 impl Operand {
-    /// Reads one operand. Only text before the first slash can be a host, so `./a:b` is local.
+    /// Parses one operand. Only text before the first slash can be a host, so `./a:b` is local.
     pub fn parse(text: &[u8]) -> Operand {
         match Remote::parse(text) {
             Some(remote) => Operand::Remote(remote),
@@ -48,7 +48,7 @@ impl Operand {
         }
     }
 
-    /// The text as given.
+    /// Returns the text as given.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Operand::Local(text) => text,
@@ -56,12 +56,12 @@ impl Operand {
         }
     }
 
-    /// Whether it is on another machine.
+    /// Returns whether it is on another machine.
     pub fn is_remote(&self) -> bool {
         matches!(self, Operand::Remote(_))
     }
 
-    /// Whether it is a URL of a server of ours.
+    /// Returns whether it is the URL of a sparsync server.
     pub fn is_server(&self) -> bool {
         matches!(self, Operand::Remote(Remote { kind: RemoteKind::Server { .. }, .. }))
     }
@@ -95,7 +95,7 @@ impl Remote {
         Some(Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path: path.to_vec() })
     }
 
-    /// Of the text of a URL and what stands behind its `//`.
+    /// Parses a URL. `rest`: the text after its `//`.
     fn of_url(text: &[u8], rest: &[u8]) -> Remote {
         let (place, path) = rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
         let path = if path == b"/~" { b"" } else { path.strip_prefix(b"/~/").unwrap_or(path) };
@@ -114,12 +114,12 @@ impl Remote {
     }
 }
 
-/// `::1` of `[::1]`.
+/// Returns `::1` for `[::1]`.
 fn without_brackets(host: &[u8]) -> &[u8] {
     host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host)
 }
 
-/// Where the colon of `[::1]:path` or `user@[::1]:path` is, the bracket at `at`.
+/// Returns the position of the colon in `[::1]:path` or `user@[::1]:path`. `at`: the position of the opening bracket.
 fn end_of_brackets(text: &[u8], at: usize) -> Option<usize> {
     let begins = at == 0 || text[at - 1] == b'@';
     let length = text[at + 1..].iter().position(|b| matches!(b, b']' | b'/'))?;

@@ -1,7 +1,6 @@
-//! The walk over the words of a command line, as popt walks them.
+//! Walks the arguments of a command line as popt does.
 //!
-//! lexopt cuts the words; the table says which of them take an argument. What an option means is not
-//! known here.
+//! lexopt splits the arguments; the table defines which options take a value. The meaning of options is not known here.
 
 use super::args::Args;
 use super::flag::{Arity, Flag, Given, Way, by_long, by_short, refuse};
@@ -10,16 +9,16 @@ use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// An option of the user's own making: `rsync alias -Z --no-p --chmod=ugo=rwX` in a popt file.
+/// An option that the user defined in a popt file: `rsync alias -Z --no-p --chmod=ugo=rwX`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alias {
     /// `-Z` or `--mine`.
     pub name: Vec<u8>,
-    /// What it stands for.
+    /// The arguments that it stands for.
     pub words: Vec<Vec<u8>>,
 }
 
-/// Reads the aliases for rsync in the text of a popt file. Lines that are something else are left out.
+/// Parses the aliases for rsync in the text of a popt file. Other lines are ignored.
 pub fn aliases(text: &[u8]) -> Vec<Alias> {
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
     for line in text.split(|&b| b == b'\n') {
@@ -49,7 +48,7 @@ pub fn aliases(text: &[u8]) -> Vec<Alias> {
     found
 }
 
-/// Cuts at blanks; quotes and backslashes keep blanks, as in a shell.
+/// Splits at blanks; quotes and backslashes protect blanks, as in a shell.
 fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     let mut bytes = line.iter().copied();
@@ -70,18 +69,18 @@ fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// One option as it was said, whatever its spelling.
+/// One option as given, in a normal form.
 pub struct Said {
     /// Which option.
     pub flag: &'static Flag,
-    /// Whether it was said or taken back.
+    /// Whether it was given or revoked.
     pub way: Way,
     /// Its argument; empty for a switch.
     pub value: Vec<u8>,
 }
 
 impl Said {
-    /// The option as one word.
+    /// Returns the option as a single argument.
     pub fn word(&self) -> Vec<u8> {
         let Said { flag, way, value } = self;
         match (way, flag.negations) {
@@ -104,21 +103,21 @@ impl std::fmt::Debug for Said {
     }
 }
 
-/// A command line that was walked to its end, or as far as an option let it.
+/// A command line after the walk.
 #[derive(Debug)]
 pub struct Walked {
-    /// What the options said.
+    /// The values of the options.
     pub args: Args,
-    /// The options that count, in order; what aliases stand for in place of them.
+    /// The options that count, in order, with aliases expanded.
     pub said: Vec<Said>,
-    /// What was no option.
+    /// The arguments that are not options.
     pub operands: Vec<Operand>,
-    /// The first mistake. Operands behind it are collected all the same: with a remote one the run is
-    /// handed over, and the mistake is rsync's to tell.
+    /// The first error. Operands after it are still collected: if one is remote, the run is handed over to rsync, which
+    /// reports the error itself.
     pub error: Option<Error>,
 }
 
-/// Walks the words behind the program's name.
+/// Walks the arguments after the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
     let mut walk = Walk {
         walked: Walked { args, said: Vec::new(), operands: Vec::new(), error: None },
@@ -132,22 +131,22 @@ pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
     walk.walked
 }
 
-/// An alias that is being read in place.
+/// An alias that is being expanded.
 struct Inside {
     name: Vec<u8>,
-    /// The word that called it, for messages.
+    /// The argument that named it, for messages.
     called: Vec<u8>,
-    /// How many words are left when it has been read.
+    /// How many arguments are left after its expansion.
     left: usize,
 }
 
 struct Walk<'a> {
     walked: Walked,
     aliases: &'a [Alias],
-    /// The words that `parser` was made of.
+    /// The arguments that `parser` was made from.
     words: Vec<OsString>,
     parser: lexopt::Parser,
-    /// Index of the word that the last option came from.
+    /// The index of the argument that the last option came from.
     at: usize,
     inside: Vec<Inside>,
 }
@@ -159,7 +158,7 @@ impl Walk<'_> {
             self.at = self.words.len() - left;
             self.inside.retain(|alias| left > alias.left);
         }
-        // A long name that is not UTF-8 comes back with its bytes replaced: no option has such a name.
+        // A long name that is not UTF-8 is returned with its bytes replaced. No option has such a name.
         let name = match self.parser.next() {
             Ok(None) => return false,
             Ok(Some(lexopt::Arg::Value(value))) => {
@@ -192,7 +191,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Makes all words that are left operands; `false`: that is the end.
+    /// Makes all remaining arguments operands. Returns `false`: the walk is over.
     fn take_the_rest(&mut self) -> bool {
         let rest = self.parser.raw_args().into_iter().flatten();
         self.walked.operands.extend(rest.map(|word| Operand::parse(&word.into_vec())));
@@ -205,7 +204,7 @@ impl Walk<'_> {
                 return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
             }
             if self.silent() {
-                // `--server` hands over wherever it stands, behind a mistake or `--help`, too.
+                // `--server` hands over wherever it stands, even after an error or `--help`.
                 if flag.support == super::flag::Support::Handover {
                     self.walked.args.handover = true;
                 }
@@ -228,13 +227,13 @@ impl Walk<'_> {
             return Ok(());
         }
         self.walked.said.push(Said { flag, way, value: value.as_bytes().to_vec() });
-        // The last word that belongs to the option: its own, or the one behind it.
+        // The last argument that belongs to the option: its own, or the next one.
         let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
         let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());
         (flag.set)(&mut self.walked.args, &Given { value: value.as_bytes(), word })
     }
 
-    /// Puts the words of an alias in its place; `false` when there is none of that name.
+    /// Replaces an alias by its arguments. Returns `false` if there is no alias of that name.
     fn expand(&mut self, name: &Name) -> bool {
         let name = match name {
             Name::Short(letter) => format!("-{letter}"),
@@ -252,7 +251,7 @@ impl Walk<'_> {
             words.extend(self.parser.optional_value());
             self.parser.try_raw_args().map(Iterator::collect).unwrap_or_default()
         } else {
-            // The other letters of the bundle come behind the alias.
+            // The other letters of the bundle come after the alias.
             let letters = self.parser.optional_value();
             let mut rest: Vec<OsString> =
                 letters.map(|letters| [OsStr::new("-"), &letters].into_iter().collect()).into_iter().collect();
@@ -267,12 +266,12 @@ impl Walk<'_> {
         true
     }
 
-    /// How many words were not touched yet; `None` inside a bundle or before a `=value`.
+    /// Returns how many arguments are untouched; `None` inside a bundle or before a `=value`.
     fn left(&mut self) -> Option<usize> {
         self.parser.try_raw_args().map(|words| words.as_slice().len())
     }
 
-    /// The word that an error names.
+    /// Returns the argument that an error names.
     fn word(&self) -> Vec<u8> {
         match self.inside.first() {
             Some(alias) => alias.called.clone(),
@@ -280,12 +279,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Leaves out the rest of a word that has an unknown option in it.
+    /// Skips the rest of an argument that contains an unknown option.
     fn skip_word(&mut self) {
         let _ = self.parser.optional_value();
     }
 
-    /// Whether nothing is recorded any more: popt stops at the first mistake and at `--help`.
+    /// Returns whether nothing is recorded any more: popt stops at the first error and at `--help`.
     fn silent(&self) -> bool {
         self.walked.error.is_some() || self.walked.args.tell.is_some()
     }
@@ -307,7 +306,7 @@ enum Name {
     Long(String),
 }
 
-/// Whether `-h` asked for help: it does when the command line is a single word.
+/// Returns whether `-h` requests help, which it does if it is the only argument.
 pub fn lone_help(words: &[OsString], args: &Args) -> bool {
     words.len() == 1 && args.human > 0
 }
@@ -506,7 +505,7 @@ mod tests {
         }
     }
 
-    /// Names of the table with odd arguments, bundles, and noise.
+    /// Generates names of the table with odd values, bundles, and noise.
     fn word() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
         use proptest::prelude::*;
         let names: Vec<String> = flags::all()

@@ -1,6 +1,6 @@
-//! From the command line as said to the settled options: what implies what, what excludes what.
+//! Turns the command line as given into settled options: implications between options, and conflicts.
 //!
-//! Here is the order in which things are found out, which is rsync's: of two mistakes it tells the same one.
+//! Checks are made in rsync's order, so that of two errors the same one is reported.
 
 mod contradictions;
 mod environment;
@@ -21,36 +21,36 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, Transport};
 
-/// What a copy was asked for, once nothing speaks against it.
+/// A valid copy.
 #[derive(Debug)]
 pub struct Resolved {
     /// The settled options.
     pub options: Options,
-    /// What `--checksum-choice` or `RSYNC_CHECKSUM_LIST` came to; `None`: neither said.
+    /// The checksums that `--checksum-choice` or `RSYNC_CHECKSUM_LIST` chose; `None`: neither was given.
     pub sums: Option<Checksums>,
-    /// The sources; none are empty.
+    /// The sources; none is empty.
     pub sources: Vec<Vec<u8>>,
-    /// The destination; `None` when the sources are only listed.
+    /// The destination; `None` lists the sources.
     pub dest: Option<Vec<u8>>,
     /// The other machine, if one is named.
     pub peer: Option<Peer>,
 }
 
-/// What several policies depend on.
+/// Values that several policies depend on.
 struct Settled {
-    /// Where unfinished files wait; `None`: under their own names.
+    /// The directory for unfinished files; `None`: they keep their own names.
     partial_dir: Option<Vec<u8>>,
     backup: Option<Backup>,
-    /// `None`: nobody chose.
+    /// `None`: no choice was made.
     sums: Option<Checksums>,
     inplace: bool,
     whole_file: Option<bool>,
 }
 
-/// Settles the options of a copy; `None`: its operands are none.
+/// Settles the options of a copy; `None` if the operands make no copy.
 pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Option<Resolved>> {
     let env = Environment(vars);
-    // A lone operand is listed, which names directories even without -r or -d.
+    // A lone operand is listed, and a listing includes directories even without -r or -d.
     let lists = args.list_only || operands.len() < 2;
     let mut settled = settle_early(args, lists, env)?;
     let wants = if args.files_from.is_some() { 2..=2 } else { 1..=usize::MAX };
@@ -88,7 +88,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     Ok(Some(Resolved { options, sums, sources, dest, peer }))
 }
 
-/// Settles the options that a client sent: its words, which come without operands.
+/// Settles the options that a client sent. They come without operands.
 pub fn resolve_for_server(args: &Args) -> Result<Options> {
     let env = Environment(&|_| None);
     let mut settled = settle_early(args, args.list_only, env)?;
@@ -100,13 +100,13 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
     options(args, settled, files_from, args.list_only, policies::connect(args, env))
 }
 
-/// The error that names the first unsupported option of a command line. `far`: it has a remote operand.
+/// Returns the error that names the first unsupported option. `far`: there is a remote operand.
 pub fn unsupported(args: &Args, vars: Vars<'_>, far: bool) -> Option<Error> {
     let option = contradictions::unsupported(args, Environment(vars), far)?;
     Some(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet")))
 }
 
-/// What rsync finds out before it looks at the operands.
+/// Settles what rsync checks before it looks at the operands.
 fn settle_early(args: &Args, lists: bool, env: Environment<'_>) -> Result<Settled> {
     let sums = contradictions::check_limits(args, lists, env)?;
     let partial_dir = policies::partial_dir(args, env);
@@ -117,7 +117,7 @@ fn settle_early(args: &Args, lists: bool, env: Environment<'_>) -> Result<Settle
 }
 
 impl Settled {
-    /// Settles what checksums are shown, once nothing else speaks against the run.
+    /// Settles the checksums. rsync does this last, after all other checks.
     fn settle_sums(&mut self, args: &Args, env: Environment<'_>) -> Result<()> {
         if self.sums.is_none()
             && let Some(list) = env.text("RSYNC_CHECKSUM_LIST")
@@ -134,12 +134,12 @@ impl Settled {
     }
 }
 
-/// Whether files are sent whole, as far as that is settled: without a checksum a delta could not be verified.
+/// Returns whether files are sent whole, if that is settled. Without a checksum a delta could not be verified.
 fn whole_file(args: &Args, sums: Option<Checksums>) -> Option<bool> {
     if sums.is_some_and(|sums| sums.transfer == Checksum::None) { Some(true) } else { args.whole_file }
 }
 
-/// How a peer is reached; `role`: who tells what is wrong about that.
+/// Settles how a peer is reached. `role`: the role that errors name.
 fn reach(args: &Args, env: Environment<'_>, role: &'static str) -> Result<Connect> {
     let shell = args.rsh.clone().or_else(|| env.text("RSYNC_RSH")).unwrap_or_default();
     let transport = match (args.transport, env.text("SPARSYNC_TRANSPORT")) {
@@ -153,12 +153,12 @@ fn reach(args: &Args, env: Environment<'_>, role: &'static str) -> Result<Connec
     Ok(Connect { transport, shell, shell_was_said, args: style, ..policies::connect(args, env) })
 }
 
-/// Lets `RSYNC_COMPRESS_LIST` narrow what a session may agree on.
+/// Restricts the compressions that a session may agree on to those in `RSYNC_COMPRESS_LIST`.
 fn settle_compression(compress: &mut Compress, env: Environment<'_>, has_peer: bool) -> Result<()> {
     let listed = env.text("RSYNC_COMPRESS_LIST").unwrap_or_default();
     compress.list = names::compress_list(&listed, names::End::Client);
     if !has_peer {
-        // Nothing is compressed then, but a choice that is none ends the run as it does with rsync.
+        // A local copy compresses nothing, but an invalid choice ends the run, as in rsync.
         let there = names::compress_list(&listed, names::End::Server);
         let takes = |method| there.as_ref().is_none_or(|there| there.contains(&method));
         let refused = |words: String| Error::new(Exit::Unsupported, words).by("sender");

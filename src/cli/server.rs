@@ -1,4 +1,4 @@
-//! The words behind `--server`: how rsync writes a command line for the far end, and which of them means us.
+//! The arguments after `--server`: written as rsync writes them, and compared with what a session requests.
 
 use super::args::{Args, Dirs};
 use super::flags::delta::alt_name;
@@ -7,29 +7,30 @@ use crate::options::select::MissingArgs;
 use crate::options::{Append, ArgStyle, Compression, Options, Recurse, StderrMode};
 use crate::report::format::Format;
 
-/// The letter of the capability string by which one sparsync knows another. rsync looks for the letters that it
-/// knows (`iLsfxCIvu`) and passes over all others.
+/// The letter of the capability string by which sparsync recognizes sparsync. rsync looks only for letters that it
+/// knows (`iLsfxCIvu`) and ignores all others.
 pub const CAPABILITY: u8 = b'Z';
 
-/// The letters that rsync 3.5.0 sends, but for `i` in front: what a stock rsync at the far end shall think of us.
+/// The capability letters that rsync 3.5.0 sends after an optional `i`. A stock rsync at the other end must see the
+/// same.
 const RSYNC_CAPABILITIES: &str = "LsfxCIvu";
 
-/// What rsync says `-v` at most so often.
+/// The most `-v` that rsync sends.
 const VERBOSE_MAX: usize = 9;
 
-/// Whether what stands behind `e` in the letters of a server's command line is from a sparsync.
+/// Returns whether the text after `e` in the short options of a server's command line comes from a sparsync.
 pub fn means_us(behind_e: &[u8]) -> bool {
     // Digits before the dot are the version of a pre-release.
     let letters = behind_e.iter().position(|&b| b == b'.').map_or(&b""[..], |dot| &behind_e[dot + 1..]);
     letters.contains(&CAPABILITY)
 }
 
-/// What the command line of the far end says about the options, not escaped: the letters first, then long options in
-/// rsync's order. `--server` and `--sender` before, the words of `--remote-option` and the operands behind are the
-/// caller's.
+/// Returns the options of the server's command line, not escaped: the short options first, then long options in rsync's
+/// order. The caller adds `--server` and `--sender` before them, and the words of `--remote-option` and the operands
+/// after.
 ///
-/// `push`: the far end receives. Wrappers such as rrsync read these words; the far end itself, if it is a sparsync,
-/// goes by what the session tells it.
+/// `push`: the server receives. Wrappers such as rrsync read this command line. The server itself, if it is a sparsync,
+/// uses the options that the session sends.
 pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     let mut words = Words { list: vec![letters(args, options, push)], args, options, push };
     if options.connect.args == ArgStyle::Secluded {
@@ -52,19 +53,20 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     words.list
 }
 
-/// The word of letters of a command line, up to what is said of capabilities.
+/// Returns the short options of a command line, up to the capability string.
 fn letters_of(words: &[Vec<u8>]) -> &[u8] {
     let is_letters = |word: &&Vec<u8>| word.starts_with(b"-") && !word.starts_with(b"--");
     let word = words.iter().find(is_letters).map_or(&b""[..], |word| &word[1..]);
     word.split(|&letter| letter == b'e').next().unwrap_or_default()
 }
 
-/// Whether the other words come in the session: `-s`.
+/// Returns whether the session sends the remaining arguments: `-s`.
 pub fn is_secluded(words: &[Vec<u8>]) -> bool {
     letters_of(words).contains(&b's')
 }
 
-/// Options whose value is a path at this end. A forced command such as rrsync rewrites it, so the command line decides.
+/// Options whose value is a path on this machine. A forced command such as rrsync rewrites such a path, so the command
+/// line decides.
 const PATH_OPTIONS: [&[u8]; 7] = [
     b"--backup-dir",
     b"--partial-dir",
@@ -80,7 +82,7 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut options = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
-        // `-` is a list that the client sends in the session, not a path at this end.
+        // `-` is a list that the client sends in the session, not a path on this machine.
         let is_here = word != b"--files-from=-";
         let is_path_of =
             |name: &&&[u8]| is_here && word.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest[0] == b'=');
@@ -94,9 +96,9 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     options
 }
 
-/// Compares the words of a command line (`asked`) with the words of the session and, behind them, of its `--remote-option`.
-/// The command line must contain all of them, in the same order; paths may differ. Returns the words that only the command line
-/// has. The error is the first word or letter that only the session has.
+/// Compares the arguments of a command line (`asked`) with those of the session followed by those of its
+/// `--remote-option`. The command line must contain all of them, in the same order; paths may differ. Returns the
+/// arguments that only the command line has. The error is the first argument or letter that only the session has.
 pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let (known, said) = (letters_of(asked), letters_of(session));
     let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();
@@ -173,7 +175,7 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
         choice => choice == Some(Compression::Zlib),
     };
     add("z", usize::from(is_z));
-    // A receiver that needs the whole list first lets the sender know so by leaving `i` out.
+    // A receiver that needs the whole list first signals this to the sender by leaving out `i`.
     let needs_list = args.delete.before || args.delete.after || args.delay_updates || args.prune_empty_dirs;
     let may_be_piecewise = full && args.inc_recursive != Some(false) && (push || !needs_list);
     letters.push_str("e.");
@@ -183,7 +185,7 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     letters.into_bytes()
 }
 
-/// The long options, as they are gathered.
+/// Collects the long options.
 struct Words<'a> {
     list: Vec<Vec<u8>>,
     args: &'a Args,
@@ -202,7 +204,7 @@ impl Words<'_> {
         self.list.push([name.as_bytes(), value].concat());
     }
 
-    /// An option whose argument is a word of its own.
+    /// Adds an option whose value is a separate argument.
     fn path(&mut self, name: &str, path: &[u8]) {
         self.list.push(name.as_bytes().to_vec());
         self.list.push(path.to_vec());
@@ -268,14 +270,14 @@ impl Words<'_> {
             Some(Compression::Zlibx) => self.word(true, "--new-compress"),
             Some(Compression::Zstd) => self.word(true, "--compress-choice=zstd"),
             Some(Compression::Lz4) => self.word(true, "--compress-choice=lz4"),
-            // `--no-compress` is what a far end does anyhow.
+            // The server does not compress by default.
             Some(Compression::No) => self.word(args.compress_choice.is_some(), "--compress-choice=none"),
         }
     }
 
     fn deletion(&mut self) {
         let args = self.args;
-        // No number below 1 is read as one of deletions; the lowest is no limit.
+        // rsync reads no number below 1 as a count of deletions. The lowest number means no limit.
         let max = args.max_delete.filter(|&max| max != i32::MIN).map(|max| if max > 0 { max } else { -1 });
         self.number("--max-delete=", max);
         self.number("--min-size=", args.min_size);
@@ -325,7 +327,7 @@ impl Words<'_> {
         self.word(args.numeric_ids, "--numeric-ids");
     }
 
-    /// What only a receiver must know.
+    /// Adds the options that only a receiver needs.
     fn receiver(&mut self) {
         let args = self.args;
         if let Some(map) = &args.usermap {

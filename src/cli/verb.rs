@@ -1,7 +1,7 @@
-//! The verbs `server` and `enroll`: their words to values, and their `--help`.
+//! The subcommands `server` and `enroll`: parses their arguments and holds their `--help`.
 //!
-//! A first word is a verb only where the program was called by a name of its own, so that a script that calls it
-//! `rsync` can copy a file named `server`. `./server` and `-- server` are files in any case, and so is `server` if no
+//! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
+//! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
 //! action of a server follows.
 
 use super::flag::Given;
@@ -11,12 +11,12 @@ use lexopt::Arg::{Long, Short, Value};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// The least memory that a server can be told to do with, in bytes: a few sessions at work.
+/// The least memory that a server can be limited to, in bytes: enough for a few sessions.
 pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
-/// The port of a server that was never told another, of UDP and TCP.
+/// The default port of a server, for both UDP and TCP.
 pub const DEFAULT_PORT: u16 = 28792;
 
-/// What a verb asks for.
+/// What a subcommand requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
     /// `sparsync server ...`, here or on a host.
@@ -28,7 +28,7 @@ pub enum Verb {
 }
 
 impl Page {
-    /// The text of the page. `all` makes that of the whole program.
+    /// Returns the text of the page. `all` creates the help of the whole program.
     pub fn text(self, all: impl FnOnce() -> String) -> String {
         match self {
             Page::All => all(),
@@ -38,71 +38,71 @@ impl Page {
     }
 }
 
-/// What is to be done with a server, and where.
+/// An action on a server, here or on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// What.
+    /// The action.
     pub action: Action,
-    /// On which host; `None`: here.
+    /// The host; `None`: this machine.
     pub host: Option<Reach>,
 }
 
-/// How a host is reached by a remote shell.
+/// How a host is reached through a remote shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     /// `[user@]host`, as the shell knows it.
     pub host: String,
-    /// The words of `-e`; empty: ssh.
+    /// The command and arguments of `-e`; empty: ssh.
     pub shell: Vec<Vec<u8>>,
-    /// The program there (`--rsync-path`); `None`: `sparsync`.
+    /// The program on the host (`--rsync-path`); `None`: `sparsync`.
     pub program: Option<Vec<u8>>,
 }
 
-/// What is done with a server.
+/// An action on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Starts it, or says that it runs.
+    /// Starts the server, or reports that it runs.
     Start(Start),
-    /// Ends it: once its sessions are done, or now.
+    /// Stops the server, after its sessions have ended or at once.
     Stop {
         /// Without waiting for sessions.
         now: bool,
     },
-    /// Ends it and starts it, as it was unless said otherwise.
+    /// Stops and starts the server, with its old settings unless new ones are given.
     Restart {
-        /// How it is started.
+        /// The new settings.
         start: Start,
         /// Without waiting for sessions.
         now: bool,
     },
-    /// Tells how it is.
+    /// Prints the status.
     Status {
-        /// For programs.
+        /// As JSON.
         json: bool,
     },
-    /// Writes a unit for systemd.
+    /// Writes a systemd unit.
     Install(Install),
-    /// Tells who may do what.
+    /// Lists the grants.
     Grants {
-        /// For programs.
+        /// As JSON.
         json: bool,
     },
     /// Prints the fingerprint of this user's key.
     Pin,
-    /// Lets a key in.
+    /// Adds or changes the grant of a key.
     Grant(Box<NewGrant>),
-    /// Takes grants back.
+    /// Removes grants.
     Revoke {
         /// A name or a pin.
         who: String,
     },
-    /// One conversation on standard input and output. The server itself calls this.
+    /// Runs one session on standard input and output. The server calls this itself.
     Session(Session),
-    /// Standard input and output carried to a server and back: a remote shell for `-e` that needs no shell.
+    /// Forwards standard input and output to a server, as a remote shell for `-e`.
     Pipe {
-        /// IP address and port.
+        /// The IP address and port.
         address: String,
-        /// The key that the server must have.
+        /// The fingerprint of the key that the server must have.
         pin: String,
     },
 }
@@ -110,76 +110,77 @@ pub enum Action {
 /// How a server is started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Start {
-    /// In this process, for supervisors.
+    /// Run in this process, for supervisors.
     pub foreground: bool,
-    /// In this process, which has been started for that: it leaves its terminal, and tells who started it when it
-    /// listens.
+    /// Run in this process, which was started for that: leave the terminal, and inform the starting process once the
+    /// server listens.
     pub detached: bool,
-    /// Addresses to listen at; none: all of this machine.
+    /// The addresses to listen on; empty: all addresses of this machine.
     pub listen: Vec<String>,
-    /// The port of UDP and TCP; 0: one that is free; `None`: the one that was said last, or [`DEFAULT_PORT`].
+    /// The port for UDP and TCP. 0: a free one; `None`: the last one given, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
-    /// The most memory that the server and its sessions may hold, in bytes; `None`: half of the machine's.
+    /// The most memory that the server and its sessions may hold, in bytes; `None`: half of the machine's memory.
     pub memory: Option<u64>,
 }
 
-/// What unit is written.
+/// Which unit to write, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Install {
-    /// For the whole machine, or for the calling user; `None`: the former if that is root.
+    /// `Some(true)`: for the whole machine; `Some(false)`: for the calling user; `None`: for the machine if that user
+    /// is root.
     pub system: Option<bool>,
-    /// To standard output only.
+    /// Print the unit instead of writing it.
     pub dry_run: bool,
-    /// What the unit starts the server with.
+    /// The settings with which the unit starts the server.
     pub start: Start,
 }
 
-/// A key that shall be let in.
+/// A key that gets a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewGrant {
-    /// The key, as `SHA256:` and letters.
+    /// The key's fingerprint, as `SHA256:` and letters.
     pub pin: String,
-    /// A name for its owner; `None`: unchanged.
+    /// The name of the key's owner; `None`: unchanged.
     pub name: Option<String>,
     /// The name if the key has no grant yet.
     pub default_name: Option<String>,
-    /// The other rights.
+    /// The changes to the key's rights.
     pub rights: Rights,
-    /// Also starts the server, if it does not run.
+    /// Also start the server with these settings, if it does not run.
     pub start: Option<Start>,
-    /// For programs.
+    /// Answer in JSON.
     pub json: bool,
 }
 
-/// Changes to the rights of a key. The rest stays as it is; a new grant has no limits.
+/// Changes to the rights of a key. Other rights stay unchanged; a new grant has no limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// The directories it may use; empty: unchanged, or all directories for a new grant.
+    /// The directories that the key may use; empty: unchanged, or all directories for a new grant.
     pub roots: Vec<Vec<u8>>,
-    /// Whether it may only read.
+    /// Whether the key may only read.
     pub read_only: Option<bool>,
-    /// Until when, as the user wrote it.
+    /// When the grant expires, as the user wrote it.
     pub expires: Option<String>,
-    /// Removes the end.
+    /// Remove the expiry.
     pub no_expiry: bool,
-    /// Whether it may create set-ID files and `security.` attributes below its roots.
+    /// Whether the key may create set-ID files and `security.` attributes below its roots.
     pub allow_setuid: Option<bool>,
-    /// Whether a server of root stores its symlinks as they are, also those that lead out of the roots.
+    /// Whether a server run by root stores the key's symlinks unchanged, even those that lead out of the roots.
     pub no_munge: Option<bool>,
 }
 
-/// What a session may do.
+/// The rights of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// The directories outside of which it sees nothing. Never empty.
+    /// The directories that the session can access. Never empty.
     pub roots: Vec<Vec<u8>>,
-    /// It writes nothing.
+    /// Whether it may only read.
     pub read_only: bool,
     /// See [`Rights::allow_setuid`].
     pub allow_setuid: bool,
     /// See [`Rights::no_munge`].
     pub no_munge: bool,
-    /// The file that says how far windows may grow, which it was started with; `None`: there is none.
+    /// The inherited descriptor of the file that limits how far windows may grow; `None`: no limit.
     pub ceiling: Option<u32>,
     /// The most memory that the server and its sessions may hold together, in bytes.
     pub memory: Option<u64>,
@@ -187,49 +188,49 @@ pub struct Session {
     pub too_large: bool,
 }
 
-/// What `enroll` shall do.
+/// An action of `enroll`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enroll {
-    /// Makes a host known, and this machine to it.
+    /// Exchanges keys with a host.
     Host(EnrollHost),
-    /// Tells which hosts are known.
+    /// Lists the enrolled hosts.
     List {
-        /// For programs.
+        /// As JSON.
         json: bool,
     },
-    /// Forgets a host, and makes it forget this machine.
+    /// Removes a host here, and this machine's key there.
     Revoke(Reach),
 }
 
-/// A host that is to be known.
+/// A host to enroll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrollHost {
-    /// The host, and how it is reached by a remote shell.
+    /// The host, and how a remote shell reaches it.
     pub reach: Reach,
     /// The rights of this machine there.
     pub rights: Rights,
-    /// The name of this machine there; `None`: unchanged, or its host name.
+    /// The name of this machine there; `None`: unchanged, or `user@host` for a new grant.
     pub name: Option<String>,
-    /// The port of the server there; `None`: the one that it has, or was told last, or [`DEFAULT_PORT`].
+    /// The port of the server there; `None`: the one that it has, the last one given, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
-    /// Starts the server there, if it does not run.
+    /// Start the server there, if it does not run.
     pub start: bool,
-    /// Copies this program there, if there is none.
+    /// Copy this program there, if it is missing.
     pub install: bool,
-    /// Tells what would be done.
+    /// Only print what would be done.
     pub dry_run: bool,
 }
 
-/// The actions of `server`. Other programs use the last two.
+/// The actions of `server`. The last two are for programs.
 const ACTIONS: [&str; 11] =
     ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
 
-/// Stands before a verb where the program goes by another name than its own. rsync knows no such option.
+/// Precedes a subcommand if the program has another name than its own. rsync knows no such option.
 const VERB_FOLLOWS: &[u8] = b"--sparsync";
 
-/// The words that ask a program of this name for a verb.
+/// Returns the command line that makes a program of this name run a subcommand.
 pub fn addressed(program: Vec<u8>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    // It may come behind others: `sudo sparsync`.
+    // The program may be the last of several words: `sudo sparsync`.
     let name = program.rsplit(|&b| b == b' ').next().unwrap_or_default();
     let marked = (!is_ours(name)).then(|| VERB_FOLLOWS.to_vec());
     std::iter::once(program).chain(marked).chain(words.iter().cloned()).collect()
@@ -241,13 +242,13 @@ fn is_ours(program: &[u8]) -> bool {
 
 /// A command line that is not a copy.
 enum Asked<'a> {
-    /// `server`, with the words behind it.
+    /// `server`, with the arguments after it.
     Server(&'a [OsString]),
-    /// `enroll`, with the words behind it.
+    /// `enroll`, with the arguments after it.
     Enroll(&'a [OsString]),
     /// A page of help.
     Help(Page),
-    /// Probably a misspelling of this command, which is given without the program's name.
+    /// Probably a misspelling of this subcommand.
     Misspelled(String),
 }
 
@@ -262,12 +263,12 @@ pub enum Page {
     Enroll,
 }
 
-/// Whether a command line is something else than a copy.
+/// Returns whether a command line is not a copy.
 pub fn is_one(program: &OsStr, args: &[OsString]) -> bool {
     asked(program, args).is_some()
 }
 
-/// Recognizes a command line that is not a copy; `None`: it is one.
+/// Recognizes a command line that is not a copy; `None` if it is one.
 fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
     let (is_marked, args) = match args.split_first() {
         Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => (true, rest),
@@ -311,12 +312,12 @@ fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
     }
 }
 
-/// The edit distance of two words, with transpositions.
+/// Returns the edit distance of two words, counting transpositions as one edit.
 fn distance(word: &str, known: &str) -> usize {
     strsim::osa_distance(word, known)
 }
 
-/// Reads a command line that is not a copy; `None`: it is one.
+/// Parses a command line that is not a copy; `None` if it is one.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     let words = |verb, rest: &[OsString]| Words { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
     Some(match asked(program, args)? {
@@ -333,7 +334,7 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
 }
 
 impl Action {
-    /// The command line that asks for this, from `server` on. What is read of it is the same action.
+    /// Returns the command line that requests this action, from `server` on. Parsing it yields the same action.
     pub fn words(&self) -> Vec<Vec<u8>> {
         let mut said = Said::default();
         match self {
@@ -371,7 +372,7 @@ impl Action {
     }
 }
 
-/// A command line in the making.
+/// Builds a command line.
 #[derive(Default)]
 struct Said {
     action: &'static str,
@@ -419,7 +420,7 @@ impl Said {
     }
 }
 
-/// The words behind a verb.
+/// The arguments after a subcommand.
 struct Words {
     verb: &'static str,
     parser: lexopt::Parser,
@@ -432,7 +433,7 @@ impl Words {
     }
 
     fn next(&mut self) -> Result<Option<lexopt::Arg<'_>>> {
-        // What lexopt says ("unexpected argument ...") stands in an error of ours.
+        // The message of lexopt ("unexpected argument ...") becomes part of the error.
         let verb = self.verb;
         self.parser
             .next()
@@ -478,7 +479,7 @@ impl Words {
         Ok(root.into_vec())
     }
 
-    /// Reads one of the options about the rights of a key.
+    /// Parses one of the options for the rights of a key.
     fn rights(&mut self, name: &str, rights: &mut Rights) -> Result<()> {
         match name {
             "root" => rights.roots.push(self.root()?),
@@ -503,16 +504,16 @@ impl Words {
         if words.is_empty() { Err(self.wrong("-e needs a command")) } else { Ok(words) }
     }
 
-    /// A host that a remote shell takes for a host.
+    /// Checks a host name, and returns it in the form that a remote shell expects.
     fn host(&self, word: &str) -> Result<String> {
         let (user, name) = word.rsplit_once('@').map_or((None, word), |(user, name)| (Some(user), name));
-        // An address may be written as before the colon of a path; ssh takes it without brackets alone.
+        // An address may have brackets, as it has before the colon of a path. ssh accepts it only without them.
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
         if name.is_empty() || user == Some("") || word.starts_with('-') || !word.chars().all(is_plain) {
             return Err(self.wrong(&format!("`{word}` is no host: write HOST or USER@HOST")));
         }
-        // An address of one link only says by which interface: fe80::1%eth0.
+        // A link-local address names its interface: fe80::1%eth0.
         let address = name.split_once('%').filter(|(_, interface)| !interface.is_empty()).map_or(name, |(ip, _)| ip);
         if name.ends_with(':') || name.contains(':') && address.parse::<std::net::Ipv6Addr>().is_err() {
             return Err(self.wrong(&format!("`{word}` is no host: leave the colon and what follows it out")));
@@ -521,7 +522,7 @@ impl Words {
     }
 }
 
-/// An option that was read, free of the parser.
+/// An argument that no longer borrows from the parser.
 enum Word {
     Long(String),
     Short(char),
@@ -538,7 +539,7 @@ impl Words {
     }
 }
 
-/// What may be said behind `server`; which of it an action takes is settled at the end.
+/// All arguments after `server`. Which of them the action accepts is checked at the end.
 #[derive(Default)]
 struct ServerWords {
     operands: Vec<String>,
@@ -611,11 +612,11 @@ fn server(words: &mut Words) -> Result<Verb> {
     settle_server(words, got)
 }
 
-/// The options about the rights of a key.
+/// The options for the rights of a key.
 const RIGHTS: [&str; 9] =
     ["root", "read-only", "read-write", "expires", "no-expiry", "allow-setuid", "strip-setuid", "no-munge", "munge"];
 
-/// The options behind `server`, and the actions that take them.
+/// The options of `server`, and the actions that accept them.
 const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
@@ -782,8 +783,8 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     Ok(Verb::Enroll(Box::new(enroll)))
 }
 
-/// Without what is not for persons: `session`, --ceiling, --too-large and --detached, which a server uses for itself, and
-/// `pipe`, which tests and whoever looks for trouble use as a remote shell.
+/// Leaves out what users do not need: `session`, --ceiling, --too-large and --detached, which the server uses itself,
+/// and `pipe`, a remote shell for tests and for troubleshooting.
 const SERVER_HELP: &str = "\
 sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
 

@@ -1,9 +1,9 @@
-//! How much memory a server and its sessions may hold, all together.
+//! The memory limit of a server and all of its sessions together.
 //!
-//! What a session holds is mostly what its client may send before it is taken: windows, which grow where a path is long, and
-//! fill where a disk is slow. So what of the budget nobody holds is shared: a session's windows grow to its part of that,
-//! which is less the more sessions there are, and never less than each window is at the beginning. Where little is left
-//! nobody new is let in, and where more is held than there may be, whatever it is, the session that holds most ends.
+//! Most memory of a session is data that its client has sent and that is not written yet. The flow-control windows
+//! bound it: they grow on long paths and fill on slow disks. So the unused part of the budget is shared: each session's
+//! windows may grow to an equal part of it, but never below their initial size. When little is left, new clients are
+//! rejected. When more is held than the budget allows, the session that holds most is ended, whatever it holds it for.
 
 use crate::cli::verb::MEMORY_MIN_BYTES;
 use crate::fs::sys;
@@ -11,14 +11,16 @@ use crate::transport::ceiling::Ceiling;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Who said nothing of it has this part of the machine's memory, or of the control group's.
+/// The default budget is this fraction (1/n) of the memory of the machine or the control group.
 const PART_OF_MACHINE: u64 = 2;
-/// The windows of a session that may grow: QUIC's in this process, and two of the conversation's in its own.
+/// The windows of a session that may grow: one of QUIC in this process, and two of the protocol in the session's
+/// process.
 const WINDOWS: u64 = 3;
-/// This part of the budget is for those who are in: windows do not grow into it, and nobody new comes.
+/// This fraction (1/n) of the budget is reserved for running sessions: windows do not grow into it, and new clients are
+/// rejected.
 const KEPT_PART: u64 = 4;
 
-/// The budget of a server.
+/// The memory budget of a server.
 pub struct Budget {
     bytes: u64,
     ceiling: Ceiling,
@@ -26,36 +28,36 @@ pub struct Budget {
     is_full: AtomicBool,
 }
 
-/// What whoever keeps a budget has to do.
+/// The consequences of a check.
 pub struct Kept {
-    /// From now on nobody new is let in.
+    /// Whether new clients are rejected from now on.
     pub is_newly_full: bool,
-    /// The session that has to end, of those that were told.
+    /// The session that must end, of those that were passed in.
     pub ends: Option<Ends>,
 }
 
-/// A session that holds too much.
+/// A session that must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// Which, of those that were told.
+    /// Its index in the slice that was passed in.
     pub at: usize,
-    /// Without any other it would be too much, too.
+    /// Whether it would exceed the budget even if it were the only session.
     pub is_alone_too_much: bool,
 }
 
-/// What follows from what is held.
+/// What follows from the memory that is held.
 #[derive(Debug, PartialEq, Eq)]
 struct Settled {
-    /// What all hold.
+    /// The memory that the server and its sessions hold, in bytes.
     held_bytes: u64,
-    /// How far each window may grow; 0: nobody new is let in, either.
+    /// How far each window may grow. 0 also rejects new clients.
     window_bytes: u64,
-    /// The session that ends.
+    /// The session that must end.
     ends: Option<Ends>,
 }
 
 impl Budget {
-    /// That of a server that was told so many bytes, or nothing.
+    /// Creates the budget of a server. `said`: the bytes that `--memory` gives; `None`: the default.
     pub fn of(said: Option<u64>) -> io::Result<Budget> {
         let bytes = said.unwrap_or_else(|| (memory_bytes() / PART_OF_MACHINE).max(MEMORY_MIN_BYTES));
         let budget = Budget {
@@ -68,27 +70,27 @@ impl Budget {
         Ok(budget)
     }
 
-    /// In bytes.
+    /// Returns the budget in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How far windows may grow at this moment.
+    /// Returns the limit to which windows may grow at this moment.
     pub fn ceiling(&self) -> &Ceiling {
         &self.ceiling
     }
 
-    /// What was held when it was looked at last, in bytes.
+    /// Returns the bytes that were held at the last check.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Looks what this process and those of the sessions hold, and shares what is left.
+    /// Measures what this process and the session processes hold, and shares what is left.
     pub fn keep(&self, sessions: &[u32]) -> io::Result<Kept> {
         let held: Vec<_> = sessions.iter().map(|pid| held_bytes(&pid.to_string())).collect();
         let mut settled = settle(self.bytes, held_bytes("self"), &held);
         if settled.window_bytes == 0 {
-            // Nobody is turned away for what sessions held that have ended.
+            // Memory of ended sessions that the allocator still keeps must not cause rejections.
             sys::give_memory_back();
             settled = settle(self.bytes, held_bytes("self"), &held);
         }
@@ -106,7 +108,7 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> Settled {
     let most = (0..sessions.len()).max_by_key(|&at| sessions[at]);
     Settled {
         held_bytes: held,
-        // Without sessions there is nothing to wait for.
+        // Without sessions no memory will be freed later, so 0 would reject new clients forever.
         window_bytes: if count > 0 { left / (WINDOWS * count) } else { (left / WINDOWS).max(1) },
         ends: most
             .filter(|_| held > budget)
@@ -114,7 +116,7 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> Settled {
     }
 }
 
-/// What a process holds that nobody else could have in its place, in bytes; 0: it is gone.
+/// Returns the memory that is private to a process (resident, without file-backed pages), in bytes; 0 if it has ended.
 fn held_bytes(pid: &str) -> u64 {
     let text = sys::read_path(format!("/proc/{pid}/statm").as_bytes(), 4096).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -123,7 +125,7 @@ fn held_bytes(pid: &str) -> u64 {
     resident.saturating_sub(of_files) * sys::page_bytes()
 }
 
-/// The memory that this process could have: the machine's, or less where a control group has less.
+/// Returns the memory that this process can use: that of the machine, or the lowest limit of its control groups.
 fn memory_bytes() -> u64 {
     let text = sys::read_path(b"/proc/self/cgroup", 64 << 10).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -165,7 +167,8 @@ mod tests {
         assert_eq!(settle(54 * MIB, 5 * MIB, &held).ends, ends(true));
     }
 
-    /// However sessions come, and whatever they fill as soon as they may: what grew stays below the budget.
+    /// Whatever the pattern of arrivals, and even if every session fills its windows at once, the growth stays within
+    /// the budget.
     #[test]
     fn windows_that_fill_stay_below_the_budget() {
         let (first, longest) = (u64::from(WINDOW_BYTES), u64::from(WINDOW_MAX_BYTES));
@@ -178,7 +181,7 @@ mod tests {
                 held.resize(held.len() + at_once, 0);
                 let settled = settle(budget, own, &held);
                 let window = settled.window_bytes.clamp(first, longest);
-                // The new ones fill theirs; those before keep what they have.
+                // New sessions fill their windows; earlier ones keep what they hold.
                 for session in held.iter_mut().rev().take(at_once) {
                     (own, *session) = (own + window, (WINDOWS - 1) * window);
                     grew += WINDOWS * (window - first);

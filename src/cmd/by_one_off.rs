@@ -1,7 +1,8 @@
-//! A server that the far end opens for this run alone, asked through a remote shell: QUIC to a host that was not enrolled.
+//! A single-use server: QUIC to a host that is not enrolled. A remote shell asks the remote side to open a port for
+//! this run.
 //!
-//! The remote shell is that of any copy, with the same command line, so whoever answers there was found as always, and the
-//! session is settled by the same words. Only where its bytes go is agreed with the first of them.
+//! The remote shell and its command line are those of any copy, and the session settles the same arguments. The first
+//! messages only agree on where the session takes place.
 
 use super::by_server;
 use super::by_shell::{ByShell, Found, Said};
@@ -26,7 +27,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a server for one run hangs on.
+/// A single-use server and the remote shell that keeps it alive.
 pub struct OneOff {
     host: String,
     shell: Shell,
@@ -34,13 +35,13 @@ pub struct OneOff {
 }
 
 impl OneOff {
-    /// What is to be told where the connection is lost.
+    /// Returns the message that is appended to the error if the connection is lost.
     pub fn is_gone(&self) -> String {
         format!("\nsparsync: the server at {} was for this run alone: start the copy again", self.host)
     }
 
-    /// Lets the far end go. It has ended with the session, so it is not waited for long: the shell's connection may be
-    /// lost where QUIC's was not.
+    /// Releases the server and waits briefly for the remote shell to exit. The server has ended with the session. The
+    /// wait is short because the shell's connection may be lost although QUIC's is not.
     pub fn leave(self, stop: &AtomicBool) {
         let OneOff { mut shell, lifeline, .. } = self;
         drop(lifeline);
@@ -48,7 +49,8 @@ impl OneOff {
     }
 }
 
-/// Has a server opened, and reaches it. `first`: what it is told at once.
+/// Starts a single-use server through the remote shell and connects to it. `first`: the words to send with the
+/// handshake.
 pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let host = route::named(&side.far);
     let facts = by_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
@@ -121,8 +123,8 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     }
 }
 
-/// The remote shell, or what it started, ended too early: what the run ends with is told by how, as with any copy by a
-/// remote shell.
+/// Returns the error for a remote shell, or a program it started, that exited too early. The exit code follows from the
+/// exit status of the shell, as with any copy by remote shell.
 fn broken_off(side: &Side, env: &Env, shell: &mut Shell, error: Error) -> Error {
     if env.stop.load(Ordering::Relaxed) {
         return Error::new(Exit::Signal, "").by(side.role());
@@ -134,7 +136,7 @@ fn broken_off(side: &Side, env: &Env, shell: &mut Shell, error: Error) -> Error 
     Error { exit, ..error }.by(side.role())
 }
 
-/// The server as one that can be dialled: where ssh goes, and where it says that it listens.
+/// Returns the server as a peer to dial: at the host name that ssh connects to, and at the addresses that it reported.
 fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
     let told = place.addresses.iter().map(IpAddr::to_string);
     let mut addresses = vec![hostname.to_owned()];

@@ -1,4 +1,4 @@
-//! The server of an enrolled host carries the conversation, or a remote shell if the server does not answer soon.
+//! Connects to the server of an enrolled host, or falls back to a remote shell if the server does not answer soon.
 
 use super::by_shell::{ByShell, Found, Said};
 use super::enroll::other_key;
@@ -26,50 +26,50 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// So long a server has the field to itself. Then a remote shell is started beside it, so that a host whose port is shut
-/// costs no more than this.
+/// How long only the server is tried. Then a remote shell is started beside it, so a host whose port is closed costs no
+/// more than this.
 const ALONE: Duration = Duration::from_millis(300);
-/// After so long a server that does not answer is given up where there is another way, or it is tried again later.
+/// How long a server is tried if there is another route, or in one attempt to reconnect.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
-/// And where there is none: a train may be in a tunnel. By ssh it would be two minutes.
+/// How long a server is tried if there is no other route: a train may be in a tunnel. ssh would try for two minutes.
 const LONE_DIAL_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is seen whether the run shall stop.
+/// How often a wait checks whether the run must stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// For so long a way that won is tried first.
+/// How long a route that won is tried first.
 const WINNER_SECS: i64 = 60 * 60;
-/// For so long nothing but a remote shell is tried where nothing else answered.
+/// How long only a remote shell is tried after the server did not answer.
 const LOSERS_SECS: i64 = 10 * 60;
-/// So long a lost server is dialled again and again, where `--timeout` says nothing else.
+/// How long a lost server is redialled if `--timeout` is not given.
 const REDIAL_LIMIT: Duration = Duration::from_secs(120);
-/// So long after an attempt that failed the next one is made.
+/// The pause between two attempts to reconnect.
 const REDIAL_PAUSE: Duration = Duration::from_millis(500);
-/// How often a user who watches is told that there is no connection yet.
+/// How often the user is informed that there is no connection yet.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// How much `ssh -G` says at most.
+/// The most output that is read from `ssh -G`.
 const FACTS_MAX_BYTES: usize = 256 << 10;
 
-/// How a server is tried.
+/// A server and how it is tried.
 pub struct Server<'a> {
     /// The host.
     pub peer: &'a Peer,
-    /// What is tried, the first first.
+    /// The protocols to try, in this order.
     pub kinds: Vec<Route>,
-    /// A remote shell will do, too.
+    /// Whether a remote shell may be used as well.
     pub or_shell: bool,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 enum Came {
     OfServer(std::result::Result<Linked, Trouble>),
     OfShell(Result<Found>, Said),
 }
 
-/// Reaches an enrolled host. `first`: what its server is told at once.
+/// Connects to an enrolled host. `first`: the words to send to its server with the handshake.
 pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, first: FirstWords) -> Result<Reached> {
     let identity = Identity::load_or_make(places)?;
     let (tell, came) = channel();
     let met = Arc::new(OnceLock::new());
-    // An attempt that lost ends by itself; nobody waits for it.
+    // The thread of a losing attempt ends by itself and is not joined.
     let dial = Dial {
         limit: limit(side, server),
         first_words: Words::by(first.maker()),
@@ -78,7 +78,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || {
-        // If nobody hears it, the shell was faster.
+        // A send fails only if the shell has won and the receiver is gone.
         let _ = told.send(Came::OfServer(dial_all(&peer, &kinds, &dial)));
     });
 
@@ -88,7 +88,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     let attempt = |tell: Sender<Came>, is_quiet| {
         let mut said = Said::default();
         let found = by_shell.connect(is_quiet, &mut said);
-        // If nobody hears it, the server was faster.
+        // A send fails only if the server has won and the receiver is gone.
         let _ = tell.send(Came::OfShell(found, said));
     };
     let mut contest = Contest { side, server, floor, met, shells: Shells::default(), no_server: None, spare: None };
@@ -105,7 +105,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
                 let (tell, attempt) = (tell.clone(), &attempt);
                 scope.spawn(move || attempt(tell, is_quiet));
             }
-            // This end holds a sender too, so the other cannot be gone.
+            // The channel cannot be closed, because this function holds a sender too: an error is a timeout.
             let Ok(came) = came.recv_timeout(LOOK) else { continue };
             if let Some(won) = contest.settle(came, env).transpose() {
                 break won;
@@ -119,7 +119,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
         Won::Server(linked) => {
             let Linked { link, kind, lanes, .. } = *linked;
             side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
-            // What was asked for by name has won nothing.
+            // A single kind was requested by name, so there was no race and no winner to remember.
             if server.kinds.len() > 1 {
                 remember(places, server.peer, route_of(kind));
             }
@@ -145,7 +145,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     }
 }
 
-/// How long a server is dialled at most.
+/// Returns how long a server is tried.
 fn limit(side: &Side, server: &Server<'_>) -> Duration {
     match side.options.connect.contimeout_secs {
         0 if server.or_shell => DIAL_LIMIT,
@@ -154,29 +154,30 @@ fn limit(side: &Side, server: &Server<'_>) -> Duration {
     }
 }
 
-/// How a server and remote shells stand that are tried side by side.
+/// The state of the race between a server and remote shells.
 struct Contest<'a> {
     side: &'a Side,
     server: &'a Server<'a>,
-    /// Who has it may speak to the far end; a server that is spoken to has it first.
+    /// The right to send the first words to the remote side. The server's connection takes it when it sends them.
     floor: Floor,
-    /// The key that the server showed.
+    /// The key that the server presented.
     met: Arc<OnceLock<Pin>>,
     shells: Shells,
-    /// Why the server is none of the ways any more.
+    /// Why the server is out of the race; `None` while it is still tried.
     no_server: Option<Trouble>,
-    /// A shell that came through when the server had been spoken to, in case that does not answer.
+    /// A shell that connected after the first words had gone to the server, kept in case the server does not answer.
     spare: Option<(Found, Said)>,
 }
 
 impl Contest<'_> {
-    /// The shell that is taken after all: the server was spoken to, and takes its time.
+    /// Returns the spare shell if the server has received the first words but takes too long to answer.
     fn overdue(&mut self) -> Option<Won> {
         self.spare.take_if(|_| self.floor.take()).map(Won::of_shell)
     }
 
-    /// Begins with the next shell, after a while: whether it is to be a quiet one. While there is hope of the server, nobody
-    /// is asked for a password: the shell goes on without one, or begins again when it is the only way.
+    /// Begins the next shell if it is due, and returns whether it must be quiet. While the server may still answer, the
+    /// user is not asked for a password: the shell then fails, and starts again with questions once it is the only
+    /// route.
     fn next_shell(&mut self, after: Duration) -> Option<bool> {
         let is_alone = self.no_server.is_some();
         let may_begin = self.server.or_shell && (is_alone || after >= ALONE);
@@ -185,7 +186,7 @@ impl Contest<'_> {
         Some(is_quiet)
     }
 
-    /// What an attempt means: a way is taken, or the others go on, or there is none.
+    /// Handles the result of an attempt: returns the winner, or `None` if the race goes on. Fails if no route is left.
     fn settle(&mut self, came: Came, env: &mut Env) -> Result<Option<Won>> {
         match came {
             Came::OfServer(Ok(linked)) => Ok(Some(Won::Server(Box::new(linked)))),
@@ -219,7 +220,7 @@ struct Shells {
 }
 
 impl Shells {
-    /// Whether the shell that may begin now is a quiet one; `None`: none may.
+    /// Returns whether the shell that may start now must be quiet; `None` if none may start.
     fn next(&self, is_alone: bool) -> Option<bool> {
         let is_due = self.runs.is_none() && (is_alone || !self.was_quiet);
         is_due.then_some(!is_alone)
@@ -230,13 +231,13 @@ impl Shells {
         self.runs = Some(is_quiet);
     }
 
-    /// One has failed: whether another may do better.
+    /// Records that the running shell has failed. Returns whether another one may succeed.
     fn end(&mut self) -> bool {
         self.runs.take() == Some(true)
     }
 }
 
-/// The way that is taken.
+/// The route that won.
 enum Won {
     Server(Box<Linked>),
     Shell(Found, Said),
@@ -248,13 +249,13 @@ impl Won {
     }
 }
 
-/// How a connection that was lost is made anew.
+/// Reconnects to a server after a lost connection.
 pub struct Redial {
     identity: Identity,
     peer: Peer,
     kinds: Vec<Route>,
     or_shell: bool,
-    /// Of the link that there is.
+    /// The lanes of the current link.
     lanes: Option<Arc<Progress>>,
 }
 
@@ -264,18 +265,18 @@ impl Redial {
         &self.peer
     }
 
-    /// After how many bytes the conversation was moved from QUIC to TLS, if it was.
+    /// Returns how many bytes had passed when the session moved from QUIC to TLS; `None` if it did not move.
     pub fn moved_after(&self) -> Option<u64> {
         self.lanes.as_ref().and_then(|lanes| lanes.moved_after())
     }
 
-    /// Whether a remote shell will do as well.
+    /// Returns whether a remote shell may be used as well.
     pub fn or_shell(&self) -> bool {
         self.or_shell
     }
 
-    /// Another link, on which the first words were said; `None`: there is none within `--timeout`, or [`REDIAL_LIMIT`], or
-    /// the run shall stop. An error: the host has another key now. `report` is called every [`REPORT_EVERY`] with the time
+    /// Connects again and sends the first words. `None`: no connection within `--timeout` or [`REDIAL_LIMIT`], or the
+    /// run must stop. Fails if the host presents another key. `report` is called every [`REPORT_EVERY`] with the time
     /// that has passed.
     pub fn link(
         &mut self,
@@ -305,7 +306,7 @@ impl Redial {
                 }
                 Err(Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Busy | Trouble::Broken(_)) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
-                // We are not wanted any more.
+                // The server no longer accepts this machine, or the run must stop.
                 Err(Trouble::NotAdmitted | Trouble::Stopped) => return Ok(None),
             }
             let waits = Since::now();
@@ -317,7 +318,7 @@ impl Redial {
     }
 }
 
-/// Tries the server of a host that is about to be enrolled; by what it was reached.
+/// Connects to the server of a host that is about to be enrolled, and returns the protocol that worked.
 pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
     let met = Arc::new(OnceLock::new());
     let patience = Patience { idle: Some(DIAL_LIMIT), stop: env.stop.clone(), ..Patience::default() };
@@ -338,12 +339,12 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
     }
 }
 
-/// How the server of a peer is dialled; `met` is set to the pin that it shows.
+/// Returns how to dial the server of a peer. `met` is set to the pin that the server presents.
 pub fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceLock<Pin>>) -> Dial {
     Dial::new(tls::client_config_that_notes(identity, peer.pin, met), DIAL_LIMIT, patience)
 }
 
-/// Dials all addresses of a peer by each of these ways; the first that comes through is taken.
+/// Dials all addresses of a peer with each of these protocols. The first connection that succeeds wins.
 pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<Linked, Trouble> {
     let kinds: Vec<Kind> = kinds
         .iter()
@@ -414,11 +415,11 @@ fn unreachable(side: &Side, peer: &Peer, why: &Trouble) -> Error {
     Error::new(exit, words).by(side.role())
 }
 
-/// Remembers what won, for the next run. That it cannot be remembered is no trouble.
+/// Stores the winner for the next run. Failures are ignored.
 fn remember(places: &Places, peer: &Peer, route: Route) {
     let now = clock::now_unix().0;
     let secs = if route == Route::Ssh { LOSERS_SECS } else { WINNER_SECS };
-    // Half of the time is left: nothing is written in most runs.
+    // An entry that has half of its time left is not renewed, so most runs write nothing.
     let is_fresh = peer.winner(Moment(now + secs / 2)) == Some(route);
     if is_fresh {
         return;
@@ -431,16 +432,16 @@ fn remember(places: &Places, peer: &Peer, route: Route) {
     });
 }
 
-/// What ssh would do to reach a host.
+/// How ssh would reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshFacts {
-    /// The name or address that it would connect to.
+    /// The name or address that ssh would connect to.
     pub hostname: String,
-    /// It would go through another machine or program.
+    /// Whether ssh would connect through another machine or program.
     pub is_proxied: bool,
 }
 
-/// Asks ssh, without connecting. Of another shell nothing is known but the host's name.
+/// Asks ssh, without connecting. For another shell only the host name is known.
 pub fn ssh_facts(shell: &[Vec<u8>], host: &str, umask: u32) -> SshFacts {
     let bare = host.rsplit_once('@').map_or(host, |(_, bare)| bare).to_owned();
     let mut facts = SshFacts { hostname: bare, is_proxied: false };

@@ -1,4 +1,4 @@
-//! A remote shell starts the far end; here it is found out who answers there.
+//! Starts the remote side through a remote shell and finds out whether sparsync or a stock rsync answers.
 
 use crate::env::Env;
 use crate::error::Error;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::remote::Side;
 use super::{copy, route};
 
-/// Who was found at the far end.
+/// The program that was found on the remote side.
 pub enum Found {
     /// A sparsync.
     Native(Shell, Link),
@@ -30,7 +30,7 @@ pub enum Found {
     Rsync,
 }
 
-/// What is told on the way, once it is known that this way is taken.
+/// Output that is held back until it is certain that this route is taken.
 #[derive(Default)]
 pub struct Said {
     stdout: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Tells it.
+    /// Prints the held output.
     pub fn tell(&self, env: &mut Env) {
         for (out, text) in [(&mut env.stdout, &self.stdout), (&mut env.stderr, &self.stderr)] {
             if !text.is_empty() {
@@ -48,23 +48,23 @@ impl Said {
     }
 }
 
-/// What a sparsync is called there, if nobody knows better.
+/// The default name of sparsync on the remote side.
 pub const OURS: &[u8] = b"sparsync";
-/// What a program is called that may be either.
+/// The name of a program that may be either.
 const RSYNC: &[u8] = b"rsync";
 
-/// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The login
-/// shell may be a POSIX shell, csh or fish; a forced command may reject it.
+/// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The
+/// login shell may be a POSIX shell, csh or fish; a forced command may reject it.
 const EITHER: &[u8] = b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
 /// The exit code of ssh if it cannot connect.
 const SSH_FAILED: u8 = 255;
 
-/// An attempt to reach the far end by a remote shell.
+/// An attempt to reach the remote side through a remote shell.
 pub struct ByShell<'a> {
     side: &'a Side,
-    /// The programs to try at the far end, the first first.
+    /// The programs to try on the remote side, in this order.
     programs: Vec<Vec<u8>>,
-    /// Where the answer of this host is remembered, and under which name; `None`: the program is known or was given.
+    /// Where the answer of this host is cached, and the host's name there. `None` if the program is known or was given.
     memory: Option<(Places, String)>,
     charset: Charset,
     umask: u32,
@@ -72,7 +72,7 @@ pub struct ByShell<'a> {
 }
 
 impl<'a> ByShell<'a> {
-    /// For a copy of this process, to a host of which this is known.
+    /// Prepares a copy to a host; `known`: its entry, if it is enrolled.
     pub fn new(side: &'a Side, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
         let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
@@ -82,7 +82,7 @@ impl<'a> ByShell<'a> {
         ByShell { side, programs, memory, charset, umask: env.umask, patience }
     }
 
-    /// The same, looking for a sparsync by its own name first, whatever this program was called by.
+    /// Tries sparsync's own name first, whatever name this program was started with. The answer is not cached.
     pub fn for_sparsync(mut self) -> ByShell<'a> {
         if self.side.options.connect.program.is_none() {
             self.programs = vec![EITHER.to_vec(), RSYNC.to_vec()];
@@ -91,20 +91,20 @@ impl<'a> ByShell<'a> {
         self
     }
 
-    /// The same, to be given up when `beaten` is set.
+    /// Makes the attempt end when `beaten` is set.
     pub fn unless(mut self, beaten: Arc<AtomicBool>) -> ByShell<'a> {
         self.patience.beaten = beaten;
         self
     }
 
-    /// Starts the far end and hears who it is. `is_quiet`: without a word to the user, or a question.
+    /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
     pub fn connect(&self, is_quiet: bool, said: &mut Said) -> Result<Found, Error> {
         let side = self.side;
         let now = Moment(clock::now_unix().0);
         let recalled = self.memory.as_ref().and_then(|(places, host)| Logins::recall(places, host, now));
         let remember = |answers: Option<Answers>| {
             if let Some((places, host)) = self.memory.as_ref().filter(|_| answers != recalled) {
-                // Without it, the next copy asks again.
+                // If the cache cannot be written, the next copy tries each program again.
                 let _ = Logins::remember(places, host, answers, now);
             }
         };
@@ -138,7 +138,7 @@ impl<'a> ByShell<'a> {
             if is_last || matches!(answer, Ok(Answer::Native(_))) {
                 said.stderr.append(&mut noise);
             }
-            // The installed rsync tells of its own command.
+            // The installed rsync prints its own command.
             if !matches!(answer, Ok(Answer::Rsync)) {
                 self.tell_command(&argv, said);
             }
@@ -187,7 +187,7 @@ impl<'a> ByShell<'a> {
         to.push(b'\n');
     }
 
-    /// The shell ended without a word from the far end.
+    /// Returns the error for a shell that ended before the remote side sent anything.
     fn nobody(&self, ended: Ended) -> Error {
         let role = self.side.role();
         if self.patience.stop.load(Ordering::Relaxed) {
@@ -197,7 +197,7 @@ impl<'a> ByShell<'a> {
         Error::new(ended.exit(), words).by(role)
     }
 
-    /// The wait for the far end's first word was given up.
+    /// Returns the error for a wait that ended before the remote side sent its first bytes.
     fn gave_up(&self, error: &io::Error) -> Error {
         let role = self.side.role();
         let (exit, words) = match error.kind() {
@@ -215,8 +215,8 @@ impl<'a> ByShell<'a> {
     }
 }
 
-/// What may be called at the far end: what `--rsync-path` says, else what is known to be there, else the name that this
-/// program was called by.
+/// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled
+/// host, else the name that this program was started with.
 fn programs(side: &Side, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
     if let Some(program) = &side.options.connect.program {
         return vec![program.clone()];

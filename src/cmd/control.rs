@@ -1,4 +1,4 @@
-//! How a server of this user is asked: a socket in its state directory, which only that user can reach.
+//! The control socket of a server: a Unix socket in the state directory, which only its user can reach.
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -17,25 +17,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SOCKET: &str = "control";
-/// The longest question.
+/// The longest request.
 const QUESTION_MAX_BYTES: u64 = 64;
 /// The longest answer.
 const ANSWER_MAX_BYTES: u64 = 16 << 20;
-/// How long the other end may take for a word.
+/// The timeout of each read and write.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many errors are kept.
+/// The most errors that are kept.
 const ERRORS_MAX: usize = 8;
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// How it is.
+    /// Report the status.
     Status,
-    /// To end once its sessions have.
+    /// Stop after the running sessions have ended.
     Drain,
-    /// To end. Its clients learn that it was stopped.
+    /// Stop now. Clients learn that the server was stopped.
     Stop,
-    /// To end, because another one takes its place: its clients connect to that.
+    /// Stop now, because another server takes over. Clients reconnect to that one.
     GiveWay,
 }
 
@@ -52,57 +52,58 @@ impl Question {
     }
 }
 
-/// How a server is. Of another version's answer what is not said is empty, so that a server can be restarted as it was.
+/// The status of a server. Fields that a server of another version does not send are empty, so that it can still be
+/// restarted with the settings that it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its version. The first field, so that a program finds the line that begins with it.
+    /// The version. It is the first field, so that a program finds the line that begins with it.
     pub sparsync: String,
-    /// Whether it runs; the rest is empty if not.
+    /// Whether the server runs. If not, the rest is empty.
     pub running: bool,
-    /// Its process.
+    /// The process id.
     pub pid: u32,
-    /// The key that it shows.
+    /// The pin of the key that the server presents.
     #[serde(default)]
     pub pin: Option<Pin>,
-    /// The port of UDP and TCP.
+    /// The port, for both UDP and TCP.
     pub port: u16,
-    /// Where it listens.
+    /// The addresses that the server listens on.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Since when, in seconds.
+    /// How long the server has been running, in seconds.
     #[serde(default)]
     pub uptime_secs: u64,
     /// Whether it accepts no new clients.
     #[serde(default)]
     pub draining: bool,
-    /// Who started it waits to hear how it is, and starts it again: systemd.
+    /// Whether systemd started the server, waits for its status, and restarts it.
     #[serde(default)]
     pub supervised: bool,
-    /// What it and its sessions held a moment ago, in bytes.
+    /// The bytes that the server and its sessions held at the last check.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// The most memory that it and its sessions may hold, in bytes; 0: there is no such bound.
+    /// The most memory that the server and its sessions may hold, in bytes; 0: unlimited.
     #[serde(default)]
     pub memory_max_bytes: u64,
-    /// What runs.
+    /// The running sessions.
     #[serde(default)]
     pub sessions: Vec<SessionStatus>,
-    /// How many sessions there were.
+    /// How many sessions have begun, including those that have ended.
     #[serde(default)]
     pub sessions_total: u64,
-    /// Bytes from clients, in all.
+    /// Bytes received from clients in all sessions.
     #[serde(default)]
     pub bytes_in: u64,
-    /// Bytes to clients, in all.
+    /// Bytes sent to clients in all sessions.
     #[serde(default)]
     pub bytes_out: u64,
-    /// The last client that was not let in, and the last errors, the newest last.
+    /// The last rejected client, then the last errors, the newest last.
     #[serde(default)]
     pub errors: Vec<String>,
 }
 
 impl Status {
-    /// That of a server that does not run.
+    /// Returns the status of a server that does not run.
     pub fn down() -> Status {
         Status {
             sparsync: env!("CARGO_PKG_VERSION").into(),
@@ -125,25 +126,25 @@ impl Status {
     }
 }
 
-/// A session that runs.
+/// A running session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionStatus {
     /// The name of its grant.
     pub name: String,
-    /// Where its client spoke from first.
+    /// The address from which its client connected.
     pub address: String,
-    /// How it came.
+    /// The transport.
     pub transport: String,
-    /// Since when, in seconds.
+    /// How long it has been running, in seconds.
     pub secs: u64,
-    /// Bytes from the client.
+    /// Bytes received from the client.
     pub bytes_in: u64,
-    /// Bytes to the client.
+    /// Bytes sent to the client.
     pub bytes_out: u64,
 }
 
-/// The last errors of a server.
+/// The last errors of a server, and the last rejected client.
 #[derive(Debug, Default)]
 pub struct Errors(Mutex<Kept>);
 
@@ -158,7 +159,7 @@ impl Errors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one, unless it is the last one again; the oldest goes where there are too many.
+    /// Adds an error, unless it repeats the last one. Drops the oldest one if there are too many.
     pub fn push(&self, error: String) {
         let errors = &mut self.lock().errors;
         if errors.back() == Some(&error) {
@@ -170,30 +171,30 @@ impl Errors {
         errors.push_back(error);
     }
 
-    /// Keeps what was told of the last client that was not let in: none of them pushes out what else there is to know.
+    /// Records the last rejected client, apart from the errors: strangers must not push errors out.
     pub fn turned_away(&self, words: String) {
         self.lock().turned_away = Some(words);
     }
 
-    /// What is known of the last client that was not let in, and all errors, the newest last.
+    /// Returns the last rejected client and all errors, the newest last.
     pub fn all(&self) -> Vec<String> {
         let kept = self.lock();
         kept.turned_away.iter().chain(&kept.errors).cloned().collect()
     }
 }
 
-/// The path of the socket, short enough for one whatever the directory is called. Good while `dir` is open.
+/// Returns a path of the socket that fits the length limit of socket addresses. Valid while `dir` is open.
 fn socket_path(dir: &OwnedFd) -> std::path::PathBuf {
     Path::new(std::ffi::OsStr::from_bytes(&sys::proc_fd(dir.as_fd()))).join(SOCKET)
 }
 
-/// The state directory. Whoever could change it could stop the server, or answer in its place.
+/// Opens the state directory. Fails if another user could change it, and so stop the server or answer in its place.
 pub fn state_dir(places: &Places) -> Result<OwnedFd> {
     files::private_dir(&places.state, "is where the server is told to end")
 }
 
-/// Opens the socket, for its owner alone. Only whoever holds the lock of the state directory may do so: what is there is a
-/// left-over. No other thread makes files meanwhile: the umask is another one, and `umask` again after that.
+/// Creates the socket, for its owner alone. The caller must hold the lock of the state directory: an existing socket is
+/// then stale. No other thread may create files meanwhile, because the umask changes; it is set to `umask` afterwards.
 pub fn listen(places: &Places, umask: u32) -> Result<UnixListener> {
     let failed = |error: io::Error| files::failed("listen at", &places.state.join(SOCKET), &error);
     let dir = state_dir(places)?;
@@ -207,7 +208,7 @@ pub fn listen(places: &Places, umask: u32) -> Result<UnixListener> {
     bound.map_err(failed)
 }
 
-/// Reads a question; `None`: it was none.
+/// Reads a request; `None` if it is not a valid one.
 pub fn hear(stream: &UnixStream) -> Option<Question> {
     stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).ok()?;
     let mut line = String::new();
@@ -215,15 +216,15 @@ pub fn hear(stream: &UnixStream) -> Option<Question> {
     Question::ALL.iter().find(|(_, word)| *word == line.trim_end()).map(|(question, _)| *question)
 }
 
-/// Asks the server of this user how it is; `None`: none runs. Errs where it does not answer
-/// ([`Exit::Ipc`]), and where the answer cannot be read ([`Exit::Protocol`]).
+/// Requests the status of this user's server; `None` if none runs. Fails with [`Exit::Ipc`] if the server does not
+/// answer, and with [`Exit::Protocol`] if the answer cannot be read.
 pub fn status(places: &Places) -> Result<Option<Status>> {
     let Some(stream) = question(places, Question::Status)? else {
         return Ok(None);
     };
     let mut answer = Vec::new();
     let heard = stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer);
-    // Without one it ended between the two words.
+    // An empty answer means that the server ended after the request.
     if heard.or_else(none_if_gone)? == 0 {
         return Ok(None);
     }
@@ -239,11 +240,11 @@ fn read(answer: &str) -> Result<Status> {
     })
 }
 
-/// A server that was asked to end, and has answered.
+/// A server that has answered a request to end.
 pub struct Ending(UnixStream);
 
 impl Ending {
-    /// Waits until it has ended, or for so long; `None`: for as long as that takes. Whether it has ended.
+    /// Waits until the server has ended, or at most `limit` (`None`: without limit). Returns whether it has ended.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         let since = Since::now();
         let mut piece = [0; 4 << 10];
@@ -262,7 +263,8 @@ impl Ending {
     }
 }
 
-/// Asks the server of this user to end, whatever its version answers; `None`: none runs. Errs if it does not answer.
+/// Requests the server of this user to end; `None` if none runs. The answer may be of any version. Fails if there is
+/// none.
 pub fn end(places: &Places, asked: Question) -> Result<Option<Ending>> {
     let Some(stream) = question(places, asked)? else {
         return Ok(None);
@@ -271,7 +273,7 @@ pub fn end(places: &Places, asked: Question) -> Result<Option<Ending>> {
     Ok((heard > 0).then_some(Ending(stream)))
 }
 
-/// The stream on which the answer to a question comes; `None`: no server runs.
+/// Sends a request and returns the stream that will bring the answer; `None` if no server runs.
 fn question(places: &Places, question: Question) -> Result<Option<UnixStream>> {
     let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
         return Ok(None);
@@ -288,7 +290,8 @@ fn question(places: &Places, question: Question) -> Result<Option<UnixStream>> {
     Ok((asked > 0).then_some(stream))
 }
 
-/// What an error of the socket means: 0 bytes of a server that has gone, or that one runs and does not answer.
+/// Interprets a socket error: a timeout means that the server runs but does not answer; after any other error the
+/// server is gone, which counts as 0 bytes.
 fn none_if_gone(error: io::Error) -> Result<usize> {
     if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
         return Ok(0);
@@ -297,9 +300,9 @@ fn none_if_gone(error: io::Error) -> Result<usize> {
     Err(Error::new(Exit::Ipc, words))
 }
 
-/// Answers.
+/// Sends the status.
 pub fn answer(mut stream: &UnixStream, status: &Status) {
-    // Whoever asked may have gone.
+    // The client may have disconnected.
     let _ = stream.write_all(toml::to_string(status).unwrap_or_default().as_bytes());
 }
 

@@ -1,4 +1,5 @@
-//! `SRC... DEST`: reads the files that options name, opens what is written to, takes a role.
+//! `SRC... DEST`: reads the files that options name, opens the log file, and runs a local copy. [`super::remote`] uses
+//! the same steps for remote copies.
 
 use super::{OPEN_FILES_MAX, fail, rules};
 use crate::cli;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let cli::Copy { options, sources, dest, far: _ } = wanted;
-    // A signal while a list is read from standard input ends the process at once.
+    // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = prepare(env, &options, false).and_then(|prepared| {
         let deaf = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
         env.hear_signals().map_err(deaf).map(|()| prepared)
@@ -34,20 +35,21 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     }
 }
 
-/// What was read and opened before a run.
+/// The files that were read and opened before a run.
 pub struct Prepared {
     /// The rules of the command line.
     pub rules: rules::Read,
-    /// What `--files-from` lists; `None` also where the far end reads it.
+    /// The names that `--files-from` lists. `None` also if the remote side reads the list.
     pub listed: Option<Vec<Vec<u8>>>,
     /// The log file.
     pub log: Log,
 }
 
-/// The log file, if one is asked for; or what is to be told because it cannot be opened.
+/// The log file; `None` if there is none. `Err` holds the messages to print because it cannot be opened.
 pub type Log = Result<Option<Box<dyn Write + Send>>, Vec<Event>>;
 
-/// Reads and opens the files that options name. `far_sends`: the names of a list are for a peer.
+/// Reads and opens the files that options name. `far_sends`: the names of a list are sent to the remote side as they
+/// are.
 pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared, Error> {
     let listed = match &options.select.files_from {
         None | Some(FilesFrom::Far(_)) => None,
@@ -76,7 +78,8 @@ fn open_log(env: &Env, options: &Options) -> Log {
     }
 }
 
-/// Makes the one who tells, of the process's streams. `sent`: the sources, where this process is the sender, or both.
+/// Creates the reporter and moves the standard streams of the process into it. `sent`: the source arguments, if this
+/// process is the sender or plays both roles.
 pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sent: Option<&[Vec<u8>]>) -> TextReporter {
     let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
@@ -89,7 +92,7 @@ pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sen
     reporter
 }
 
-/// What that one will want to be told, before there is one. `has_log`: there is a log file.
+/// Returns what the reporter of this run will want, before it is created. `has_log`: there is a log file.
 pub fn wants(env: &Env, options: &Options, has_log: bool, list_only: bool, sends: bool) -> Wants {
     let sink = || Box::new(io::sink());
     let log = has_log.then(|| sink() as Box<dyn Write + Send>);
@@ -114,12 +117,12 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
     }
 }
 
-/// How many threads may work at once.
+/// Returns the number of worker threads: one per CPU, but at least 2 and at most 8.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }
 
-/// When the run stops by itself, in seconds since 1970.
+/// Returns when `--stop-after` or `--stop-at` ends the run, in seconds since 1970.
 pub fn stop_at_unix_secs(options: &Options) -> Option<i64> {
     options.connect.stop.map(|stop| match stop {
         StopAt::AfterMinutes(minutes) => clock::now_unix().0.saturating_add_unsigned(minutes.saturating_mul(60)),
@@ -127,8 +130,8 @@ pub fn stop_at_unix_secs(options: &Options) -> Option<i64> {
     })
 }
 
-/// Tells how a run ended: well, and as it counts or with this exit `instead`, or not. `role` is the one that rsync would name
-/// if all went on to the end.
+/// Reports the end of a run and returns its exit code. `Ok(None)`: the exit code follows from `tally`; `Ok(Some(exit))`
+/// overrides it. `role`: the role that rsync's closing line names if the run reached its end.
 pub fn close(
     env: &Env,
     mut reporter: TextReporter,
@@ -203,7 +206,7 @@ fn banner(options: &Options) -> Banner {
     }
 }
 
-/// Whether the locale's characters are UTF-8, as the C library reads the variables.
+/// Returns whether the locale uses UTF-8. Reads the same variables as the C library, in the same order.
 pub fn utf8_locale(env: &Env) -> bool {
     let said =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env.var(name)).find(|value| !value.is_empty());

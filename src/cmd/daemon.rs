@@ -1,7 +1,8 @@
-//! The server itself: takes clients whose keys were granted something, and starts a process for each of them.
+//! The server: accepts clients whose keys have a grant, and starts one process per session.
 //!
-//! A session is a process of its own, so a crash, its memory, its confinement and its end by force are its own, too; and
-//! it is the same far end as over ssh. Here bytes go to and fro, grants are watched, and questions are answered.
+//! Each session is its own process, so a crash, memory use, sandbox and forced end affect only that session. The
+//! process is the same program that a remote shell starts. This one forwards bytes, enforces grants, and answers
+//! control requests.
 
 use super::budget::Budget;
 use super::control::{self, Errors, Question, SessionStatus, Status};
@@ -37,31 +38,31 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// The lock of the one server of a state directory, and its process.
+/// Holds the lock of the one server of a state directory, and its process id.
 const PID_FILE: &str = "server.pid";
-/// The port that a server of this state directory was told last.
+/// Holds the port that was last chosen with `--port`.
 const PORT_FILE: &str = "server.port";
-/// How often grants are looked at while sessions run, and whether the server shall end.
+/// How often grants, memory and requests to end are checked.
 const TICK: Duration = Duration::from_millis(200);
-/// How long a server that is told to end by a signal waits for sessions.
+/// How long a server that a signal ends waits for running sessions.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// How long sessions have to tell their clients that the server was stopped.
+/// How long sessions have to inform their clients that the server was stopped.
 const STOPPING_MAX: Duration = Duration::from_secs(2);
-/// How long a server that drains waits for clients whose sessions have ended, and that have not heard everything: what is
-/// lost on the way is said again several times within it, and one that has vanished holds nobody up for longer.
+/// How long a draining server waits for clients that have not received everything after their sessions ended. Long
+/// enough for several retransmissions, and no client that has vanished delays the server for longer.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
-/// For so long a client whose session was too large is told so when it dials again, which it does within seconds.
+/// How long a client whose session was too large can still learn that: it reconnects within seconds.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
-/// What a probe hears: a server that has this machine's own key and took it for its own.
+/// The answer to a probe, which connects with this machine's own key.
 pub const HELLO: &[u8] = b"sparsync server\n";
-/// What whoever started the server in the background hears when it listens.
+/// Written to standard output when a server in the background listens.
 pub const READY: &[u8] = b"ready\n";
 
-/// Why no server was begun.
+/// Why no server was started.
 pub enum Unable {
-    /// One runs already.
+    /// One is running already.
     Runs,
-    /// It could not.
+    /// Starting it failed.
     Error(Error),
 }
 
@@ -71,7 +72,7 @@ impl From<Error> for Unable {
     }
 }
 
-/// Errs where no process of this program can be started.
+/// Fails if this program cannot start a copy of itself.
 pub fn can_start_processes() -> Result<()> {
     if sys::has_proc() {
         return Ok(());
@@ -81,14 +82,14 @@ pub fn can_start_processes() -> Result<()> {
     Err(Error::new(Exit::Unsupported, words))
 }
 
-/// Serves until it is told to end.
+/// Runs the server until it is stopped.
 pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result<Exit, Unable> {
     if start.detached {
         env::leave_terminal();
     }
-    // What sessions make has the modes that a login would give it.
+    // Sessions create files with the modes that a login shell's umask gives them.
     sys::set_umask(env.umask);
-    // A client takes several, and there may be hundreds.
+    // Each client takes several descriptors, and there may be hundreds of clients.
     sys::lift_open_files(OPEN_FILES_MAX);
     let errors = Arc::new(Errors::default());
     let readers = match start.detached {
@@ -102,7 +103,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let identity = Identity::load_or_make(places)?;
     env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot listen to signals: {error}")))?;
     let grants = Kept::new(places);
-    // A list that cannot be read is told to whoever starts the server.
+    // A list of grants that cannot be read must fail the start.
     let last_good = Mutex::new(grants.get()?);
     let door = Arc::new(Door { grants, last_good, own: identity.pin, strangers: Mutex::default() });
     let admit = door.clone();
@@ -144,7 +145,8 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     Ok(Exit::Ok)
 }
 
-/// Where logins of this user begin. systemd sets no HOME for root, whose relative paths are not to lead to `/` then.
+/// Returns the directory in which logins of this user begin. systemd sets no HOME for root; relative paths must not
+/// lead to `/` then.
 fn home(env: &Env) -> OsString {
     let said = env.var("HOME").filter(|home| !home.is_empty());
     said.or_else(ids::own_home).unwrap_or_else(|| "/".into())
@@ -158,7 +160,7 @@ fn no_thread(error: &io::Error) -> Error {
     Error::new(Exit::Ipc, format!("sparsync: cannot start a thread of the server: {error}"))
 }
 
-/// Tells whoever started this process, and lets go of them.
+/// Informs the starting process that the server listens, and closes the pipe to it.
 fn tell_ready(env: &mut Env) {
     let _ = env.stdout.write_all(READY).and_then(|()| env.stdout.flush());
     env::leave_stdout();
@@ -170,7 +172,7 @@ fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     let dir = control::state_dir(places)?;
     let file = sys::open_append_at(dir.as_fd(), PID_FILE.as_bytes(), 0o600).map_err(failed)?;
     while !sys::try_lock(file.as_fd()).map_err(failed)? {
-        // Whoever only looks who has it shares it, for a moment.
+        // A process in `pid` may hold a shared lock for a moment.
         if !sys::try_share_lock(file.as_fd()).map_err(failed)? {
             return Err(Unable::Runs);
         }
@@ -182,7 +184,7 @@ fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     Ok(file)
 }
 
-/// The process of the server that holds the lock; `None`: nobody does.
+/// Returns the process id of the server that holds the lock; `None` if no server runs.
 pub fn pid(places: &Places) -> Option<u32> {
     let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).ok()?;
     let file = sys::open_write(dir.as_fd(), PID_FILE.as_bytes()).ok()?;
@@ -192,10 +194,10 @@ pub fn pid(places: &Places) -> Option<u32> {
     String::from_utf8(sys::read_to_end(file.as_fd(), 64).ok()?).ok()?.trim().parse().ok()
 }
 
-/// Listens where it was said, or at all addresses of this machine.
+/// Listens on the given addresses, or on all addresses of this machine.
 fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16), limits: &Limits) -> Result<Listener> {
     let said = places_of(start, port);
-    // Sessions wait until they are told not to: see [`HangUp`].
+    // Sessions have no read timeout; a [`HangUp`] ends them.
     let patience = Patience::default();
     let listened = match said.as_slice() {
         [] => listen_everywhere(port, config, lasting, limits, &patience),
@@ -209,8 +211,8 @@ fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
     said.map(|address: IpAddr| SocketAddr::new(address, port)).collect()
 }
 
-/// The port of a server that would be started so: the one that is said; else the one that was said last, by which clients know
-/// it; else [`DEFAULT_PORT`]. 0: one that is free.
+/// Returns the port of a server started with these options: `--port`, else the last port given, which clients know,
+/// else [`DEFAULT_PORT`]. 0: the system chooses a free one.
 pub fn port_of(places: &Places, start: &Start) -> u16 {
     let remembered = || {
         let text = sys::read_path(places.state.join(PORT_FILE).as_os_str().as_bytes(), 16).ok()?;
@@ -219,7 +221,7 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
     start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
 }
 
-/// Remembers the port of the server, also if the system chose it: enrolled clients know no other.
+/// Stores the port of the server, even if the system chose it: enrolled clients know no other.
 fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     let Some(port) = start.port.and(addresses.first()).map(SocketAddr::port) else { return };
     let dir = places.state.as_os_str().as_bytes();
@@ -244,8 +246,8 @@ fn cannot_listen(port: u16, error: &io::Error) -> Error {
     Error::new(Exit::SocketIo, words)
 }
 
-/// Errs where a new server would not start: what it would read is broken, or, if it `moves` to another port than the one
-/// that runs has, it could not listen there.
+/// Fails if a new server would not start: its key or its grants cannot be read or, if it `moves` to another port than
+/// the running one has, that port is not free.
 pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
     Identity::load_or_make(places)?;
     Grants::load(places)?;
@@ -256,7 +258,7 @@ pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
     are_free(&places_of(start, port), port).map_err(|error| cannot_listen(port, &error))
 }
 
-/// Who is let in.
+/// Decides which clients are admitted.
 struct Door {
     grants: Kept<Grants>,
     /// The last list that could be read.
@@ -266,7 +268,7 @@ struct Door {
 }
 
 impl Door {
-    /// Asked at every connection, so a grant counts as soon as it is written.
+    /// Returns whether a key is admitted. Called for every connection, so a new grant takes effect at once.
     fn admits(&self, pin: &Pin) -> bool {
         if *pin == self.own {
             return true;
@@ -288,8 +290,8 @@ impl Door {
         false
     }
 
-    /// The grants in force, and the error if the file cannot be read. The last list that could be read is in force then; its
-    /// revocations and expiry dates still count.
+    /// Returns the grants in force, and the error if the file cannot be read. In that case the last readable list stays
+    /// in force, with its revocations and expiry dates.
     fn grants(&self) -> (Arc<Grants>, Option<Error>) {
         let mut last_good = lock(&self.last_good);
         let mistake = match self.grants.get() {
@@ -307,7 +309,7 @@ impl Door {
     }
 }
 
-/// Counts those who are turned away: anybody can knock, so not all of them are told of.
+/// Limits the log lines about rejected clients: anyone can connect.
 #[derive(Default)]
 struct Strangers {
     since: Option<Since>,
@@ -316,11 +318,12 @@ struct Strangers {
 }
 
 impl Strangers {
-    /// So many are told of one by one within [`Strangers::WHILE`].
+    /// How many are logged one by one within [`Strangers::WHILE`].
     const TOLD_MAX: u32 = 16;
     const WHILE: Duration = Duration::from_secs(60);
 
-    /// Whether somebody hears of this one, and how many there were of which nobody has heard.
+    /// Counts a rejected client. Returns how many before it were not logged; `None` if this one must not be logged
+    /// either.
     fn one_more(&mut self) -> Option<u64> {
         if self.since.is_none_or(|since| since.elapsed() >= Strangers::WHILE) {
             (self.since, self.told) = (Some(Since::now()), 0);
@@ -334,7 +337,7 @@ impl Strangers {
     }
 }
 
-/// An IPv4 address is told as such, though the socket is one of IPv6.
+/// Converts an IPv4 address of an IPv6 socket to its IPv4 form.
 fn shown(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -343,10 +346,10 @@ fn now() -> Moment {
     Moment(clock::now_unix().0)
 }
 
-/// A session that runs.
+/// A running session.
 struct Session {
     number: u64,
-    /// The run that it is an attempt of, once the client has greeted.
+    /// The run that it belongs to, known once the client has sent its greeting.
     run: Option<RunKey>,
     grant: Grant,
     address: SocketAddr,
@@ -371,21 +374,21 @@ struct Server {
     addresses: Vec<SocketAddr>,
     since: Since,
     sessions: Mutex<Vec<Session>>,
-    /// How many sessions there were.
+    /// The number of the next session, which is also how many there were.
     next: AtomicU64,
-    /// Of the sessions that have ended.
+    /// The bytes of the sessions that have ended.
     bytes: Bytes,
     drain: AtomicBool,
     stop: AtomicBool,
     gives_way: AtomicBool,
-    /// Where sessions begin, as logins do.
+    /// The working directory of sessions, the same as that of logins.
     home: OsString,
-    /// Those who wait for the end.
+    /// Control connections that wait for the server to end.
     held: Mutex<Vec<UnixStream>>,
-    /// Who started it and wants to hear how it is.
+    /// The supervisor that started the server and wants its status.
     supervisor: Supervisor,
-    /// The keys whose sessions ended because each alone was too much, and when. Who comes again is told so: it would be too
-    /// much again.
+    /// The keys whose sessions ended because each alone exceeded the budget, and when. The next session of such a key
+    /// is rejected with this reason, because it would exceed the budget again.
     too_large: Mutex<Vec<(Pin, Since)>>,
 }
 
@@ -423,7 +426,7 @@ impl Server {
             if self.gives_way.load(Ordering::Relaxed) || is_late {
                 return self.end_all("the server ends; there may be another one soon");
             }
-            // Clients that have not heard everything are there a little longer than their sessions.
+            // Clients that have not received everything stay connected a little longer than their sessions run.
             let is_quiet = draining.is_some() && lock(&self.sessions).is_empty();
             quiet = quiet.filter(|_| is_quiet).or_else(|| is_quiet.then(Since::now));
             if quiet.is_some_and(|since| listener.conversations() == 0 || since.elapsed() > LAST_WORDS_MAX) {
@@ -437,7 +440,7 @@ impl Server {
         self.wait_for_sessions(LEAVING_MAX);
     }
 
-    /// Has all sessions tell their clients that the server was stopped, and ends those that do not get that far.
+    /// Makes all sessions inform their clients that the server was stopped, then ends those that are still running.
     fn stop_all(&self) {
         for session in lock(&self.sessions).iter() {
             let _ = env::tell_session_to_stop(lock(&session.child).id());
@@ -453,7 +456,7 @@ impl Server {
         }
     }
 
-    /// Ends the sessions whose grant was taken back, changed or has expired.
+    /// Ends the sessions whose grant was revoked, changed or has expired.
     fn watch(&self) {
         let sessions = lock(&self.sessions);
         if sessions.is_empty() {
@@ -468,7 +471,7 @@ impl Server {
         }
     }
 
-    /// Shares what memory is left, and ends the session that holds most where it is too much.
+    /// Shares the remaining memory among sessions, and ends the session that holds most if the budget is exceeded.
     fn keep_budget(&self) {
         let sessions = lock(&self.sessions);
         let pids: Vec<_> = sessions.iter().map(|session| lock(&session.child).id()).collect();
@@ -497,19 +500,19 @@ impl Server {
 
     fn welcome(self: &Arc<Server>, guest: Guest) {
         let (server, address, hang_up) = (self.clone(), shown(guest.address), guest.hang_up.clone());
-        // A thread for each, as each blocks; there are not more than the listener lets in.
+        // One thread per client, because each blocks. The listener limits their number.
         if let Err(error) = thread(env::GUEST).spawn(move || server.host(guest)) {
             error!("no session for the client at {address}: {error}");
             hang_up.now(NO_SESSION);
         }
     }
 
-    /// One client, from its greeting to its end.
+    /// Serves one client until it disconnects.
     fn host(&self, mut guest: Guest) {
         let (grants, _) = self.door.grants();
         let Some(grant) = grants.find(&guest.pin, now()).cloned() else {
             if guest.pin == self.door.own {
-                // Somebody of this user looks whether we are here.
+                // A probe of this user checks whether the server runs.
                 let _ = guest.writer.write_all(HELLO);
                 return;
             }
@@ -540,7 +543,7 @@ impl Server {
             hang_up: guest.hang_up.clone(),
         });
         let hang_up = guest.hang_up.clone();
-        // A mistake of ours with one client is not one with all of them.
+        // A panic in one session must not affect the others.
         let may_begin = |run| self.replace_sessions(number, &pin, run);
         let ended = catch_unwind(AssertUnwindSafe(|| pump::carry(guest, &ours, &bytes, may_begin)));
         let ended = ended.unwrap_or(Ended::Never);
@@ -557,15 +560,15 @@ impl Server {
         let moved = hang_up.moved_after();
         let moved = moved.map_or_else(String::new, |bytes| format!(", after {bytes} by {}", Kind::Tls));
         if from == 0 {
-            // Enrolment does that.
+            // Enrollment connects and sends nothing.
             return info!("session {number} of {name} ends after {secs:.1} s: the client only tested the connection");
         }
         info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went{moved}");
     }
 
-    /// Ends the earlier sessions of the run that session `number` continues: their client has lost them, and two attempts of
-    /// one run must not change a tree at once. `false`: there is a later one already, or an earlier one does not end, so
-    /// this one must not begin.
+    /// Ends the earlier sessions of the run that session `number` continues. Their client has lost them, and two
+    /// attempts of one run must not change a tree at once. Returns `false` if this session must not begin, because a
+    /// later one exists already or an earlier one does not end.
     fn replace_sessions(&self, number: u64, pin: &Pin, run: RunKey) -> bool {
         let mut sessions = lock(&self.sessions);
         let is_of_run = |session: &Session| session.grant.pin == *pin && session.run == Some(run);
@@ -590,7 +593,7 @@ impl Server {
         true
     }
 
-    /// A process for one client, and our end of what it reads and writes.
+    /// Starts the process of a session. Returns it with this end of the socket that is its standard input and output.
     fn start_session(&self, grant: &Grant) -> io::Result<(Child, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut words: Vec<OsString> = vec!["server".into(), "session".into()];
@@ -610,17 +613,17 @@ impl Server {
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
         command.current_dir(&self.home).env("HOME", &self.home);
-        // What a terminal tells all who came from it is the server's to hear: it lets its sessions end.
+        // A signal from the terminal must reach only the server, which then lets its sessions end.
         command.process_group(0);
         let child = match command.spawn() {
-            // A home that is not there is no reason to serve nothing.
+            // A missing home directory must not prevent sessions.
             Err(error) if error.kind() == io::ErrorKind::NotFound => command.current_dir("/").spawn()?,
             other => other?,
         };
         Ok((child, ours))
     }
 
-    /// Whether the last session of this key was too large and nobody was told yet.
+    /// Returns whether the last session of this key was too large and its client has not learned that yet.
     fn was_too_large(&self, pin: &Pin) -> bool {
         let mut told = lock(&self.too_large);
         let at = told.iter().position(|(known, since)| known == pin && since.elapsed() < TOLD_WITHIN);
@@ -667,13 +670,13 @@ impl Server {
         }
     }
 
-    /// Answers questions, one after the other.
+    /// Answers control requests, one after the other.
     fn answer(&self, control: &UnixListener) {
         loop {
             let stream = match control.accept() {
                 Ok((stream, _)) => stream,
                 Err(_) => {
-                    // No file is left to open, most likely: those that end give some back.
+                    // Most likely the process is out of file descriptors; sessions that end free some.
                     std::thread::sleep(TICK);
                     continue;
                 }
@@ -688,7 +691,7 @@ impl Server {
                 Question::Stop => self.stop.store(true, Ordering::Relaxed),
                 Question::GiveWay => self.gives_way.store(true, Ordering::Relaxed),
             }
-            // Whoever asked reads to the end, which comes with ours.
+            // The client reads to the end of the stream, which comes when this process ends.
             lock(&self.held).push(stream);
         }
     }

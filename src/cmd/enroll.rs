@@ -1,4 +1,4 @@
-//! `sparsync enroll`: this machine and another one learn each other's keys, over ssh, and try them out.
+//! `sparsync enroll`: exchanges keys with another machine over ssh, then tests the connection to its server.
 
 use super::by_server::{self, SshFacts};
 use super::server::NOBODY;
@@ -19,10 +19,10 @@ use crate::work::clock;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Where a copied program goes, below the home directory there.
+/// The path of an installed copy, below the home directory on the other machine.
 const INSTALLED: &str = ".local/bin/sparsync";
 
-/// Carries out what was asked for. What was done is told on standard output.
+/// Runs the command and prints the result on standard output.
 pub fn run(env: &mut Env, wanted: &Enroll) -> Result<()> {
     let places = Places::of(env)?;
     let told = match wanted {
@@ -41,7 +41,7 @@ fn failed(what: impl std::fmt::Display) -> Error {
 fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String> {
     let host = &wanted.reach.host;
     if let Some(until) = &wanted.rights.expires {
-        // Whether it is over is for the clock there to say.
+        // The other machine's clock decides whether the time has passed.
         let read = Moment::read(until, Moment(clock::now_unix().0));
         read.map_err(|bad| Error::usage(format!("sparsync enroll: --expires: {bad}")))?;
     }
@@ -120,8 +120,8 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     Ok(told)
 }
 
-/// Has this machine's key let in, and hears who answers. With `install` the program is copied there if it is not there
-/// yet, and `reach` says where it is then.
+/// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the
+/// host if it is missing there, and `reach` is set to its path.
 fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>]) -> Result<Introduction> {
     let host = reach.host.clone();
     let mut ended = ask(env.umask, reach, words)?;
@@ -148,7 +148,7 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
     }
 }
 
-/// The words that let this machine's key in.
+/// Returns the arguments of the command that grants this machine's key access.
 fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
     let start = Start { port: wanted.port, ..Start::default() };
     let new = NewGrant {
@@ -162,19 +162,19 @@ fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
     Action::Grant(Box::new(new)).words()
 }
 
-/// What this machine is called elsewhere, unless somebody says otherwise.
+/// Returns the default name of this machine's grant.
 fn own_name(env: &Env) -> String {
     let user = env.var("USER").or_else(|| env.var("LOGNAME")).unwrap_or_else(|| "root".into());
     format!("{}@{}", user.to_string_lossy(), sys::host_name())
 }
 
-/// The same, with the program that is known to be there unless another one was said.
+/// Adds the program that is known to be on the host, unless the user named another one.
 pub fn with_program(reach: &Reach, known: Option<&Peer>) -> Reach {
     let known = || known.and_then(|known| known.program.clone()).map(String::into_bytes);
     Reach { program: reach.program.clone().or_else(known), ..reach.clone() }
 }
 
-/// The command line of a remote shell that runs sparsync with these words.
+/// Returns the command line of a remote shell that runs sparsync with these arguments.
 pub fn argv(reach: &Reach, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
     shell::argv_of(&reach.shell, &reach.host, &verb::addressed(program, words))
@@ -194,7 +194,7 @@ fn shown(argv: &[Vec<u8>]) -> String {
     String::from_utf8_lossy(&argv.join(&b' ')).into_owned()
 }
 
-/// Copies this very program to the host, if it can run there.
+/// Copies this program to the host, if it can run there.
 fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
@@ -213,7 +213,7 @@ fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
     let own = env.own_path().ok_or_else(|| failed("--install: this program does not know where it is"))?;
     let own = sys::open_path(own.as_os_str().as_bytes())
         .map_err(|error| failed(format!("--install: cannot read {}: {error}", own.display())))?;
-    // Under its name it appears whole or not at all, and only if it runs.
+    // The rename makes the program appear whole or not at all, and only after it has run once.
     let script = format!(
         "set -e; cd; mkdir -p .local/bin; new={INSTALLED}.$$; trap 'rm -f \"$new\"' EXIT; umask 022; cat >\"$new\"; \
          chmod 755 \"$new\"; \"$new\" --version >/dev/null; mv \"$new\" {INSTALLED}"
@@ -226,7 +226,7 @@ fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
     }
 }
 
-/// Where the host's server may be reached: as ssh reaches it, and where it says that it listens.
+/// Returns the addresses of the host's server: the one that ssh uses, and those that the server reports.
 fn addresses(facts: &SshFacts, introduction: &Introduction) -> Vec<String> {
     let mut addresses = vec![facts.hostname.clone()];
     for address in &introduction.addresses {
@@ -237,7 +237,7 @@ fn addresses(facts: &SshFacts, introduction: &Introduction) -> Vec<String> {
     addresses
 }
 
-/// The key of a server is not the one that is known. Nothing weaker than keys decides what that means.
+/// Returns the error for a server whose key differs from the known one. Only the user can decide what that means.
 pub fn other_key(host: &str, known: &Pin, shown: &Pin) -> Error {
     let words = format!(
         "sparsync: THE KEY OF {host} HAS CHANGED.\n  known  {known}\n  now    {shown}\n\
@@ -260,7 +260,8 @@ fn list(peers: &Peers, json: bool) -> String {
     peers.hosts.iter().map(line).collect()
 }
 
-/// Forgets a host on both sides. That works without the host, but then it must be told there, too.
+/// Removes a host on both sides. Without the host, only the local entry is removed, and the error names the command to
+/// run there.
 fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
     let host = &reach.host;
     let known = Peers::change(places, |peers| peers.remove(host))?;

@@ -1,4 +1,4 @@
-//! Hands a run over to the installed rsync, with the arguments as they were given.
+//! Hands a run over to the installed rsync, with the original arguments.
 
 use crate::env::Env;
 use crate::error::Error;
@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Becomes the installed rsync. Returns only with the error that there is none.
+/// Replaces this process with the installed rsync. Returns only on failure.
 pub fn run(env: &mut Env) -> Result<(), Error> {
     let named = env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty());
     let Some(rsync) = find(env, named.as_deref()) else {
@@ -26,7 +26,7 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
     Err(Error::new(Exit::Ipc, format!("sparsync: could not start {}: {error}", rsync.display())))
 }
 
-/// The words without those that rsync does not know: how the peer is reached is its own way now.
+/// Removes `--transport`, which rsync does not know. rsync reaches the peer in its own way.
 fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
     let mut own = Vec::new();
     let mut words = args.iter();
@@ -45,13 +45,14 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
     own
 }
 
-/// Set for what a run was handed over to. A program that finds it has been led back to, or was started by that.
+/// Set for the rsync that takes a run over. A sparsync that finds it was started, directly or not, by another sparsync.
 const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
 
-/// The rsync that `SPARSYNC_RSYNC` names, or the first in `PATH` that is not this very program, by whatever way.
+/// Returns the rsync that `SPARSYNC_RSYNC` names, or the first one in `PATH` that is not this program under another
+/// name.
 fn find(env: &Env, named: Option<&OsStr>) -> Option<PathBuf> {
     let itself = env.own_path().and_then(|path| crate::fs::sys::identity(path.as_os_str()));
-    // Another copy of this program, or a script that calls it, would hand the run over in its turn, for ever.
+    // Another copy of this program, or a script that calls it, would hand the run over again, endlessly.
     let may_lead_back = env.var(HANDED_OVER).is_some();
     let other = |path: &Path| {
         let identity = crate::fs::sys::identity(path.as_os_str())?;
@@ -67,12 +68,12 @@ fn find(env: &Env, named: Option<&OsStr>) -> Option<PathBuf> {
         .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
 }
 
-/// What `--version` says of us and of no rsync.
+/// Appears in the output of `--version` of sparsync, and of no rsync.
 const OWN_NAME: &[u8] = b"sparsync";
-/// The most that is heard of it.
+/// The most output of `--version` that is read.
 const VERSION_MAX_BYTES: usize = 64 << 10;
 
-/// Whether a program answers as a sparsync does.
+/// Returns whether a program is a sparsync, or a script that calls one.
 fn leads_back(path: &Path, umask: u32) -> bool {
     let asking = Asking { umask, input: None, is_quiet: true, most_bytes: VERSION_MAX_BYTES };
     let told = shell::ask(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], asking);

@@ -1,15 +1,16 @@
-//! Who has a port, as far as /proc tells.
+//! Finds the process that owns a port, in /proc.
 
 use crate::fs::sys;
 use std::os::fd::AsFd;
 
-/// The tables of sockets, and the state of one in them that waits at a port for whoever comes.
+/// The socket tables, and the state that listening sockets have in each.
 const TABLES: [(&str, &str); 4] =
     [("/proc/net/udp6", "07"), ("/proc/net/udp", "07"), ("/proc/net/tcp6", "0A"), ("/proc/net/tcp", "0A")];
-/// A table of sockets may be long, and is read whole.
+/// The most bytes of a table that are read; tables can be long and are read whole.
 const TABLE_MAX_BYTES: usize = 64 << 20;
 
-/// The process that has a port of UDP or TCP: `name (pid)`. `None`: it belongs to somebody else, who need not tell.
+/// Returns the process that listens on a UDP or TCP port, as `name (process PID)`. `None` if there is none, or if it
+/// belongs to another user, so that its descriptors cannot be read.
 pub fn of_port(port: u16) -> Option<String> {
     let inodes: Vec<Vec<u8>> = TABLES.iter().flat_map(|(table, state)| sockets_at(table, state, port)).collect();
     let proc = sys::open_dir_path(b"/proc").ok()?;
@@ -25,7 +26,7 @@ pub fn of_port(port: u16) -> Option<String> {
     Some(format!("{} (process {pid})", String::from_utf8_lossy(name.trim_ascii())))
 }
 
-/// The links of the sockets that listen at a port: `socket:[123]`.
+/// Returns the sockets that listen on a port, in the form of links in `/proc/PID/fd`: `socket:[123]`.
 fn sockets_at(table: &str, state: &str, port: u16) -> Vec<Vec<u8>> {
     let text = sys::read_path(table.as_bytes(), TABLE_MAX_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,5 +1,5 @@
-//! A remote shell that is held while the session it brought about takes place elsewhere: by it each end learns that the
-//! other one is gone.
+//! Holds the remote shell that started a session which now uses another connection. Through the shell each end learns
+//! that the other one is gone.
 
 use crate::transport::Link;
 use crate::transport::net::HangUp;
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A peer that is not heard for so long after the remote shell has ended is gone, too. More than a client takes to find
-/// another way: [`crate::transport::net::limits::QUIET`].
+/// A peer that sends nothing for this long after the remote shell has ended is gone as well. Longer than a client needs
+/// to move to another path: [`crate::transport::net::limits::QUIET`].
 const UNHEARD: Duration = Duration::from_secs(10);
 
-/// A remote shell's link, held until this is dropped: the other end sees that.
+/// The link of a remote shell, held until this is dropped. The other end sees the drop as the end of its input.
 pub struct Lifeline {
     state: Arc<State>,
-    /// The other end reads its end when this is gone.
+    /// The other end reads the end of its input when this is dropped.
     _writer: Box<dyn Write + Send>,
 }
 
 #[derive(Default)]
 struct State {
-    /// It ended before there was a peer to guard.
+    /// The shell ended before there was a peer to guard.
     cut: Arc<AtomicBool>,
     peer: Mutex<Option<HangUp>>,
 }
 
 impl Lifeline {
-    /// Holds a link of which nothing more is expected than its end.
+    /// Holds a link on which nothing more is expected but its end.
     pub fn hold(link: Link) -> Lifeline {
         let Link { mut reader, writer, .. } = link;
         let state = Arc::new(State::default());
@@ -39,13 +39,13 @@ impl Lifeline {
         Lifeline { state, _writer: writer }
     }
 
-    /// Set when it ends before [`Lifeline::guard`], and never after that.
+    /// Returns a flag that is set if the shell ends before [`Lifeline::guard`] is called, and never later.
     pub fn cut(&self) -> Arc<AtomicBool> {
         self.state.cut.clone()
     }
 
-    /// From now on its end means to look whether this peer is still heard, as QUIC may find a way where the shell's
-    /// connection is lost. False: it has ended already.
+    /// From now on, the end of the shell starts a check whether this peer still sends anything: QUIC may find another
+    /// path after the shell's connection is lost. Returns `false` if the shell has ended already.
     pub fn guard(&self, peer: HangUp) -> bool {
         let mut guarded = self.state.peer.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = !self.state.cut.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn wait_for_end(reader: &mut dyn Read) {
     loop {
         match reader.read(&mut [0; 4096]) {
             Ok(0) => return,
-            // Nothing that is said here means anything, and silence is no trouble.
+            // Bytes on this link have no meaning, and a pause is not an error.
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
             Err(_) => return,

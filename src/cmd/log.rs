@@ -1,4 +1,4 @@
-//! What a server tells while it runs: lines on standard error, which is a file, a journal, or somebody's terminal.
+//! The log of a server: lines on standard error, which is a file, the journal, or a terminal.
 
 use super::control::{self, Errors};
 use crate::env;
@@ -17,14 +17,14 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The log in the state directory of a server in the background.
+/// The log of a server in the background, in the state directory.
 pub const FILE: &str = "server.log";
-/// Beyond this length it becomes `server.log.old`, and a new one begins.
+/// A longer log is renamed to `server.log.old`, and a new one begins.
 const MAX_BYTES: u64 = 4 << 20;
-/// The target of what is told of clients that are not let in: anybody can bring that about.
+/// The target of messages about rejected clients. Anyone can cause them.
 pub const STRANGERS: &str = "sparsync::strangers";
 
-/// Opens the log of a server in the background to go on with it; one that is too long is put aside.
+/// Opens the log of a server in the background for appending. A log that is too long is renamed first.
 pub fn open(places: &Places) -> Result<OwnedFd> {
     let path = places.state.join(FILE);
     let failed = |error: io::Error| files::failed("open", &path, &error);
@@ -35,23 +35,24 @@ pub fn open(places: &Places) -> Result<OwnedFd> {
     sys::open_append_at(dir.as_fd(), FILE.as_bytes(), 0o600).map_err(failed)
 }
 
-/// Who reads what is told.
+/// Where standard error leads.
 pub enum Readers {
-    /// The journal: it adds the time, and takes the level from the front of a line.
+    /// To the journal, which adds the time and takes the level from the beginning of a line.
     Journal,
-    /// Whoever has standard error.
+    /// To a terminal, or to whatever the caller has set.
     Terminal,
-    /// Those who open the log of this place.
+    /// To the log in this state directory.
     Log(Places),
 }
 
-/// Tells events of ours on standard error from here on, and keeps the last errors.
+/// Installs the logger: events of this crate go to standard error, and the last errors are kept in `errors`.
 pub fn begin(readers: Readers, errors: Arc<Errors>) {
-    // Only the first call of a process counts.
+    // The first call of a process wins.
     let _ = tracing::subscriber::set_global_default(Lines { readers, errors, turning: Mutex::new(()) });
 }
 
-/// Whether standard error is the journal that JOURNAL_STREAM names: another one may have been there when it was set.
+/// Returns whether standard error is the journal that `JOURNAL_STREAM` names. It may have been redirected since that
+/// was set.
 pub fn is_journal(named: Option<&OsStr>) -> bool {
     let stderr = || sys::fstat(io::stderr().as_fd()).ok();
     named
@@ -67,14 +68,14 @@ struct Lines {
 }
 
 impl Lines {
-    /// Goes on in a new log where this one is long enough.
+    /// Starts a new log if the current one is too long.
     fn turn_over(&self) {
         let Readers::Log(places) = &self.readers else {
             return;
         };
         let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         if sys::fstat(io::stderr().as_fd()).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
-            // Where there is no new one the old one grows on.
+            // If no new log can be opened, the old one keeps growing.
             let _ = open(places).map(|new| env::become_stderr(new.as_fd()));
         }
     }
@@ -82,7 +83,7 @@ impl Lines {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The libraries below tell more than anybody reads.
+        // The libraries log too much.
         metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("sparsync")
     }
 
@@ -111,7 +112,7 @@ impl Subscriber for Lines {
         } else if level <= Level::WARN {
             self.errors.push(dated);
         }
-        // There is nobody to tell that nothing can be told.
+        // A failure to log cannot be reported anywhere.
         let _ = io::stderr().write_all(line.as_bytes());
         self.turn_over();
     }
@@ -129,7 +130,7 @@ struct Words {
 
 impl Visit for Words {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Names and addresses come from others: a line stays one line.
+        // Names and addresses come from clients. Control characters are replaced, so that one event stays one line.
         let value = format!("{value:?}").replace(|c: char| c.is_control(), "?");
         match field.name() {
             "message" => self.message = value,

@@ -1,4 +1,4 @@
-//! From the command line to the program that serves it.
+//! Entry points of the program: reads the command line and runs the command that it names.
 
 mod budget;
 mod by_one_off;
@@ -33,10 +33,10 @@ use crate::report::event::errno_words;
 use crate::work::clock;
 use std::io::Write;
 
-/// As many files as a process that starts no program of a user may have open.
+/// The most files that a process may have open if it starts no program of the user.
 const OPEN_FILES_MAX: u64 = 1 << 20;
 
-/// Runs what the command line asks for. All that is to be told was told when it returns.
+/// Runs the command line and returns the exit code. All output has been written when it returns.
 pub fn run(env: &mut Env) -> Exit {
     env.outlive_file_limits();
     let popt = rules::popt_files(env);
@@ -70,7 +70,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(asked)) => return serve::run(env, asked),
         Ok(Request::Handover(error)) => handover::run(env).map_err(|none| match error {
-            // The installed rsync could carry out what is not supported here.
+            // The installed rsync could do what is not supported here: add the hint that none was found.
             Some(error) => Error { hint: none.hint, ..error },
             None => none,
         }),
@@ -93,7 +93,8 @@ fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Tells an error that ended the run, with rsync's closing line unless it is of a verb, which rsync does not have.
+/// Prints the error that ended the run, followed by rsync's closing line. Subcommands print no closing line: rsync has
+/// none of them.
 fn fail(env: &mut Env, error: &Error) -> Exit {
     let mut text = error.message.clone();
     if !text.is_empty() && !text.ends_with(b"\n") {

@@ -1,7 +1,7 @@
-//! A server for one session: the far end of a remote shell opens it for the client that it speaks with, and ends with it.
+//! A server for one session: the remote side of a remote shell opens it for its client, and ends with it.
 //!
-//! It runs as the login of the remote shell and is its far end in all but the way the bytes go: nobody was granted
-//! anything, so it may what that login may, for a client that holds the key which it named through that shell.
+//! It runs as the user that the remote shell logged in, with the rights of that user: there is no grant. It admits only
+//! the key that the client named through the shell.
 
 use super::lifeline::Lifeline;
 use crate::env::Env;
@@ -23,19 +23,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// So long a client may take to come: more than it tries.
+/// How long the server waits for its client: longer than a client tries to connect.
 const COMES_WITHIN: Duration = Duration::from_secs(30);
-/// How often it is seen whether it still can.
+/// How often a wait checks whether the client can still come.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The server, once its client has come.
+/// The server, once its client has connected.
 pub struct Once {
     listener: Listener,
     _lifeline: Lifeline,
 }
 
 impl Once {
-    /// Opens it, tells the client where, and waits for it. The client was told of an error, or is gone.
+    /// Opens a port, sends the address to the client, and waits for it. If this fails, the client has received the
+    /// error or is gone.
     pub fn open(env: &Env, mut asked: Asked, patience: &Patience) -> Result<(Once, Link)> {
         let opened = Door::open(env, &asked.client, patience);
         asked.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
@@ -55,13 +56,13 @@ impl Once {
         Ok((Once { listener, _lifeline: lifeline }, link))
     }
 
-    /// Ends it, when the client has heard everything.
+    /// Closes the server after the client has received everything.
     pub fn leave(self) {
         self.listener.leave();
     }
 }
 
-/// Where the client shall come, and whether it came.
+/// The address of the server, and whether the client has connected.
 struct Door {
     place: Meeting,
     has_come: Arc<AtomicBool>,
@@ -70,7 +71,7 @@ struct Door {
 impl Door {
     fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(Door, Listener)> {
         if env.var("SSH_ORIGINAL_COMMAND").is_some() {
-            // Whoever fixed the command approved of what it says, and it says nothing of a port.
+            // The forced command approves what it contains, and it contains no port.
             let words = "sparsync: the login there has a forced command, which opens no server for a single run: leave out \
                          --transport=quic, or enroll this machine there";
             return Err(Error::new(Exit::StartClient, words));
@@ -83,7 +84,7 @@ impl Door {
         let limits = Limits { sessions: 1, ..Limits::default() };
         let lasting = Lasting(sys::random());
         let reached_at = env.var("SSH_CONNECTION").and_then(|told| own_address(&told.to_string_lossy()));
-        // Elsewhere than where the shell was reached nobody is expected.
+        // Listen only on the address at which sshd was reached, if it is known.
         let there = reached_at.map(|own| listen(&[(own, 0).into()], config.clone(), lasting, &limits, patience));
         let (listener, addresses) = match (there, reached_at) {
             (Some(Ok(listener)), Some(own)) => (listener, vec![own]),
@@ -94,7 +95,7 @@ impl Door {
         Ok((Door { place, has_come }, listener))
     }
 
-    /// Waits for the client, and lets nobody in after it.
+    /// Waits for the client, and rejects all others after it.
     fn wait(&self, listener: &Listener, lifeline: &Lifeline, stop: &AtomicBool) -> Result<Guest> {
         let (since, cut) = (Since::now(), lifeline.cut());
         loop {
@@ -115,7 +116,7 @@ impl Door {
     }
 }
 
-/// There is nobody whom anything could be told.
+/// Returns an error without a message: no peer is left that could receive one.
 fn nobody(exit: Exit) -> Error {
     Error::new(exit, "")
 }
@@ -124,7 +125,8 @@ fn cannot_listen(error: io::Error) -> Error {
     Error::new(Exit::SocketIo, format!("sparsync: the far end cannot listen for this run: {error}"))
 }
 
-/// The address by which a remote shell was reached, as sshd tells it: the client's address and port, then ours.
+/// Returns the address at which sshd was reached, from `SSH_CONNECTION`: client address, client port, own address, own
+/// port.
 fn own_address(told: &str) -> Option<IpAddr> {
     let address: IpAddr = told.split(' ').nth(2)?.parse().ok()?;
     Some(address.to_canonical())

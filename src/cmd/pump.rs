@@ -1,4 +1,4 @@
-//! One client of a server and the process of its session: bytes go to and fro until one of them says nothing more.
+//! Forwards bytes between a client of the server and the process of its session, until one of them closes its stream.
 
 use crate::env;
 use crate::proto::decode_greeting;
@@ -14,37 +14,38 @@ use std::thread::Builder;
 use std::time::Duration;
 use tracing::error;
 
-/// How long a session may take to end behind its client.
+/// How long a session may run on after its client has left.
 pub const LEAVING_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether a client that waits for its session has left.
+/// How often a wait for the session checks whether the client has left.
 const TICK: Duration = Duration::from_millis(200);
-/// What a client hears where this machine has no process or thread left for it.
+/// The reason that a client receives if no process or thread can be started for it.
 pub const NO_SESSION: &str = "the server cannot start a session";
-/// How many bytes are handed on at once.
+/// The size of the buffer.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Bytes from clients and to them.
+/// Bytes received from clients and sent to them.
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// What they said.
+    /// Bytes received.
     pub from_client: AtomicU64,
-    /// What they were told.
+    /// Bytes sent.
     pub to_client: AtomicU64,
 }
 
-/// How a session came to say nothing more.
+/// How forwarding from a session ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It said all, or nobody hears it.
+    /// The session closed its stream, or its client no longer reads.
     ByItself,
-    /// It does not, although its client left a while ago, or there is nobody to hear it.
+    /// The session must be killed: it still runs although its client left long ago, or forwarding has crashed.
     Never,
 }
 
-/// Carries bytes between a client and its session until one of them says nothing more.
+/// Forwards bytes between a client and its session until one of them closes its stream.
 ///
-/// `may_begin` is called with the key of the client's greeting before the session gets the first byte; `false`: the session
-/// ends without having done anything. A client that does not greet is left to the session, which rejects it.
+/// `may_begin` is called with the key of the client's greeting before the session receives the first byte. If it
+/// returns `false`, the session ends without having done anything. The session rejects a client that sends no valid
+/// greeting.
 pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl Fn(RunKey) -> bool + Sync) -> Ended {
     let Guest { mut reader, writer, parting, hang_up, .. } = guest;
     let has_said_all = AtomicBool::new(false);
@@ -54,7 +55,8 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl 
             let (first, key) = read_greeting(&mut *reader);
             bytes.from_client.fetch_add(first.len() as u64, Ordering::Relaxed);
             if key.is_none_or(&may_begin) && to_session.write_all(&first).is_ok() {
-                // Until the client has said all, or is gone: the session ends by itself when it reads the end.
+                // Ends when the client closes its stream or is gone. The session then reads the end of its input and
+                // exits.
                 while let Ok(piece) = reader.fill_buf() {
                     let count = piece.len();
                     if count == 0 || to_session.write_all(piece).is_err() {
@@ -87,7 +89,7 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl 
 /// The key in a client's greeting, which is the same in all attempts of one run.
 pub type RunKey = [u8; 16];
 
-/// Reads until a client's greeting is complete: what was read, and the key in it; `None`: it is no greeting.
+/// Reads a client's greeting. Returns the bytes read and the key in the greeting; `None` if it is not valid.
 fn read_greeting(reader: &mut (dyn BufRead + Send)) -> (Vec<u8>, Option<RunKey>) {
     let mut first = Vec::new();
     loop {
@@ -107,7 +109,7 @@ fn read_greeting(reader: &mut (dyn BufRead + Send)) -> (Vec<u8>, Option<RunKey>)
     }
 }
 
-/// What a session says goes to its client. Once the client `has_left` nobody waits longer than [`LEAVING_MAX`] for a word.
+/// Forwards output of the session to its client. Once the client `has_left`, waits at most [`LEAVING_MAX`] for more.
 fn carry_back(
     mut session: &UnixStream,
     mut to_client: Box<dyn Write + Send>,
@@ -140,12 +142,12 @@ fn carry_back(
     ended
 }
 
-/// Waits for the end of a session that has nobody to speak with any more, and kills it when it has had its `grace`.
+/// Waits for a session to exit after its client has left, and kills it after `grace`. Returns its exit status as text.
 pub fn leave(child: &Mutex<Child>, grace: Duration) -> String {
     let waits = Since::now();
     let mut is_killed = false;
     loop {
-        // Nobody waits with it held: whoever ends a session takes it, too.
+        // The lock is not held while waiting: other threads need it to end the session.
         let ended = lock(child).try_wait();
         match ended {
             Ok(Some(status)) => return status.to_string(),
@@ -160,12 +162,12 @@ pub fn leave(child: &Mutex<Child>, grace: Duration) -> String {
     }
 }
 
-/// A thread that may not come about: there are as many as the system allows, and others take of them.
+/// Returns a builder for a thread whose start may fail: the system limits their number.
 pub fn thread(name: &str) -> Builder {
     Builder::new().name(name.into())
 }
 
-/// Takes it, also from one that crashed with it.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

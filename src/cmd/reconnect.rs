@@ -1,8 +1,8 @@
-//! What a run over the network does when its connection breaks: it connects again and repeats the run, if that is safe.
+//! Connects again after a lost network connection and repeats the run, if that is safe.
 //!
-//! The second attempt plans the run anew and copies what is missing. Whether it may be made is decided in
-//! [`crate::options::repeat`]; before it begins, the server ends the session of the first one. A server that was told to stop
-//! says so; then the run is repeated over ssh, where any way will do.
+//! The second attempt plans the run anew and copies what is missing. [`crate::options::repeat`] decides whether a run
+//! may be repeated. Before the second attempt begins, the server ends the session of the first one. A server that is
+//! being stopped reports it; the run is then repeated over ssh if the route allows ssh.
 
 use super::by_server::Redial;
 use super::remote::Side;
@@ -17,35 +17,36 @@ use crate::transport::net::Kind;
 use crate::work::clock::Since;
 use std::time::Duration;
 
-/// How often in a row a connection may be lost soon after it was made: a server that always breaks off is no outage.
+/// How many short connections in a row may be lost: a server that always disconnects is not an outage.
 const LOSSES_MAX: u32 = 3;
-/// How long a connection must have lasted not to count as one of these.
+/// A connection that lasted this long is not a short one.
 const LASTED: Duration = Duration::from_secs(10);
 
-/// Why a run must not be repeated by itself; `None`: it may.
+/// Returns the option that forbids repeating the run; `None` if it may be repeated.
 pub fn forbids_repeat(near: &Near<'_>) -> Option<&'static str> {
-    // Options that only the far end knows.
+    // Only the remote side understands these options.
     let remote = (!near.setup.remote_words.is_empty()).then_some("--remote-option");
     let reads_rules = near.rules.chain(FilterSide::Receiver, b"").has_per_dir();
     remote.or_else(|| repeat::forbids_repeat(near.options, reads_rules))
 }
 
-/// Whether a session over the network ended because its connection was lost, or its process by a signal that was not ours.
+/// Returns whether a network session ended because its connection was lost, or because a signal that this process did
+/// not send ended its server process.
 fn is_loss(error: &Error) -> bool {
     matches!(error.exit, Exit::Stream | Exit::Signal)
 }
 
-/// Whether a session over the network ended because the server was told to stop.
+/// Returns whether a network session ended because the server was stopped.
 fn is_stop(error: &Error) -> bool {
     error.exit == Exit::Terminated
 }
 
-/// Whether a session over the network broke off, for whatever reason.
+/// Returns whether a network session was cut short, for either reason.
 pub fn is_broken(error: &Error) -> bool {
     is_loss(error) || is_stop(error)
 }
 
-/// The problems reported so far, as the exit code of the run counts them: the last attempt may not meet them again.
+/// Returns the problems reported so far, which still count for the exit code: the last attempt may not meet them again.
 /// `server_sends`: the failures are those of the client, which receives.
 pub fn problems_so_far(reported: &Tally, server_sends: bool) -> Tally {
     let mut problems = reported.clone();
@@ -55,29 +56,30 @@ pub fn problems_so_far(reported: &Tally, server_sends: bool) -> Tally {
     problems
 }
 
-/// How the attempts of a run over the network ended.
+/// The outcome of all attempts of a network run.
 pub enum Outcome {
-    /// Whatever way the last one did.
+    /// The last attempt ended, with this result.
     Ended(Result<(), Error>),
     /// The server was stopped, and the run may be repeated over ssh.
     Stopped(Error),
 }
 
-/// A run over the network that may be repeated.
+/// A network run that may be repeated.
 pub struct Attempts<'a> {
     /// The run.
     pub side: &'a Side,
-    /// The process.
+    /// The environment of the process.
     pub env: &'a Env,
-    /// This end of the session.
+    /// The client's end of the session.
     pub near: &'a Near<'a>,
-    /// Why it must not be repeated: [`forbids_repeat`].
+    /// The option that forbids repeating the run, from [`forbids_repeat`].
     pub forbids: Option<&'static str>,
 }
 
 impl Attempts<'_> {
-    /// Repeats the run as long as its connection is lost and it may be repeated. `ended`: how the first attempt ended, and
-    /// when it began. What the lost attempts had trouble with counts for the exit code, as it would have in one run.
+    /// Repeats the run while its connection is lost and it may be repeated. `ended` and `made`: the result of the first
+    /// attempt and when it began. Problems of lost attempts count for the exit code, as they would in an uninterrupted
+    /// run.
     pub fn go_on(
         &self,
         redial: &mut Redial,
@@ -130,13 +132,13 @@ impl Attempts<'_> {
         Outcome::Ended(ended)
     }
 
-    /// What a user can do whose run is not repeated.
+    /// Returns the advice for a user whose run is not repeated.
     fn hint(&self) -> String {
         let why = self.forbids.map(|option| format!("; {option} forbids to do so automatically"));
         format!("run the same command again{}", why.unwrap_or_default())
     }
 
-    /// Tells a user who watches that there is no connection yet.
+    /// Reports that there is no connection yet, on a terminal or under `-v`.
     fn report(&self, reporter: &mut TextReporter, name: &str, waited: Duration) {
         let output = &self.side.options.output;
         if (output.verbose > 0 || self.env.stdout_is_tty) && !output.quiet {
@@ -165,7 +167,7 @@ mod tests {
             for server_sends in [true, false] {
                 assert_eq!(problems_so_far(&reported, server_sends).exit(), exit, "{weight:?}");
             }
-            // What failed at the server outweighs what vanished.
+            // Failures at the server outweigh vanished files.
             reported.problem(Weight::Vanished);
             let both = problems_so_far(&reported, false).exit();
             assert_eq!(both, if weight == Weight::Warning { Exit::Vanished } else { exit }, "{weight:?}");

@@ -1,7 +1,7 @@
-//! A copy from or to another machine: the near end.
+//! A copy between this machine and another one: the client's end.
 //!
-//! A remote shell starts the far end. If a sparsync answers there, the session is ours; a stock rsync is left to the
-//! installed rsync, which starts over.
+//! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
+//! the two run a native session. If a stock rsync answers, the installed rsync starts the run over.
 
 use super::by_one_off::{self, OneOff};
 use super::by_server::{self, Redial, Server};
@@ -41,10 +41,10 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Whether such a copy is ours unless SPARSYNC_NATIVE_SSH=0 says that it is the installed rsync's.
+/// Whether sparsync carries out remote-shell copies itself by default. `SPARSYNC_NATIVE_SSH` overrides it.
 const IS_NATIVE: bool = true;
 
-/// Whether a copy by a remote shell is ours to carry out.
+/// Returns whether sparsync carries out remote-shell copies itself instead of handing them to the installed rsync.
 pub fn is_native(env: &Env) -> bool {
     match env.var("SPARSYNC_NATIVE_SSH").as_deref().map(OsStrExt::as_bytes) {
         Some(b"1") => true,
@@ -53,14 +53,14 @@ pub fn is_native(env: &Env) -> bool {
     }
 }
 
-/// Runs a copy of which one side is on another machine.
+/// Runs a copy between this machine and another one.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let cli::Copy { options, sources, dest, far } = wanted;
     let Some(far) = far else {
         return fail(env, &Error::new(Exit::Crashed, "sparsync: a copy without a peer is a local one"));
     };
-    // The remote shell is somebody else's program.
+    // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
     let near = Side { options, sources, dest, far, key: sys::random() };
     let Some(rules) = near.rules_of_early_look(env) else { return near.copy(env, None, since) };
@@ -91,56 +91,56 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     ended.unwrap_or_else(|error| fail(env, &error))
 }
 
-/// As many files as a run may have open beside a remote shell: each directory that an argument lies in takes one.
+/// The most files that a run may have open beside a remote shell. Each directory that holds an argument takes one.
 const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
-/// What a shell may take to end behind a far end that is done.
+/// How long the remote shell may take to exit after the session has ended well.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
-/// What a run knows of itself.
+/// A remote copy as the command line describes it.
 pub struct Side {
     /// The settled options.
     pub options: Options,
     sources: Vec<Vec<u8>>,
     dest: Option<Vec<u8>>,
-    /// The other machine.
+    /// The remote operand.
     pub far: Far,
     /// See [`Near::key`].
     key: [u8; 16],
 }
 
-/// What carries a conversation.
+/// The transport of a session, with what must be done when it ends.
 pub enum Carrier {
-    /// A remote shell, to be seen off.
+    /// A remote shell. The caller waits for it to exit.
     Shell(Shell),
-    /// A server that a remote shell opened for this run alone.
+    /// A single-use server that a remote shell started for this run.
     OneOff(Box<OneOff>),
-    /// A link over the network, which ends by itself; and how another is to be had.
+    /// A network link, which ends by itself, and the means to connect again.
     Net(Box<Redial>),
 }
 
-/// Where a far end finds the paths that are its own.
+/// How the remote side learns its own paths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Paths {
-    /// In what it is told.
+    /// Inside the session, in `Setup`.
     Told,
-    /// On its command line.
+    /// From its command line.
     OnCommandLine,
 }
 
-/// What this program speaks.
+/// Returns the protocol versions and features of this program.
 fn speech() -> Speech {
     Speech::ours(codec::features(None))
 }
 
-/// Who was reached.
+/// The program that was reached.
 pub enum Reached {
-    /// A sparsync, and what it was told already.
+    /// A sparsync, with the first words that were already sent to it.
     Native(Carrier, Link, Option<Box<FirstWords>>),
-    /// A stock rsync, to which the installed one can talk.
+    /// A stock rsync. The installed rsync takes over the run.
     Rsync,
 }
 
-/// A session that begins.
+/// A session whose handshake is done or was rejected.
 struct Begun {
     carrier: Carrier,
     prepared: Prepared,
@@ -148,39 +148,40 @@ struct Begun {
 }
 
 impl Side {
-    /// Our part, as rsync's client names itself before it has split.
+    /// Returns the role of this process, under the name that rsync's client uses before it forks.
     pub fn role(&self) -> &'static str {
         if self.far.server_sends { "Receiver" } else { "sender" }
     }
 
-    /// The operands that are at the far end.
+    /// Returns the operands that are on the other machine.
     pub fn far_paths(&self) -> &[Vec<u8>] {
         if self.far.server_sends { &self.sources } else { self.dest.as_slice() }
     }
 
-    /// How long its links wait.
+    /// Returns the timeouts of this run's links.
     pub fn patience(&self, env: &Env) -> Patience {
         let secs = u64::from(self.options.connect.timeout_secs);
         let idle = (secs > 0).then(|| Duration::from_secs(secs));
         Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) }
     }
 
-    /// The rules for a look at this end's tree while the far end is not known yet; `None`: there shall be no such look.
+    /// Returns the rules for a prefetch of the local tree, done while the client still connects; `None` if there must
+    /// be none.
     ///
-    /// If a stock rsync answers, the run is the installed rsync's from the beginning, so nothing may be taken that it will
-    /// want: standard input, or what a fifo brings. With `-c` contents would be read, of which there is no end.
+    /// If a stock rsync answers, the installed rsync starts the run over. So the prefetch must not read standard input
+    /// or a fifo. Under `-c` it would read an unbounded amount of content.
     fn rules_of_early_look(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
             && !rules::name_files(&self.options)
             && self.options.check.mode != CheckMode::Digest;
-        // What is wrong with them is told when they are read for the session.
+        // Errors in the rules are reported when they are read again for the session.
         let read = may_look.then(|| rules::rules(env, &self.options)).and_then(Result::ok)?;
         Some(read.rules(&self.options))
     }
 
-    /// What a client that receives may look at while the far end is not known yet: the directory of the transfer whose digests
-    /// will be asked for, if they are, and the destination.
+    /// Guesses what a receiving client can prefetch while it connects: the one transferred directory whose digests the
+    /// sender will compare, and the destination. `None` if there is nothing to prefetch.
     fn guess(&self, env: &Env) -> Option<(RelPath, &[u8])> {
         let ([argument], Some(dest), true) = (self.far_paths(), &self.dest, self.far.server_sends) else { return None };
         let has_log = self.options.output.log_file.is_some();
@@ -190,19 +191,19 @@ impl Side {
         Some((whole, if dest.is_empty() { b"." } else { dest }))
     }
 
-    /// Whether the far end is likely to be the super-user's: nobody knows before it says so.
+    /// Guesses whether the remote user is root. The handshake later brings the true answer.
     fn is_likely_super(&self) -> bool {
         self.far.user.as_deref().map_or(sys::ids().0 == 0, |user| user == b"root")
     }
 
-    /// Copies. `early`: this end's tree, if it is looked at already.
+    /// Runs the copy. `early`: the prefetch of the local tree, if one is running.
     fn copy(&self, env: &mut Env, early: Option<Early<'_>>, since: Since) -> Exit {
         let mut prepared = None;
         let reached = self.reach(env, &mut prepared, early.as_ref());
         match reached.and_then(|reached| self.begin(env, reached, prepared, early.as_ref())) {
             Ok(Some(begun)) => self.converse(env, begun, early, since),
             Ok(None) => {
-                // The installed rsync can talk to that one. Nothing was touched yet, and nothing taken that it may want.
+                // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read.
                 let _ = handover::run(env);
                 fail(env, &self.no_rsync())
             }
@@ -210,8 +211,8 @@ impl Side {
         }
     }
 
-    /// Opens the session with who was reached; `None`: that is a stock rsync. Where a server grants less than is asked for, and
-    /// ssh would do, the session is opened by that.
+    /// Opens the session with the program that was reached; `None` if that is a stock rsync. If a server rejects the
+    /// request and ssh is allowed, the session is opened over ssh instead.
     fn begin(
         &self,
         env: &mut Env,
@@ -231,7 +232,7 @@ impl Side {
                 let opened = self.open(env, (&carrier, link, said), &prepared, early);
                 Ok(Some(Begun { carrier, prepared, opened }))
             }
-            // What the installed rsync would read from standard input is gone.
+            // Standard input may have been read already, so the installed rsync could not read it.
             Reached::Rsync if may_have_taken => {
                 let words = b"\nsparsync: a stock rsync answers ssh there, and what options name was read already: say --transport=ssh";
                 Err(Error { message: [&why.message[..], words].concat(), ..why }.by(self.role()))
@@ -257,7 +258,7 @@ impl Side {
         self.near(env, (rules, listed), wants, self.paths_by(carrier)).open(link, said.map(|said| *said), early)
     }
 
-    /// Finds the way to the far end, and who is there. What is read for that is left in `prepared`.
+    /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
     fn reach(
         &self,
         env: &mut Env,
@@ -272,7 +273,7 @@ impl Side {
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
             Ok(peers) => peers,
-            // Without a home of his own, as under sudo, somebody has enrolled no host.
+            // A user without a home directory (under sudo, for example) has no enrolled hosts.
             Err(error) if error.exit == Exit::FileIo && !route::wants_key(&self.far, connect) => {
                 if connect.transport != Transport::Quic {
                     self.tell_way(env, &format!("a remote shell: {}", String::from_utf8_lossy(&error.message)));
@@ -314,7 +315,8 @@ impl Side {
         })
     }
 
-    /// Goes on by a remote shell, which has an authority of its own, where the server of a host grants less than is asked for.
+    /// Reaches the host through a remote shell because its server grants less than this run requests. ssh has its own
+    /// authorization.
     fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached, Error> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
         // Over ssh, the copy may do more than its grant permits. That is always reported.
@@ -329,7 +331,7 @@ impl Side {
         })
     }
 
-    /// What a server is told before it says anything.
+    /// Builds the words that the client sends before the server has answered.
     fn first_words(
         &self,
         env: &Env,
@@ -337,14 +339,14 @@ impl Side {
         (paths, features): (Paths, u64),
     ) -> FirstWords {
         let select = &self.options.select;
-        // A remote shell may be faster, and lead to a stock rsync: then the run is the installed rsync's from the beginning,
-        // so nothing is taken that it will want, as standard input, or what a fifo brings.
+        // A remote shell may win the race and reach a stock rsync, which makes the installed rsync start the run over.
+        // So input that can be read only once (standard input, a fifo) stays unread.
         let may_read = matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !rules::name_files(&self.options);
-        // What is wrong with it is told when it is read for the session.
+        // Errors are reported when the files are read again for the session.
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
         let speech = Speech { features: speech().features | features, ..speech() };
         let Some(Prepared { rules, listed, log }) = prepared else {
-            // Where nothing is read, nothing is looked at.
+            // Without the rules there can be no prefetch, so only the greeting goes out early.
             return FirstWords::greeting(&speech, &self.options, self.key, early);
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
@@ -352,7 +354,7 @@ impl Side {
         Near { speech, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
     }
 
-    /// Where the paths of the far end are told that a remote shell starts.
+    /// Returns how a remote side that a remote shell starts learns its paths.
     fn paths_by_shell(&self) -> Paths {
         if self.options.connect.args == ArgStyle::Secluded { Paths::Told } else { Paths::OnCommandLine }
     }
@@ -365,7 +367,7 @@ impl Side {
         self.dest.is_none() || self.options.select.list_only
     }
 
-    /// Our end of the session.
+    /// Returns the client's end of the session.
     fn near<'s>(
         &'s self,
         env: &'s Env,
@@ -395,14 +397,14 @@ impl Side {
         }
     }
 
-    /// Tells which way is taken, and why (`-vv`).
+    /// Prints the chosen route and the reason for it, under `-vv`.
     pub fn tell_way(&self, env: &mut Env, way: &str) {
         if self.tells_way() {
             let _ = writeln!(env.stderr, "sparsync: {}: by {way}", route::named(&self.far));
         }
     }
 
-    /// Whether it is reported which way is taken.
+    /// Returns whether the chosen route is printed.
     pub fn tells_way(&self) -> bool {
         let output = &self.options.output;
         output.verbose >= 2 && !output.quiet
@@ -417,7 +419,7 @@ impl Side {
         Error::new(Exit::StartClient, words).by(self.role())
     }
 
-    /// Runs the session, again where its connection is lost and that is safe, and waits for the far end to leave.
+    /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
     fn converse(&self, env: &mut Env, begun: Begun, early: Option<Early<'_>>, since: Since) -> Exit {
         let Begun { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
@@ -454,7 +456,7 @@ impl Side {
                         tally.merge(&earlier);
                         ended
                     }
-                    // The installed rsync would begin anew, and print everything once more.
+                    // The installed rsync would start the run over and print everything a second time.
                     Ok(Reached::Rsync) => Err(error),
                     Err(error) => Err(error),
                 }
@@ -463,7 +465,8 @@ impl Side {
             (Outcome::Stopped(error), _) => Err(error),
         };
         let is_net = matches!(carrier, Carrier::Net(_));
-        // A far end that was heard out has nothing left to do; one whose conversation broke off may not even know.
+        // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
+        // yet.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
         let mut instead = None;
         let left = match carrier {
@@ -486,7 +489,7 @@ impl Side {
         if let Err(error) = &mut ended
             && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))
         {
-            // A signal of a terminal reaches the shell too, and the shell may be the first to go.
+            // A signal from the terminal reaches the remote shell too, and that may exit first.
             *error = match env.is_stopping() {
                 true => Error::new(Exit::Signal, "").by(error.role),
                 false => Error { exit: left, ..error.clone() },
@@ -506,7 +509,7 @@ impl Side {
     ) -> Setup {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
-        // A receiver that tells for itself does not know how the sender sees a path.
+        // A receiver that reports its own events does not know the sender's paths.
         let wants = Wants { paths: wants.paths && !self.far.server_sends, ..wants };
         Setup {
             server_sends: self.far.server_sends,

@@ -1,4 +1,4 @@
-//! Which way leads to another machine: from what was asked for and what is known of that machine. Nothing is tried here.
+//! Chooses the route to another machine from the options and from what is known of that machine. Connects to nothing.
 
 use super::by_shell::OURS;
 use crate::cli::Far;
@@ -8,31 +8,32 @@ use crate::options::{Connect, Transport};
 use crate::trust::moment::Moment;
 use crate::trust::peers::{Peer, Peers, Route};
 
-/// A way to another machine.
+/// A route to another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
-    /// A remote shell, and why; `None`: because that is how a host is reached that was not enrolled.
+    /// A remote shell, with the reason; `None`: the host is not enrolled, so this is the normal route.
     Shell(Option<&'static str>),
     /// The server of an enrolled host.
     Server {
         /// The host; its port is the one to dial.
         peer: Box<Peer>,
-        /// What is tried, the first first.
+        /// The protocols to try, in this order.
         kinds: Vec<Route>,
-        /// A remote shell will do, too, if none of them answers soon, or if what is asked for is more than the server grants.
+        /// Falls back to a remote shell if the server does not answer soon or grants less than the run requests.
         or_shell: bool,
     },
-    /// A server that the far end opens for this run alone, asked through a remote shell.
+    /// A single-use server that a remote shell starts for this run.
     OneOff,
 }
 
-/// Chooses the way to the machine of an operand.
+/// Chooses the route to the machine of an operand.
 ///
-/// `proxied` tells whether ssh would go to it through another machine, where no packet of ours can follow; it is asked
-/// only if that matters. An error is a usage error: what was asked for cannot be.
+/// `proxied` returns whether ssh would connect through another machine, which QUIC and TLS cannot do. It runs ssh, so
+/// it is called only if the answer matters. Fails with a usage error if the options contradict each other, and with
+/// [`Exit::StartClient`] if the options require a server and the host is not enrolled.
 pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<Plan> {
     let name = named(far);
-    // Another user of the host is another account, also in a URL.
+    // `user@host` is a different account, and so a different peer, than `host`. This also holds in a URL.
     let known = peers.find(&name);
     let dial = |kinds: &[Route], or_shell: bool| match known {
         Some(peer) => {
@@ -48,7 +49,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         )),
     };
     let is_url = far.server.is_some();
-    // A server runs its own program as its own user. Another --rsync-path may be meant to change either.
+    // A server runs its own program under its own user. A different --rsync-path may ask for another of either.
     let is_other = |peer: &Peer| {
         let own = peer.program.as_deref().map_or(OURS, str::as_bytes);
         connect.program.as_deref().is_some_and(|program| program != own)
@@ -67,7 +68,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(Plan::OneOff),
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
-        // Where there is no other way, rsync's lines are all there is to tell.
+        // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
         Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(known.map(|_| "a remote shell was named"))),
         Transport::Auto if is_other_program => {
             Ok(Plan::Shell(Some("--rsync-path names another program than its server")))
@@ -83,18 +84,18 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
     }
 }
 
-/// Whether nothing but a server that knows our key will do.
+/// Returns whether only a server that has this machine's key can serve the run.
 pub fn wants_key(far: &Far, connect: &Connect) -> bool {
     far.server.is_some() || connect.transport == Transport::Tls
 }
 
-/// The host as operands and enrolment name it.
+/// Returns the host in the form that operands and enrollment use: `[user@]host`.
 pub fn named(far: &Far) -> String {
     let user = far.user.as_deref().map(|user| [user, b"@"].concat()).unwrap_or_default();
     String::from_utf8_lossy(&[&user, &far.host[..]].concat()).into_owned()
 }
 
-/// QUIC and TLS, the one that won lately first.
+/// Returns QUIC and TLS, beginning with the one that was last used.
 fn in_turn(known: Option<&Peer>, now: Moment) -> Vec<Route> {
     match known.and_then(|peer| peer.winner(now)) {
         Some(Route::Tls) => vec![Route::Tls, Route::Quic],
@@ -225,7 +226,7 @@ mod tests {
         let peers = |last| Peers { hosts: vec![peer(last)] };
         let auto = by(Transport::Auto);
         assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(Plan::Shell(_))));
-        // It got there lately.
+        // QUIC worked a short while ago, so the proxy is not checked.
         let won = peers(Some((Route::Quic, 1001)));
         assert!(matches!(plan(&far("box", None), &auto, &won, NOW, &|| true), Ok(Plan::Server { .. })));
     }

@@ -1,4 +1,4 @@
-//! Reads the files that options name: rules, lists, aliases.
+//! Reads the files that options name: rules, lists, and popt aliases.
 
 use crate::env::Env;
 use crate::error::Error;
@@ -10,12 +10,12 @@ use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
 use std::os::unix::ffi::OsStringExt;
 
-/// The most bytes that a file of rules, names or aliases may have; it is read whole.
+/// The most bytes of a file of rules, names or aliases. Such files are read whole.
 const TEXT_MAX_BYTES: usize = 1 << 30;
-/// How deep merge files may name merge files.
+/// The most levels of merge files that name merge files.
 const MERGE_DEPTH_MAX: usize = 32;
 
-/// The texts of /etc/popt and ~/.popt, where popt looks for aliases.
+/// Returns the texts of /etc/popt and ~/.popt, in which popt looks for aliases.
 pub fn popt_files(env: &Env) -> Vec<u8> {
     let mut text = sys::read_path(b"/etc/popt", TEXT_MAX_BYTES).unwrap_or_default();
     if let Some(home) = env.var("HOME") {
@@ -26,10 +26,10 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
     text
 }
 
-/// The rules of a command line, read, and what of the process they depend on.
+/// The rules of a command line after the files they name were read, with the CVS settings of the environment.
 #[derive(Clone)]
 pub struct Read {
-    /// In order, with what the files that they name hold.
+    /// The rules in order, including those in the files that they name.
     pub parsed: Vec<Parsed>,
     /// The text of `~/.cvsignore`.
     pub cvs_home: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// The rules in force.
+    /// Returns the rules in force.
     pub fn rules(self, options: &Options) -> Rules {
         let Read { parsed, cvs_home, cvs_env } = self;
         let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
@@ -46,7 +46,7 @@ impl Read {
     }
 }
 
-/// The rules of the command line with the files they name.
+/// Reads the rules of the command line and the files that they name.
 pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     let reader = Reader { env, from0: options.select.from0, owners: options.preserve.link_owners };
     let mut parsed = Vec::new();
@@ -70,8 +70,8 @@ pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     Ok(Read { parsed, cvs_home, cvs_env })
 }
 
-/// Whether the rules of the command line name files that are read once: what is read of standard input or a fifo is gone
-/// for whoever the run may be handed over to.
+/// Returns whether the rules name files, other than per-directory merge files. Such a file may be standard input or a
+/// fifo, which the installed rsync could not read again if the run were handed over to it.
 pub fn name_files(options: &Options) -> bool {
     let is_read = |parsed: &Parsed| matches!(parsed, Parsed::Merge(merge) if !merge.per_dir);
     options.select.rules.iter().any(|arg| match arg {
@@ -82,7 +82,7 @@ pub fn name_files(options: &Options) -> bool {
     })
 }
 
-/// Reads what the rules of a command line name.
+/// Reads the files that the rules of a command line name.
 struct Reader<'a> {
     env: &'a Env,
     from0: bool,
@@ -94,7 +94,7 @@ impl Reader<'_> {
         self.splice(vec![parsed.map_err(bad)?], 0, rules)
     }
 
-    /// Takes parsed rules over, merge files that are read once replaced by what is in them.
+    /// Appends parsed rules. Merge files that are read once are replaced by the rules in them.
     fn splice(&self, parsed: Vec<Parsed>, depth: usize, rules: &mut Vec<Parsed>) -> Result<(), Error> {
         for parsed in parsed {
             match parsed {
@@ -138,7 +138,7 @@ impl Reader<'_> {
     }
 }
 
-/// A file, or standard input for `-`.
+/// Reads a file, or standard input for `-`.
 fn read(env: &Env, file: &[u8], owners: LinkOwners) -> std::io::Result<Vec<u8>> {
     if file == b"-" { env.read_stdin() } else { operator::read_path(file, TEXT_MAX_BYTES, owners) }
 }
@@ -147,15 +147,15 @@ fn bad(rule: BadRule) -> Error {
     Error::usage(rule.message())
 }
 
-/// The text that `--files-from` names.
+/// Reads the text that `--files-from` names.
 pub fn files_from(env: &Env, from: &FilesFrom, owners: LinkOwners) -> Result<Vec<u8>, Error> {
     let (text, name): (_, &[u8]) = match from {
         FilesFrom::Stdin => (env.read_stdin(), b"-"),
-        // What is far is read by a far end, which is told it as a file of its own.
+        // The client never reads a `Far` list. For the server the list is a local `File`.
         FilesFrom::File(file) | FilesFrom::Far(file) => (operator::read_path(file, TEXT_MAX_BYTES, owners), file),
     };
     text.map_err(|error| {
-        // Without the number that other lines end in.
+        // rsync omits the errno number here.
         let words = errno_words(&error);
         let words = words.iter().rposition(|&b| b == b'(').map_or(&words[..], |at| words[..at].trim_ascii_end());
         let line = [b"rsync: failed to open files-from file ", name, b": ", words].concat();

@@ -1,4 +1,4 @@
-//! The far end of a copy: a client of ours speaks on standard input and hears standard output.
+//! The server's end of a copy: talks to the client on standard input and output.
 
 use super::once::Once;
 use super::{OPEN_FILES_MAX, copy, errno_words, fail, rules};
@@ -30,18 +30,18 @@ use std::time::Duration;
 /// although most of their pages are never used. The budget itself is enforced on used pages, by the server.
 const SESSION_RESERVE_BYTES: u64 = 512 << 20;
 
-/// What was settled before the client said anything.
+/// What was authorized before the client sent anything.
 enum Asked<'a> {
-    /// The command line of a remote shell: somebody may have approved it (a forced command).
+    /// The command line of a remote shell. A forced command may have approved it.
     CommandLine(&'a cli::Serve),
-    /// What a server grants: the client says all else.
+    /// The grant of the client's key. All else comes from the client.
     Grant(&'a Session),
-    /// Nothing can be served, and why.
+    /// Nothing can be served, for this reason.
     Nothing(Error),
 }
 
 impl Asked<'_> {
-    /// Whether a client that may ask for everything here by another way may not by this one.
+    /// Returns whether the client may do less here than it could through a remote shell.
     fn is_limited(&self) -> bool {
         match self {
             Asked::CommandLine(_) => false,
@@ -51,14 +51,14 @@ impl Asked<'_> {
     }
 }
 
-/// Serves one client to its end, which a remote shell brought here.
+/// Serves one client that connected through a remote shell.
 pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     let secs = u64::from(asked.timeout_secs);
     let idle = (secs > 0).then(|| Duration::from_secs(secs));
     converse(env, idle, &Asked::CommandLine(&asked))
 }
 
-/// Serves one client to its end, which a server let in: within what its key was granted.
+/// Serves one client that a server admitted, within the grant of its key.
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
     sys::end_with_parent();
     if let Some(budget_bytes) = granted.memory {
@@ -81,13 +81,13 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             let words = format!("sparsync: none of the granted directories can be reached ({shown}): {why}");
             Error::new(Exit::FileSelect, words)
         };
-        // To the client, for which a server that only breaks off would be one that is lost for a while.
+        // The client must receive the reason. It would take a plain disconnect for a lost connection, and reconnect.
         return converse(env, None, &Asked::Nothing(can_limit().err().unwrap_or_else(unreachable)));
     }
     converse(env, None, &Asked::Grant(granted))
 }
 
-/// Errs where the kernel cannot hold a session below directories.
+/// Fails if the kernel cannot confine a session to directories.
 pub fn can_limit() -> Result<(), Error> {
     reach::can_confine().map_err(|error| {
         let why = errno_words(&error);
@@ -130,7 +130,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
             Ok(exit)
         }
     });
-    // Where there is no common tongue there is nothing to say an error in.
+    // Without a common protocol version no message can be sent.
     played.unwrap_or_else(|error| error.exit)
 }
 
@@ -138,7 +138,7 @@ fn cannot_serve(error: &io::Error) -> Error {
     Error::new(Exit::Ipc, format!("sparsync: cannot speak to the client: {error}"))
 }
 
-/// Makes of a client's words what they mean here, if it asks for no more than was settled.
+/// Parses and checks a client's request. Rejects it if it exceeds what was authorized.
 fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusal> {
     if let Asked::CommandLine(asked) = asked {
         same_as_approved(setup, asked)?;
@@ -162,13 +162,13 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         rules::Read { parsed: setup.rules.clone(), cvs_home: setup.cvs_home.clone(), cvs_env: setup.cvs_env.clone() };
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
-        // A listing has a destination on the command line alone.
+        // Only the command line of a listing has a destination.
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
         [] => match asked {
             Asked::CommandLine(asked) => asked.operands.clone(),
             Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path").into()),
         },
-        // No shell has seen these.
+        // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
     };
     let beyond = asked.is_limited().then(|| beyond(setup, &options, &operands)).flatten();
@@ -195,7 +195,7 @@ fn asks_for(words: &str) -> Error {
     Error::new(Exit::Protocol, format!("sparsync: the session asks for {words}"))
 }
 
-/// Somebody may have approved the command line, and nobody the session.
+/// Checks that the session requests nothing beyond the command line, which a forced command may have approved.
 fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
     if setup.server_sends != asked.sends {
         return Err(asks_for("the other direction than the command line of this server"));
@@ -206,8 +206,8 @@ fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
     Ok(())
 }
 
-/// A grant to read is one to write nothing: that is told at once, and held by `fs::reach` besides. One with roots is one for
-/// no device. No grant says that the symlinks of others are followed.
+/// Checks a request against the grant. A read-only grant is rejected here for any request that writes (and `fs::reach`
+/// would stop the writes). A grant with roots covers no devices. No grant covers following symlinks of untrusted users.
 fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Error> {
     if options.preserve.link_owners == LinkOwners::Anyone {
         let words = "sparsync: a server follows no symlinks of untrusted users, so --insecure-links cannot be had";
@@ -235,9 +235,9 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
     if granted.read_only { Err(Error::new(Exit::FileSelect, format!("sparsync: {writes}"))) } else { Ok(()) }
 }
 
-/// Why something that a client names is outside of what its key was granted; `None`: nothing is.
+/// Returns the error if a path that the client names lies outside the roots of its grant.
 ///
-/// Paths that entries lead to, as symlinks do, are none that a client names.
+/// Paths that are only reached through symlinks do not count as named.
 fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Error> {
     let select = &options.select;
     let follow = !setup.server_sends || select.copy_links || select.copy_dirlinks || select.copy_unsafe_links;
@@ -264,7 +264,7 @@ fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Erro
     })
 }
 
-/// A path as the shell of a login would have it: `~` and `~name` at its beginning are homes.
+/// Expands `~` and `~name` at the beginning of a path to a home directory, as a login shell does.
 fn at_home(env: &Env, path: &[u8]) -> Vec<u8> {
     let Some(rest) = path.strip_prefix(b"~") else {
         return path.to_vec();

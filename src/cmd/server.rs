@@ -1,4 +1,5 @@
-//! `sparsync server`: the life of the server of this user, here or on a host.
+//! `sparsync server`: starts, stops and inspects the server of this user, and manages its grants, here or on another
+//! host.
 
 use super::control::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
@@ -31,18 +32,19 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The code by which `status` says that no server runs, as for `systemctl status`.
+/// The exit code of `status` if no server runs, as with `systemctl status`.
 const NOT_RUNNING: Exit = Exit::Other(3);
-/// The code by which `revoke` says that nobody had such a grant.
+/// The exit code of `revoke` if there was no such grant.
 pub const NOBODY: Exit = Exit::Other(6);
-/// What a server may take to listen, and then to answer.
+/// How long a server may take to listen, and then to answer.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How long `stop --now` waits before it kills, `stop` before it offers that, and `start` for a server that ends.
+/// How long `stop --now` waits before it kills the server, `stop` before it suggests `--now`, and `start` for a server
+/// that is ending.
 const STOP_MAX: Duration = Duration::from_secs(15);
-/// How long a server may take to be gone that has said its last word, or was killed.
+/// How long a server may take to exit after it has closed its control connections or was killed.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
 
-/// Does what is asked.
+/// Runs a subcommand of `sparsync server`.
 pub fn run(env: &mut Env, server: Server) -> Exit {
     if matches!(&server.action, Action::Session(_) | Action::Start(Start { detached: true, .. })) {
         env::name_process();
@@ -73,9 +75,9 @@ fn tell(env: &mut Env, line: &str) -> Result<()> {
     say(&mut env.stdout, format!("{line}\n").as_bytes())
 }
 
-/// The same on a host, by a remote shell.
+/// Runs the same subcommand on a host, through a remote shell.
 fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
-    // A list that cannot be read says nothing of the program there, and need not: the shell finds it, or says so.
+    // If the list of hosts cannot be read, the remote shell finds the program, or reports that it cannot.
     let places = Places::of(env);
     let peers = places.as_ref().ok().and_then(|places| Peers::load(places).ok()).unwrap_or_default();
     let reach = &enroll::with_program(reach, peers.find(&reach.host));
@@ -92,7 +94,7 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
             if let (Action::Start(_) | Action::Restart { .. }, Ok(places)) = (action, &places)
                 && peers.find(&reach.host).is_some()
             {
-                // That it cannot be remembered costs the next run a remote shell, and no more.
+                // Failing to store this only makes the next run use a remote shell.
                 let _ = Peers::change(places, |peers| peers.answers(&reach.host));
             }
             Exit::Ok
@@ -120,7 +122,7 @@ fn shown_at(status: &Status) -> String {
 fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     if start.detached {
         return in_this_process(env, places, start).inspect_err(|error| {
-            // Nobody sees standard error.
+            // Standard error goes to the log. The starting process reads standard output.
             let _ = say(&mut env.stdout, &error.message);
         });
     }
@@ -150,7 +152,8 @@ fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit
     }
 }
 
-/// A supervisor that waits for this process to be ready would only hear that it has ended.
+/// Returns the error for a start by a supervisor while another server runs. A supervisor waits for this process to
+/// become ready, so success would look to it like a server that has ended.
 fn not_the_supervisors(pid: u32) -> Error {
     let words = format!(
         "sparsync: a server runs already that was not started by this unit (process {pid}): once `sparsync server stop` has \
@@ -159,14 +162,15 @@ fn not_the_supervisors(pid: u32) -> Error {
     Error::new(Exit::Ipc, words)
 }
 
-/// The server that runs and takes clients where it was said, if one does.
+/// Returns the server that accepts clients where `start` requests it, if one runs. Fails if one runs with other
+/// settings.
 fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Status>> {
     let status = at_work(env, places)?;
     status.iter().try_for_each(|status| is_as_said(status, start))?;
     Ok(status)
 }
 
-/// The server that runs and takes clients, if one does. One that ends is waited for, for a while.
+/// Returns the server that accepts clients, if one runs. Waits up to [`STOP_MAX`] for one that is ending.
 fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
     let mut waits = None;
     while let Some(status) = control::status(places)? {
@@ -193,7 +197,7 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
     Ok(None)
 }
 
-/// Errs if a server that runs listens elsewhere than was said, or has another bound of memory.
+/// Fails if a running server listens elsewhere than `start` requests, or has another memory limit.
 fn is_as_said(status: &Status, start: &Start) -> Result<()> {
     if let Some(bytes) = start.memory.filter(|&bytes| bytes != status.memory_max_bytes) {
         let words = format!(
@@ -225,8 +229,8 @@ fn is_as_said(status: &Status, start: &Start) -> Result<()> {
     Err(Error::new(Exit::SocketIo, words))
 }
 
-/// Makes sure that a server runs where it was said and that a handshake with it succeeds; its status, and whether it was
-/// started now.
+/// Makes sure that a server runs with these settings and that a handshake with it succeeds. Returns its status, and
+/// whether it was started now.
 pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, bool)> {
     if let Some(status) = running(env, places, start)? {
         return Ok((status, false));
@@ -235,7 +239,7 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
     let mut is_new = in_background(env, places, start)?;
     let waits = Since::now();
     loop {
-        // One that another process starts at the same time may be a little later.
+        // A server that another process starts at the same time may need a little longer.
         if let Some(status) = control::status(places)?.filter(|status| !status.draining) {
             is_as_said(&status, start)?;
             probe(&identity, &status)?;
@@ -248,13 +252,13 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
         }
         std::thread::sleep(Duration::from_millis(if is_new { 10 } else { 50 }));
         if !is_new {
-            // The one that was there first may have been about to end.
+            // The server that was there first may have been about to end.
             is_new = in_background(env, places, start)?;
         }
     }
 }
 
-/// Starts the server as a process of its own; `false`: another one was there first.
+/// Starts the server in the background. Returns `false` if another one runs already.
 fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     let failed = |what: &str, error: std::io::Error| {
         Error::new(Exit::Ipc, format!("sparsync: cannot {what} the server: {error}"))
@@ -267,7 +271,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     sys::set_umask(env.umask);
     command.current_dir("/");
-    // A relative place would be another one from there.
+    // The child runs in `/`, so a relative path must become absolute.
     if env.var("SPARSYNC_CONFIG_DIR").is_some() {
         command.env("SPARSYNC_CONFIG_DIR", &places.config);
     }
@@ -293,7 +297,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     }
 }
 
-/// Shakes hands with the server of this user, as the same user: what clients do, it can do.
+/// Completes a handshake with the server of this user, to show that clients can connect.
 pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     let cannot = |why: String| {
         Error::new(Exit::SocketIo, format!("sparsync: the server listens, but a handshake with it fails: {why}"))
@@ -306,8 +310,8 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
 }
 
-/// Where this machine reaches a server of its own that listens there. One that listens on all addresses takes both families,
-/// and a machine may have IPv6 without an address of it.
+/// Returns the addresses at which this machine reaches its own server. A server on all addresses accepts both families,
+/// but a machine may support IPv6 and have no IPv6 address.
 fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
     let at = |ip: IpAddr| SocketAddr::new(ip, address.port());
     match address.ip() {
@@ -317,7 +321,7 @@ fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
-/// Carries standard input and output to a server and back, until the server has said all.
+/// Forwards standard input to a server and its output to standard output, until the server closes the connection.
 fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let address: SocketAddr = address
         .parse()
@@ -332,16 +336,16 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
         .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: {address} {}", lost.trouble)))?;
     let mut link = won.link;
     let mut writer = link.writer;
-    // Ends with the process: nobody waits for input that the server does not want any more.
+    // Not joined: it ends with the process, because the server needs no more input once it has closed the connection.
     std::thread::spawn(move || std::io::copy(&mut here.reader, &mut writer));
     std::io::copy(&mut link.reader, &mut here.writer)
         .map_err(|error| Error::new(Exit::SocketIo, format!("sparsync: {address} broke off: {error}")))?;
     Ok(Exit::Ok)
 }
 
-/// Ends the server: at once if `now`, with this question, or when its sessions have ended.
+/// Stops the server: at once with the request `now`, or when its sessions have ended if that is `None`.
 fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
-    // Whoever takes its place meanwhile is not meant.
+    // Only the server with this process id is meant, not one that replaces it meanwhile.
     let Some(pid) = daemon::pid(places) else {
         tell(env, &format!("sparsync: no server runs{}", at_its_port(places)))?;
         return Ok(Exit::Ok);
@@ -350,7 +354,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     let told = if now { Ok(None) } else { control::status(places) };
     let status = match told {
         Err(error) if error.exit == Exit::Ipc => return Err(error),
-        // What cannot be read is no hindrance to the end of whoever said it.
+        // An unreadable status must not prevent the stop.
         status => status.ok().flatten(),
     };
     match control::end(places, question) {
@@ -362,7 +366,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
                 ending.wait(None);
             }
         }
-        // One that does not answer any more still has its lock.
+        // A server that no longer answers still holds its lock.
         Ok(None) => end_by_force(places, pid, now)?,
         Err(error) if !now => return Err(error),
         Err(_) => end_by_force(places, pid, true)?,
@@ -382,19 +386,20 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Who has the port of a server that does not run, in words behind that: one whose state directory is gone cannot be asked.
+/// Returns a note about the process that owns the port of a server that does not run: without its state directory a
+/// running server cannot be asked.
 fn at_its_port(places: &Places) -> String {
     let port = daemon::port_of(places, &Start::default());
     let told = |holder| format!(" that is known in {}; {holder} has port {port}", places.state.display());
     holder::of_port(port).map_or_else(String::new, told)
 }
 
-/// The command that speaks to the systemd of this user.
+/// Returns the command that controls the systemd of this user.
 fn systemctl() -> &'static str {
     if sys::ids().0 == 0 { "systemctl" } else { "systemctl --user" }
 }
 
-/// Tells whose end is waited for, if that is anybody's.
+/// Prints the sessions that must end first, if there are any.
 fn tell_waiting(env: &mut Env, status: &Status) {
     let count = status.sessions.len();
     if count == 0 {
@@ -419,7 +424,7 @@ fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
     }
 }
 
-/// Waits until the server with this process has let go of the lock; errs if that takes too long.
+/// Waits until the server with this process id has released its lock. Fails after [`LET_GO_MAX`].
 fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
     let waits = Since::now();
     while daemon::pid(places) == Some(pid) {
@@ -433,7 +438,7 @@ fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// The addresses that a server was told to listen at; none where it listens at all of its machine.
+/// Returns the addresses given with `--listen`. Empty if the server listens on all addresses.
 fn told_addresses(status: &Status) -> Vec<IpAddr> {
     let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
     all.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).collect()
@@ -453,7 +458,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
         }
         Ok(Some(status)) => {
             moves = wanted.port.is_some_and(|port| port != status.port);
-            // As it was, unless said otherwise.
+            // Keep the settings of the running server unless new ones are given.
             wanted.port = wanted.port.or(Some(status.port));
             wanted.memory = wanted.memory.or(Some(status.memory_max_bytes).filter(|&bytes| bytes > 0));
             if wanted.listen.is_empty() {
@@ -470,7 +475,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
             let _ = env.stderr.write_all(line.as_bytes());
         }
     }
-    // The old one serves on where there would be no new one.
+    // Check first: the running server must stay if a new one could not start.
     daemon::could_start(places, &wanted, moves)?;
     stop(env, places, now.then_some(Question::GiveWay))?;
     start(env, places, &wanted)
@@ -519,7 +524,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     Ok(exit)
 }
 
-/// A duration in its two largest units.
+/// Formats a duration in its two largest units.
 fn lasted(secs: u64) -> String {
     let (days, hours, minutes) = (secs / 86_400, secs / 3600 % 24, secs / 60 % 60);
     match (days, secs / 3600, secs / 60) {
@@ -534,7 +539,7 @@ fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::new(Exit::Crashed, format!("sparsync: no JSON: {error}")))
 }
 
-/// A grant as programs read it.
+/// The JSON form of a grant.
 #[derive(Serialize)]
 struct GrantJson<'a> {
     name: &'a str,
@@ -576,7 +581,7 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What the owner of a key could take beyond the limits of this grant.
+/// Returns a warning if the grant reaches the server's own keys or grants, and so allows more than its limits suggest.
 fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
     let root = grant.roots.iter().find(|root| places.are_below(root))?;
     let (name, root, config) = (&grant.name, String::from_utf8_lossy(root), places.config.display());
@@ -589,7 +594,7 @@ fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
     Some(format!("{what}: --root of something else grants less"))
 }
 
-/// Roots that may have been misspelled.
+/// Returns warnings about roots that cannot be opened. They may be misspelled.
 fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
     grant.roots.iter().filter_map(|root| {
         let error = sys::open_dir_path(root).err()?;
@@ -598,7 +603,8 @@ fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
     })
 }
 
-/// A machine that lost its key has another one now, and whoever found the old one is let in.
+/// Returns the warning that the same name has another key with a grant: a machine that lost its key has a new one, and
+/// the finder of the old one would still be admitted.
 fn another_key(other: &Grant) -> String {
     let (name, pin, host) = (&other.name, other.pin, sys::host_name());
     format!(
@@ -606,14 +612,14 @@ fn another_key(other: &Grant) -> String {
     )
 }
 
-/// The checked words of `server grant`. What they leave out stays as it was.
+/// The checked arguments of `server grant`. What they leave out stays unchanged.
 struct GrantChange {
     pin: Pin,
     name: Option<String>,
     default_name: Option<String>,
     roots: Vec<Vec<u8>>,
     read_only: Option<bool>,
-    /// `Some(None)`: the grant has no end.
+    /// `Some(None)`: the grant does not expire.
     expires: Option<Option<Moment>>,
     allow_setuid: Option<bool>,
     no_munge: Option<bool>,
@@ -637,7 +643,7 @@ fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
 }
 
 impl GrantChange {
-    /// The changed grant; `known`: the grant that the key has.
+    /// Returns the changed grant. `known`: the grant that the key has now.
     fn apply_to(&self, known: Option<&Grant>) -> Result<Grant> {
         let known_name = known.map(|known| known.name.clone());
         let name = self.name.clone().or(known_name).or_else(|| self.default_name.clone());
@@ -673,10 +679,10 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
-    // First, as it may run elsewhere than said: then nothing was done.
+    // Start the server first: it may run with other settings, and then nothing has changed.
     let (status, started) = match &start {
         Some(start) => ensure(env, places, start)?,
-        // A grant counts as soon as it is written, whatever the server answers.
+        // A grant takes effect as soon as it is written, whatever the server answers.
         None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
     // Another process may have changed the grant since it was checked above.
@@ -708,7 +714,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
             (true, false) => State::Runs,
             (false, _) => State::Down,
         };
-        // Of a server that is down, the port that it would have.
+        // If the server is down, the port that it would have.
         let port = if status.running { status.port } else { daemon::port_of(places, &start.unwrap_or_default()) };
         let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();

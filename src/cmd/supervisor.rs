@@ -1,4 +1,4 @@
-//! A supervisor that started the server and waits to hear how it is: systemd's `Type=notify`, see sd_notify(3).
+//! Reports the state of the server to the supervisor that started it: systemd's `Type=notify`, see sd_notify(3).
 
 use crate::env::Env;
 use std::ffi::OsString;
@@ -7,35 +7,35 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use tracing::warn;
 
-/// Names the socket where the supervisor listens. Only a server that stays in the foreground is the one that is meant.
+/// Names the socket of the supervisor. It applies only to a server in the foreground.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Who started the server and hears how it is; nobody, for most.
+/// The supervisor that started the server, if there is one.
 #[derive(Debug)]
 pub struct Supervisor(Option<OsString>);
 
 impl Supervisor {
-    /// The one that started this process.
+    /// Returns the supervisor that started this process.
     pub fn of(env: &Env) -> Supervisor {
         Supervisor(env.var(SOCKET).filter(|name| !name.is_empty()))
     }
 
-    /// One that wants to hear nothing.
+    /// Returns no supervisor: all reports are ignored.
     pub fn nobody() -> Supervisor {
         Supervisor(None)
     }
 
-    /// Whether there is one.
+    /// Returns whether there is a supervisor.
     pub fn is_there(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Clients are let in from now on.
+    /// Reports that the server accepts clients.
     pub fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// The server ends once its sessions have.
+    /// Reports that the server ends once its sessions have ended.
     pub fn ending(&self) {
         self.tell("STOPPING=1");
     }
@@ -45,7 +45,7 @@ impl Supervisor {
             return;
         };
         let name = name.as_bytes();
-        // A name that begins with an `@` is no file.
+        // A name that begins with `@` is in the abstract namespace.
         let address = match name.strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name),
             None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name)),

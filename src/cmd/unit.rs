@@ -1,4 +1,4 @@
-//! The unit by which systemd starts the server.
+//! Writes the systemd unit that starts the server.
 
 use super::control::{self, Status};
 use super::say;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "sparsync.service";
 
-/// Writes the unit, or tells it, and says how it is enabled.
+/// Writes the unit, or prints it, and prints the commands that enable it.
 pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit> {
     let program = env.own_path().ok_or_else(|| Error::new(Exit::Ipc, "sparsync: this program has no path"))?;
     let program = plain(&program, "the path of this program")?;
@@ -31,14 +31,14 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     let dir = if system { PathBuf::from("/etc/systemd/system") } else { user_dir(env)? };
     write(&dir, &text)?;
     let path = dir.join(NAME);
-    // Whoever cannot be asked is no hindrance to a unit.
+    // A server that does not answer must not prevent the installation.
     let runs = control::status(places).ok().flatten();
     let words = format!("sparsync: wrote {}\n{}", path.display(), how_to_enable(system, runs.as_ref()));
     say(&mut env.stdout, words.as_bytes())?;
     Ok(Exit::Ok)
 }
 
-/// The commands by which systemd comes to run the server, whatever `runs` now.
+/// Returns the commands that make systemd run the server. `runs`: the server that runs now.
 fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
     let (systemctl, more) = match system {
         true => ("systemctl", SYSTEM_KEEPS),
@@ -51,7 +51,7 @@ fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
         _ => String::new(),
     };
     let starts = match runs {
-        // One that runs goes on as it was until it is started anew.
+        // A running server keeps its old unit until it is restarted.
         Some(status) if status.supervised => {
             format!("  {systemctl} enable sparsync\n  {systemctl} restart sparsync\n")
         }
@@ -60,11 +60,11 @@ fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
     format!("Enable it with:\n{ends}  {systemctl} daemon-reload\n{starts}{more}\n")
 }
 
-/// What the unit for the whole machine takes from sessions; all else is for grants to limit.
+/// What the system unit denies to sessions. All other limits come from grants.
 const SYSTEM_KEEPS: &str = "Its sessions read and write what their grants say, as root. They cannot change /proc/sys, /sys, \
 control groups,\nthe clock, kernel modules or the host's name, nor read the kernel's log, whatever was granted.";
 
-/// A path in letters that mean themselves in a unit.
+/// Returns a path as text, or an error if it contains characters with a special meaning in units.
 fn plain<'a>(path: &'a Path, what: &str) -> Result<&'a str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
     path.to_str().filter(|path| path.chars().all(is_plain)).ok_or_else(|| {
@@ -76,7 +76,7 @@ fn plain<'a>(path: &'a Path, what: &str) -> Result<&'a str> {
     })
 }
 
-/// The variables that say here where keys, grants and the socket are: systemd has them from no login.
+/// Returns the variables that locate keys, grants and the socket. systemd does not inherit them from a login.
 fn places_said(
     var: impl Fn(&str) -> Option<OsString>,
     places: &Places,
@@ -101,14 +101,15 @@ fn user_dir(env: &Env) -> Result<PathBuf> {
 }
 
 fn write(dir: &Path, text: &str) -> Result<()> {
-    // It is systemd's directory, where a lock of ours would be litter.
+    // The directory belongs to systemd, so no lock file of ours may be left there.
     files::make_private(dir).map_err(|error| files::failed("make", dir, &error))?;
     sys::open_dir_path(dir.as_os_str().as_bytes())
         .and_then(|open| files::put(open.as_fd(), NAME, text.as_bytes(), 0o644))
         .map_err(|error| files::failed("write", &dir.join(NAME), &error))
 }
 
-/// The text. What a session may reach is its grant's and its user's; what no session needs is taken from all.
+/// Returns the text of the unit. Grants and the user decide what a session may reach; the unit only denies what no
+/// session needs.
 fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String)]) -> String {
     let mut words = format!("{program} server start --foreground");
     for address in &start.listen {
@@ -120,7 +121,8 @@ fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String
     if let Some(bytes) = start.memory {
         words.push_str(&format!(" --memory={bytes}"));
     }
-    // What keeps it from starting may go: an address that is to come, a port that is taken, a server that was started by hand.
+    // Reasons that prevent a start may go away: an address that is not there yet, a taken port, a server started by
+    // hand.
     let mut text = String::from("[Unit]\nDescription=sparsync server (QUIC and TLS)\nStartLimitIntervalSec=0\n");
     if system {
         text.push_str("After=network-online.target\nWants=network-online.target\n");
@@ -129,19 +131,19 @@ fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String
     for (name, place) in places_said {
         text.push_str(&format!("Environment=\"{name}={place}\"\n"));
     }
-    // A server that is told to end waits a minute for its sessions, which are not to hear of it.
+    // A server that is being stopped waits a minute for its sessions, which must not receive the signal themselves.
     text.push_str("KillMode=mixed\nTimeoutStopSec=90\nLimitNOFILE=65536\n\n");
-    // None of these needs a namespace, so they hold for a user's unit, too.
+    // None of these needs a namespace, so they also work in a user's unit.
     text.push_str(
         "NoNewPrivileges=yes\nLockPersonality=yes\nMemoryDenyWriteExecute=yes\nRestrictRealtime=yes\n\
          RestrictNamespaces=yes\nRestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK\n\
          SystemCallArchitectures=native\nSystemCallFilter=@system-service\n",
     );
     if system {
-        // Only what no restore touches, and nothing that hides a directory or limits device nodes: ProtectSystem=,
-        // ProtectKernelModules= and ProtectClock= would. What else these keep, the capabilities and calls keep, too.
-        // Attributes of the class trusted need CAP_SYS_ADMIN; the calls that make it mighty are not among those allowed.
-        // CAP_SYS_RESOURCE: whose files root restores may be over their quota.
+        // Only settings that no restore needs, and none that hides directories or limits device nodes, as
+        // ProtectSystem=, ProtectKernelModules= and ProtectClock= would. The capabilities and the call filter cover
+        // what those protect. `trusted.` attributes need CAP_SYS_ADMIN; the dangerous calls that it enables are
+        // filtered out. CAP_SYS_RESOURCE: the owners of restored files may be over their quota.
         text.push_str(
             "StateDirectory=sparsync\nStateDirectoryMode=0700\n\
              ProtectKernelTunables=yes\nProtectKernelLogs=yes\nProtectControlGroups=yes\nProtectHostname=yes\n\

@@ -1,13 +1,13 @@
-//! `--help`.
+//! The text of `--help`.
 
 use super::version::version_text;
 use crate::cli::flag::{Arity, Flag, Support};
 use crate::cli::flags;
 
-/// Width of the column of names.
+/// The width of the column of names.
 const NAMES_WIDTH: usize = 24;
 
-/// A short overview of the program. Printed if a command line names nothing to copy.
+/// Returns a short overview of the program. Printed if a command line names nothing to copy.
 pub fn overview() -> String {
     OVERVIEW.to_owned()
 }
@@ -32,7 +32,7 @@ Help:
   sparsync help server|enroll             one command
 ";
 
-/// An overview, the forms of a copy and every option: what `--help` prints.
+/// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.
 pub fn help_text() -> String {
     let mut out = overview();
     out.push('\n');
@@ -61,7 +61,7 @@ pub fn help_text() -> String {
     out
 }
 
-/// The ways to call the program.
+/// Returns the ways to call the program.
 pub fn usage_text() -> String {
     let mut out = String::new();
     for (at, operands) in [
@@ -87,7 +87,7 @@ fn push(out: &mut String, names: &str, help: &str) {
     out.push_str(&format!("{names:<NAMES_WIDTH$} {help}\n"));
 }
 
-/// `--suffix=SUFFIX`, `--verbose, -v`.
+/// Returns the names of an option: `--suffix=SUFFIX`, `--verbose, -v`.
 fn names(flag: &Flag) -> String {
     let value = match flag.arity {
         Arity::Switch => String::new(),

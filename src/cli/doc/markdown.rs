@@ -1,9 +1,9 @@
-//! docs/OPTIONS.md, written and checked by its test; see `scripts/options`.
+//! The text of docs/OPTIONS.md. Its test checks the file; `scripts/options` writes it.
 
 use crate::cli::flag::{Arity, Support};
 use crate::cli::flags;
 
-/// The text of docs/OPTIONS.md.
+/// Returns the text of docs/OPTIONS.md.
 pub fn options_markdown() -> String {
     let mut out = String::from(
         "# Options\n\n\
@@ -50,7 +50,7 @@ pub fn options_markdown() -> String {
 mod tests {
     use super::*;
 
-    /// `scripts/options` sets SPARSYNC_BLESS to write the file anew.
+    /// `scripts/options` sets SPARSYNC_BLESS to rewrite the file.
     #[test]
     fn the_file_is_what_the_table_says() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/OPTIONS.md");

@@ -1,4 +1,4 @@
-//! The table written out: help, version, docs/OPTIONS.md.
+//! Texts made from the table of options: help, version, docs/OPTIONS.md.
 
 mod help;
 #[cfg(test)]
@@ -8,7 +8,7 @@ mod version;
 pub use help::{help_text, overview};
 pub use version::{version_json, version_text};
 
-/// The release of rsync whose command line and behaviour this program has.
+/// The release of rsync whose command line and behavior this program matches.
 pub const RSYNC_VERSION: &str = "3.5.0";
-/// The protocol of that release.
+/// The protocol version of that release.
 pub const RSYNC_PROTOCOL: u32 = 32;

@@ -1,14 +1,14 @@
-//! `--version` and `-VV`.
+//! The text of `--version` and `-VV`.
 //!
-//! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A
-//! capability is listed as ours only when our own copies have it: the rest is the installed rsync's.
+//! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A capability is
+//! listed only if sparsync's own copies have it, not if only the installed rsync does.
 
 use super::{RSYNC_PROTOCOL, RSYNC_VERSION};
 use crate::cli::value::names;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// One capability: rsync's words for it, its key and value in the JSON.
+/// A capability: rsync's words for it, and its key and value in the JSON.
 struct Capability(&'static str, &'static str, &'static str);
 
 const CAPABILITIES: &[Capability] = &[
@@ -37,7 +37,7 @@ const CAPABILITIES: &[Capability] = &[
     Capability("no crtimes", "crtimes", "false"),
 ];
 
-/// What `--version` prints.
+/// Returns the text that `--version` prints.
 pub fn version_text() -> String {
     let mut out = format!(
         "rsync  version {RSYNC_VERSION}  protocol version {RSYNC_PROTOCOL}\n\
@@ -56,7 +56,7 @@ pub fn version_text() -> String {
     out
 }
 
-/// Words with commas, in indented lines that fit a terminal.
+/// Writes words, separated by commas, in indented lines that fit a terminal.
 fn wrap<'a>(out: &mut String, words: impl ExactSizeIterator<Item = &'a str>) {
     const INDENT: &str = "    ";
     const WIDTH: usize = 76;
@@ -77,7 +77,7 @@ fn wrap<'a>(out: &mut String, words: impl ExactSizeIterator<Item = &'a str>) {
     out.push_str(&format!("{INDENT}{line}\n"));
 }
 
-/// What `-VV` prints: rsync's keys, and `implementation` and `implementation_version` of our own.
+/// Returns the text that `-VV` prints: rsync's keys, and `implementation` and `implementation_version`.
 pub fn version_json() -> String {
     let capabilities: Vec<String> =
         CAPABILITIES.iter().map(|Capability(_, key, value)| format!("    \"{key}\": {value}")).collect();

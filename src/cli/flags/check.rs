@@ -1,4 +1,4 @@
-//! Options about when two entries count as the same.
+//! Options that decide when two entries count as the same.
 
 use crate::cli::flag::{Arity, Flag, Support};
 use crate::cli::value::number;

@@ -1,4 +1,4 @@
-//! Options about how a peer is reached, and limits of rate, time and memory.
+//! Options for reaching a peer, and limits of rate, time and memory.
 
 use crate::cli::flag::{Arity, Flag, Given, Reach, Support, refuse};
 use crate::cli::value::{number, size, stop};
@@ -17,13 +17,13 @@ const HANDOVER: Flag = Flag {
     ..Flag::SWITCH
 };
 
-/// An option about the way to a peer: a local copy has none, and the peer need not know.
+/// An option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
 const WAY: Flag = Flag { support: Support::OverSsh, reach: Reach::Here, ..Flag::SWITCH };
 
-/// An option about the way to a peer that takes a text.
+/// An option for reaching a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
 
-/// An option about the way to a daemon, to whom the installed rsync goes.
+/// An option for reaching a daemon. It has no effect here, because the installed rsync serves daemons.
 const DAEMON_WAY: Flag = Flag { support: Support::NoEffect, ..WAY };
 
 /// The options of this file, in the order of `--help`.

@@ -1,4 +1,4 @@
-//! Options about what extra entries may go.
+//! Options that decide which extra entries are deleted, and when.
 
 use crate::cli::flag::{Arity, Flag};
 use crate::cli::value::number;

@@ -1,4 +1,4 @@
-//! Options about whole files, deltas, other bases, compression and batches.
+//! Options for whole files, deltas, alternate bases, compression and batches.
 
 use crate::cli::args::Args;
 use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
@@ -6,7 +6,7 @@ use crate::cli::value::{number, size};
 use crate::error::Result;
 use crate::options::AltKind;
 
-/// rsync's name for an alternate destination's option.
+/// Returns rsync's option name for a kind of alternate destination.
 pub fn alt_name(kind: AltKind) -> &'static str {
     match kind {
         AltKind::Compare => "--compare-dest",

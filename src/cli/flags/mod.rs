@@ -1,4 +1,4 @@
-//! The table of options, by the policy that they speak to.
+//! The table of options, one file per policy.
 
 use super::flag::Flag;
 

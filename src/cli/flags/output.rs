@@ -1,4 +1,4 @@
-//! Options about what is told.
+//! Options that decide what is printed.
 
 use crate::cli::args::Tell;
 use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};

@@ -1,4 +1,4 @@
-//! Options about how bytes land in the destination.
+//! Options that decide how bytes are written at the destination.
 
 use crate::cli::flag::{Arity, Flag};
 

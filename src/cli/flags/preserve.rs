@@ -1,4 +1,4 @@
-//! Options about attributes that are kept, mapped or changed on the way.
+//! Options for attributes that are kept, mapped or changed in the copy.
 
 use crate::cli::args::{Args, MapSaid};
 use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};

@@ -1,4 +1,4 @@
-//! Options about which entries take part.
+//! Options that decide which entries take part.
 
 use crate::cli::args::{Dirs, Recursion};
 use crate::cli::flag::{Arity, Flag, Reach, Support};

@@ -1,4 +1,4 @@
-//! What excludes what, and what is not carried out: each check where rsync makes it, in rsync's words.
+//! Conflicts between options, and unsupported options: each check in rsync's order and rsync's words.
 
 use super::environment::Environment;
 use super::policies::{self, recurse};
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::options::{Checksums, Recurse};
 use std::ops::RangeInclusive;
 
-/// Mistakes that rsync finds while or right after it reads the options; returns what `--checksum-choice` came to.
+/// Checks what rsync checks while it reads the options or right after. Returns the choice of `--checksum-choice`.
 pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -> Result<Option<Checksums>> {
     policies::max_alloc_bytes(args, env)?;
     if args.old_args.is_some_and(|count| count > 0) && args.secluded_args == Some(true) {
@@ -47,7 +47,7 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
     Ok(sums)
 }
 
-/// Whether files are written in place.
+/// Returns whether files are written in place. Fails if another option forbids that.
 pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<bool> {
     let inplace = args.inplace || args.append > 0 || args.write_devices;
     if args.append > 0 && whole_file == Some(true) {
@@ -67,9 +67,9 @@ pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<boo
     Ok(false)
 }
 
-/// Mistakes that rsync finds once it knows where the operands are, and that none is a daemon's.
+/// Checks what rsync checks once it has sorted the operands and none is a daemon's.
 ///
-/// `is_url`: they name a server of ours, which is dialled as a daemon is.
+/// `is_url`: they name a sparsync server. Connecting to it has a timeout, as with a daemon.
 pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], is_url: bool, role: &'static str) -> Result<()> {
     if sources.iter().any(Vec::is_empty) {
         return Err(Error::usage("Empty source arg specified.").by(role));
@@ -84,9 +84,9 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], is_url: bool, rol
     Err(Error::usage(daemon_only).by(role))
 }
 
-/// The oldest version of rsync's protocol whose runs ours is like.
+/// The oldest version of rsync's protocol whose behavior sparsync matches.
 const OLDEST_PROTOCOL: i32 = 31;
-/// The versions that rsync itself lets one ask for.
+/// The versions that rsync accepts in `--protocol`.
 const PROTOCOLS: RangeInclusive<i32> = 20..=32;
 
 /// Rejects a protocol version that rsync itself rejects.
@@ -103,7 +103,7 @@ pub fn check_protocol(args: &Args) -> Result<()> {
     Err(Error::new(Exit::Protocol, message).by("sender"))
 }
 
-/// The first of what was asked for that is not carried out, and where.
+/// Returns the first unsupported option, and where it comes from if that is not the command line.
 pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
     let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
     let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));

@@ -1,11 +1,11 @@
-//! What is told: the levels of `-v`, `--info` and `--debug`, formats, and what `--progress` changes about them.
+//! Settles the output: the levels of `-v`, `--info` and `--debug`, formats, and how `--progress` changes them.
 
 use crate::cli::args::Args;
 use crate::cli::value::words;
 use crate::options::{LogFile, Output};
 use crate::report::format::Format;
 
-/// Settles what is told.
+/// Settles the output policy.
 pub(super) fn output(args: &Args) -> Output {
     let quiet = args.quiet > 0;
     let verbose = if quiet { 0 } else { args.verbose };
@@ -25,7 +25,7 @@ pub(super) fn output(args: &Args) -> Output {
     }
     let info = words::settle_info(verbose, &more, &args.info);
     let given = args.out_format.as_deref().map(Format::parse);
-    // Names told by --progress count unless a format stands in their place.
+    // Names printed by --progress count, unless a format replaces them.
     let shows_names = args.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
     let named = words::settle_info(verbose, if shows_names { "NAME" } else { "" }, &args.info).name > 0;
     let progress_names = args.progress && args.out_format.is_none() && args.itemize == 0;
@@ -37,7 +37,7 @@ pub(super) fn output(args: &Args) -> Output {
         quiet,
         info,
         debug: words::settle_debug(verbose, &args.debug),
-        // `-ii --out-format=%n` stays silent about unchanged entries; `-vv -i` does not.
+        // `-ii --out-format=%n` prints nothing about unchanged entries; `-vv -i` does.
         itemize: match has_i {
             true if args.itemize > 1 || info.name > 1 => 2,
             true => 1,

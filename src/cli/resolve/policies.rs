@@ -1,4 +1,4 @@
-//! The policies, one function each: what implies what.
+//! Settles each policy except output, one function each, with the implications between options.
 
 use super::Settled;
 use super::environment::Environment;
@@ -18,7 +18,7 @@ const MAX_ALLOC_BYTES: u64 = 1 << 30;
 
 pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
     let window_secs = args.modify_window_secs.unwrap_or(0);
-    // rsync asks in this order.
+    // The order of precedence is rsync's.
     let mode = if args.checksum {
         CheckMode::Digest
     } else if args.size_only {
@@ -50,7 +50,7 @@ pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve>
         group: args.group,
         times: args.times,
         atimes: args.atimes > 0,
-        // Making a backup beside a file changes its directory's time anyhow.
+        // A backup beside a file changes the directory's time anyway.
         omit_dir_times: args.omit_dir_times || backup.is_some_and(|backup| backup.dir.is_none()),
         omit_link_times: args.omit_link_times,
         devices: args.devices,
@@ -87,7 +87,7 @@ pub(super) fn delete(args: &Args) -> Delete {
     Delete {
         when,
         excluded: said.excluded,
-        // Below 0 means 0, but the lowest number is rsync's word for no limit.
+        // Negative numbers mean 0, except the lowest one, which means no limit in rsync.
         max: args.max_delete.filter(|&max| max != i32::MIN).map(|max| u64::try_from(max).unwrap_or(0)),
         force: args.force,
         ignore_errors: args.ignore_errors,
@@ -115,10 +115,10 @@ pub(super) fn place(args: &Args, settled: Settled) -> Place {
     }
 }
 
-/// Where unfinished files wait under `--delay-updates`.
+/// The directory for unfinished files under `--delay-updates`.
 const DELAY_DIR: &[u8] = b".~tmp~";
 
-/// The directory of interrupted files, cleaned; `None` when they stay under their names.
+/// Returns the directory for unfinished files, cleaned; `None` if they keep their own names.
 pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> {
     let said = match &args.partial_dir {
         Some(dir) => Some(dir.clone()),
@@ -135,7 +135,7 @@ pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> 
     }
 }
 
-/// A path without `.` elements, doubled slashes and a slash at the end; `x/..` goes. Empty is `.`.
+/// Removes `.` elements, doubled slashes, a trailing slash, and `x/..` pairs. Returns `.` instead of an empty path.
 fn clean(path: &[u8]) -> Vec<u8> {
     let absolute = path.starts_with(b"/");
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -176,7 +176,7 @@ pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
     Ok(Some(Backup { dir: dir.filter(|_| !beside), suffix }))
 }
 
-/// Whether a path is the directory itself: empty, or nothing but `.` elements.
+/// Returns whether a path means the directory itself: it is empty or has only `.` elements.
 fn is_here(path: &[u8]) -> bool {
     !path.starts_with(b"/") && path.split(|&b| b == b'/').all(|part| matches!(part, b"" | b"."))
 }
@@ -227,7 +227,7 @@ pub(super) fn select(args: &Args, files_from: Option<FilesFrom>, list_only: bool
     }
 }
 
-/// How far the tree is walked. `list_only` may also be inferred from a missing destination.
+/// Returns how deep the tree is walked. `list_only` may also follow from a missing destination.
 pub(super) fn recurse(args: &Args, list_only: bool) -> Recurse {
     let full = match args.recursion {
         Recursion::No => false,
@@ -243,7 +243,7 @@ pub(super) fn recurse(args: &Args, list_only: bool) -> Recurse {
     }
 }
 
-/// Whether the list is told whole before the copy begins.
+/// Returns whether the whole file list is built before the copy begins.
 fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
     recurse != Recurse::Full
         || args.inc_recursive == Some(false)
@@ -257,13 +257,13 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
 pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
     let choice = match args.compress_choice.as_deref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto")) {
         None => match args.compress {
-            // A level asks for it, even behind --no-compress.
+            // A level requests compression, even after --no-compress.
             0 if args.compress_level.is_some() => Some(Compression::Auto),
             0 => args.no_compress.then_some(Compression::No),
             1 => Some(Compression::Auto),
             _ => Some(Compression::Zlibx),
         },
-        // Unknown names were refused before.
+        // Unknown names were rejected before.
         Some(choice) => names::compression(choice),
     };
     let suffixes = |list: &Vec<u8>| list.split(|&b| b == b'/').filter(|s| !s.is_empty()).map(<[u8]>::to_vec).collect();
@@ -309,7 +309,7 @@ pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
     }
 }
 
-/// How often `--old-args` counts: said, or in the environment.
+/// Returns how often `--old-args` counts, from the command line or the environment.
 pub(super) fn old_args(args: &Args, env: Environment<'_>) -> u8 {
     match args.old_args {
         Some(count) => count,

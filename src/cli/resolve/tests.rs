@@ -1,4 +1,4 @@
-//! What command lines come to, and which are refused.
+//! Tests: what command lines resolve to, and which are rejected.
 
 use crate::cli::{Call, Copy, Request, read};
 use crate::error::Result;

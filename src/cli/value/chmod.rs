@@ -1,10 +1,10 @@
-//! The text of `--chmod` as steps that need neither the umask nor the text again.
+//! Parses `--chmod` into steps that need neither the umask nor the text any more.
 
 use crate::options::ModeChange;
 
-/// Reads one `--chmod` argument; `None` when rsync would refuse it.
+/// Parses one `--chmod` argument; `None` if rsync would reject it.
 ///
-/// Without a class (`+w`) the bits of `umask` stay as they are, as chmod(1) does.
+/// Without a class (`+w`) the bits in `umask` are left unchanged, as in chmod(1).
 pub fn parse(text: &[u8], umask: u32) -> Option<Vec<ModeChange>> {
     text.split(|&b| b == b',').map(|part| parse_part(part, umask)).collect()
 }
@@ -14,7 +14,7 @@ fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
     let mut at = 0;
     let mut who = Who::default();
     if part.iter().all(|b| b.is_ascii_digit() || matches!(b, b'D' | b'F')) {
-        // Octal, after any number of one of the prefixes.
+        // Octal digits, possibly after repetitions of one prefix.
         while let Some(&letter @ (b'D' | b'F')) = part.get(at) {
             narrow(letter, &mut dirs, &mut files)?;
             at += 1;
@@ -140,17 +140,17 @@ impl Who {
         self.user || self.group || self.other
     }
 
-    /// One bit per class, to be multiplied with `rwx`.
+    /// Returns one bit per class; multiplied by permission bits, it gives the mode.
     fn mask(self) -> u32 {
         (u32::from(self.user) * 0o100) | (u32::from(self.group) * 0o010) | u32::from(self.other)
     }
 
-    /// The set-id bits that belong to the classes named.
+    /// Returns the set-ID bits of the named classes.
     fn special(self) -> u32 {
         (u32::from(self.user) * 0o4000) | (u32::from(self.group) * 0o2000)
     }
 
-    /// What `s` stands for: with neither user nor group named, rsync means set-user-id.
+    /// Returns the bits that `s` stands for. Without user or group, rsync means set-user-ID.
     fn setid(self) -> u32 {
         if self.user || self.group { self.special() } else { 0o4000 }
     }
@@ -160,7 +160,7 @@ impl Who {
 mod tests {
     use super::*;
 
-    /// What the receiver of the changes does with them.
+    /// Applies the changes as the receiver does.
     fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
         let any_x = mode & 0o111 != 0;
         changes.iter().filter(|c| if is_dir { c.dirs } else { c.files }).fold(mode, |mode, c| {

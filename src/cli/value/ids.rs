@@ -1,12 +1,11 @@
-//! `--usermap`, `--groupmap` and the maps that `--chown` stands for.
+//! `--usermap`, `--groupmap`, and the maps that `--chown` sets.
 
 use crate::error::{Error, Result};
 use crate::options::{IdFrom, IdMap, IdTo};
 
-/// Reads the map of the option `name` (`usermap`, `groupmap`).
+/// Parses the map of the option `name` (`usermap`, `groupmap`).
 ///
-/// Names are looked up at the receiver, not here. rsync reads the map after the banner, on the
-/// receiver: that is why the errors are the Receiver's.
+/// The receiver looks up the names later. Errors name the Receiver as their role, because rsync parses the map there.
 pub fn parse(text: &[u8], name: &str) -> Result<Vec<IdMap>> {
     text.split(|&b| b == b',').map(|pair| parse_pair(pair, name)).collect()
 }

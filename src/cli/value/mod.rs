@@ -1,6 +1,6 @@
-//! The grammars of option arguments: sizes, numbers, modes, owners, times, words.
+//! Parsers of option arguments: sizes, numbers, modes, owners, times, names.
 //!
-//! Each reads bytes and gives a value or the words of rsync's refusal; none looks at other options.
+//! Each parses bytes into a value, or returns rsync's error message. None depends on other options.
 
 pub mod chmod;
 pub mod ids;

@@ -1,10 +1,10 @@
-//! Names of checksums and compressors that rsync knows.
+//! The names of checksums and compression methods that rsync knows.
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Checksum, Checksums, Compression};
 
-/// Checksums by name, as rsync prefers them.
+/// Checksums by name, in rsync's order of preference.
 const CHECKSUMS: [(&str, Checksum); 8] = [
     ("xxh128", Checksum::Xxh128),
     ("xxh3", Checksum::Xxh3),
@@ -16,7 +16,7 @@ const CHECKSUMS: [(&str, Checksum); 8] = [
     ("none", Checksum::None),
 ];
 
-/// The names of checksums, as `--version` lists them: another name for the one before it has brackets.
+/// Returns the names of checksums as `--version` lists them. An alias of the name before it is in parentheses.
 pub fn all_checksums() -> Vec<String> {
     let is_alias = |at: usize| at > 0 && CHECKSUMS[at - 1].1 == CHECKSUMS[at].1;
     let shown =
@@ -24,15 +24,16 @@ pub fn all_checksums() -> Vec<String> {
     CHECKSUMS.iter().enumerate().map(shown).collect()
 }
 
-/// The names of compressors, as `--version` lists them.
+/// Returns the names of compression methods as `--version` lists them.
 pub fn all_compressions() -> Vec<String> {
     METHODS.iter().map(|method| method.name().to_owned()).collect()
 }
 
-/// Reads `--checksum-choice`: one name for transfer and comparison, or one for each. `None`: what both sides prefer.
+/// Parses `--checksum-choice`: one name for transfer and comparison, or one for each. `None`: `auto`, so the ends
+/// negotiate.
 pub fn checksums(text: &[u8]) -> Result<Option<Checksums>> {
     const AUTO: &[u8] = b"auto";
-    // A comma in front is part of the name.
+    // A leading comma is part of the name.
     let (transfer, listed) = match text.iter().position(|&b| b == b',') {
         Some(comma) if comma > 0 => (&text[..comma], &text[comma + 1..]),
         _ => (text, text),
@@ -40,7 +41,7 @@ pub fn checksums(text: &[u8]) -> Result<Option<Checksums>> {
     if transfer.eq_ignore_ascii_case(AUTO) && listed.eq_ignore_ascii_case(AUTO) {
         return Ok(None);
     }
-    // Of two names nothing is agreed upon with the peer: rsync takes what every peer knows.
+    // Two names are not negotiated, so rsync replaces `auto` with MD5, which every peer supports.
     let named = |name: &[u8]| match checksum(name) {
         Some(sum) => Ok(sum),
         None if name.eq_ignore_ascii_case(AUTO) => Ok(Checksum::Md5),
@@ -53,14 +54,15 @@ fn checksum(name: &[u8]) -> Option<Checksum> {
     CHECKSUMS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())).map(|&(_, sum)| sum)
 }
 
-/// The name of a checksum.
+/// Returns the name of a checksum.
 pub fn of(sum: Checksum) -> &'static str {
     CHECKSUMS.iter().find(|&&(_, known)| known == sum).map_or("none", |(name, _)| name)
 }
 
-/// What RSYNC_CHECKSUM_LIST lets be chosen, first the client's list, then, behind an `&`, the server's.
+/// Returns the checksum that RSYNC_CHECKSUM_LIST selects: the first one of the client's list that the server's list
+/// has, too. The server's list follows an `&`; without it both ends use the same list.
 ///
-/// `Ok(None)` if it says nothing. The error is rsync's when there is none that both have.
+/// `Ok(None)` if the list is empty. Fails with rsync's error if the lists have no checksum in common.
 pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
@@ -94,7 +96,7 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
     }
 }
 
-/// Compressors, as rsync prefers them.
+/// Compression methods, in rsync's order of preference.
 const METHODS: [Compression; 5] =
     [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib, Compression::No];
 
@@ -105,22 +107,23 @@ pub fn compress(text: &[u8]) -> Result<()> {
     if is_known { Ok(()) } else { Err(unknown(text, "compress")) }
 }
 
-/// The method of this name.
+/// Returns the method of this name.
 pub fn compression(name: &[u8]) -> Option<Compression> {
     METHODS.into_iter().find(|method| name.eq_ignore_ascii_case(method.name().as_bytes()))
 }
 
-/// Which end of a copy reads `RSYNC_COMPRESS_LIST`: what stands before `&` is the client's, what stands behind the server's.
+/// The end of a copy that reads `RSYNC_COMPRESS_LIST`: the client uses the part before `&`, the server the part after
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The user's.
+    /// The process that the user started.
     Client,
-    /// The other.
+    /// The other process.
     Server,
 }
 
-/// The methods in `RSYNC_COMPRESS_LIST`, the best first; `None`: it leaves the choice open. Unknown names are passed over,
-/// as rsync does, which may know others.
+/// Returns the methods in `RSYNC_COMPRESS_LIST`, the best first; `None` if it is empty. Unknown names are ignored, as
+/// in rsync.
 pub fn compress_list(text: &[u8], end: End) -> Option<Vec<Compression>> {
     let mut parts = text.splitn(2, |&byte| byte == b'&');
     let client = parts.next().unwrap_or_default();

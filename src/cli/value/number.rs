@@ -1,9 +1,9 @@
-//! Whole numbers as popt reads them: decimal, `0x` and `0` octal, a sign, empty is 0.
+//! Whole numbers as popt reads them: decimal, hexadecimal with `0x`, octal with `0`, an optional sign. Empty text is 0.
 
 use crate::cli::flag::{Given, refuse};
 use crate::error::Result;
 
-/// Reads the argument of an option that takes a 32-bit number.
+/// Parses the argument of an option that takes a 32-bit number.
 pub fn int(given: &Given<'_>) -> Result<i32> {
     let number = match strtol(given.value) {
         Some(number) => number,
@@ -12,7 +12,7 @@ pub fn int(given: &Given<'_>) -> Result<i32> {
     i32::try_from(number).map_err(|_| refuse([given.word, b": number too large or too small"].concat()))
 }
 
-/// C's number with base detection over the whole text; saturates far outside of 32 bits.
+/// Parses a number as C's `strtol` with base 0. The number must be the whole text. Saturates far outside 32 bits.
 fn strtol(text: &[u8]) -> Option<i64> {
     let start = text.iter().position(|b| !b" \t\n\x0b\x0c\r".contains(b)).unwrap_or(text.len());
     let text = &text[start..];

@@ -1,9 +1,9 @@
-//! The grammar of `-e`: rsync cuts the remote shell's command into words itself.
+//! The syntax of `-e`: rsync itself splits the command of the remote shell into words.
 
 use crate::error::{Error, Result};
 
-/// Cuts at blanks. Quotes of either kind keep blanks, and a quote that is doubled inside of quotes stands for itself;
-/// nothing else is special.
+/// Splits at blanks. Quotes of either kind protect blanks, and a doubled quote inside quotes stands for itself. No
+/// other character is special.
 pub fn split(text: &[u8]) -> Result<Vec<Vec<u8>>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     let mut bytes = text.iter().copied().peekable();

@@ -6,20 +6,20 @@ use crate::error::{Error, Result};
 /// A limit on a SIZE, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Smaller values are refused, 0 excepted when `zero_is_fine`.
+    /// Smaller values are rejected, except 0.
     pub min: u64,
-    /// How a refusal tells the minimum.
+    /// The minimum as error messages show it.
     pub min_text: &'static str,
-    /// Larger values are refused.
+    /// Larger values are rejected.
     pub max: u64,
-    /// How a refusal tells the maximum; empty when it does not.
+    /// The maximum as error messages show it; empty if they do not.
     pub max_text: &'static str,
 }
 
 /// No limits but those of the type.
 pub const ANY: Limits = Limits { min: 0, min_text: "", max: i64::MAX as u64, max_text: "" };
 
-/// Reads the SIZE of the option `name` (without dashes). `unit` is the letter of a bare number.
+/// Parses the SIZE of the option `name` (without dashes). `unit` is the letter that a bare number implies.
 pub fn size(given: &Given<'_>, name: &str, unit: u8, limits: &Limits) -> Result<u64> {
     let refused = |why: &str| -> Error {
         let mut sentence = format!("--{name}=").into_bytes();
@@ -53,7 +53,7 @@ fn parse(text: &[u8], unit: u8) -> Read {
         return Read::Bytes(0);
     }
     if let Some(rest) = text.strip_prefix(b"-") {
-        // C reads the number first: below 0 is too large whatever stands behind it.
+        // C reads the number first: a negative one is too large, whatever follows it.
         return if split_number(rest).0 > 0.0 { Read::TooLarge } else { Read::Invalid };
     }
     let (number, mut rest) = split_number(text);
@@ -94,7 +94,7 @@ fn parse(text: &[u8], unit: u8) -> Read {
         _ => return Read::Invalid,
     };
     let factor = base.pow(power);
-    // A double, cut off: sizes from 2^53 on lose their last digits, as in rsync.
+    // A double, truncated: sizes from 2^53 on lose their last digits, as in rsync.
     let bytes = number * factor as f64;
     if bytes >= i64::MAX as f64 {
         return Read::TooLarge;
@@ -105,7 +105,7 @@ fn parse(text: &[u8], unit: u8) -> Read {
     }
 }
 
-/// The digits and at most one dot in front, as a number, and what is behind them.
+/// Splits off the leading number: digits with at most one dot. Returns it and the rest.
 fn split_number(text: &[u8]) -> (f64, &[u8]) {
     let mut length = text.iter().take_while(|b| b.is_ascii_digit()).count();
     if text.get(length) == Some(&b'.') {
@@ -113,7 +113,7 @@ fn split_number(text: &[u8]) -> (f64, &[u8]) {
     }
     let (number, rest) = text.split_at(length);
     let number = String::from_utf8_lossy(number);
-    // With a 0 in front all of "", ".", "2." and ".5" are numbers.
+    // With a leading 0, all of "", ".", "2." and ".5" are numbers.
     (format!("0{number}").parse().unwrap_or(0.0), rest)
 }
 

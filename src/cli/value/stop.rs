@@ -7,7 +7,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-/// Reads the minutes of `--stop-after`: leading digits count, the rest is not looked at.
+/// Parses the minutes of `--stop-after`. Only leading digits count; the rest is ignored.
 pub fn after(text: &[u8]) -> Result<u64> {
     let trimmed = text.trim_ascii_start();
     let trimmed = trimmed.strip_prefix(b"+").unwrap_or(trimmed);
@@ -18,9 +18,9 @@ pub fn after(text: &[u8]) -> Result<u64> {
     }
 }
 
-/// Reads the time of `--stop-at` in the local time zone and gives it in seconds since 1970.
+/// Parses the time of `--stop-at` in the local time zone. Returns seconds since 1970.
 ///
-/// `[[y-]m-]d`, `[[y-]m-]dTh:m`, `h:m` or `:m`; what is left out is chosen so that the time is the next.
+/// Formats: `[[y-]m-]d`, `[[y-]m-]dTh:m`, `h:m` or `:m`. Omitted parts are chosen so that the time is the next one.
 pub fn at(text: &[u8], now_unix_secs: i64) -> Result<i64> {
     at_in(text, now_unix_secs, &zone::local())
 }
@@ -45,7 +45,7 @@ fn at_in(text: &[u8], now_unix_secs: i64, zone: &TimeZone) -> Result<i64> {
                     year += 100;
                 }
             }
-            // A day past the end of its month runs over into the next, as in C.
+            // A day past the end of its month counts on into the next one, as in C.
             let year = i16::try_from(year).unwrap_or(9998).min(9998);
             let date = Date::new(year, month, 1).ok().map(|date| date.saturating_add((i64::from(day) - 1).days()));
             let time = date.map(|date| date.to_datetime(time)).and_then(secs).ok_or_else(refused)?;
@@ -113,13 +113,13 @@ fn parse(text: &[u8]) -> Option<Moment> {
         if let Some(year) = year {
             moment.year = Some(number(year, 0, 99_999)?);
         } else if month.is_some() {
-            // 29 February comes again; 31 April does not.
+            // 29 February is valid in some years, 31 April in none.
             Date::new(2000, moment.month?, moment.day?).ok()?;
         }
     }
     if let Some(time) = time.filter(|time| !time.is_empty()) {
         let (hour, minute) = time.split_once(':')?;
-        // Minutes alone only without a `T` before them.
+        // A time without an hour is valid only without a `T`.
         if !hour.is_empty() || text.contains(['T', 't']) {
             moment.hour = Some(small(hour, 0, 23)?);
         }

@@ -1,9 +1,9 @@
-//! The words of `--info` and `--debug`, their levels, what `-v` switches on, and the help on them.
+//! The words of `--info` and `--debug`: their levels, the effect of `-v`, and their help texts.
 
 use crate::error::{Error, Result};
 use crate::options::{Debug, Info};
 
-/// What `--info` and `--debug` were told, word by word; `None`: as `-v` says.
+/// The levels that `--info` or `--debug` set, by word; `None`: the level follows from `-v`.
 #[derive(Debug, Clone, Copy)]
 pub struct Levels<const N: usize>([Option<u8>; N]);
 
@@ -13,9 +13,9 @@ impl<const N: usize> Default for Levels<N> {
     }
 }
 
-/// The levels said by `--info`.
+/// The levels that `--info` sets.
 pub type InfoLevels = Levels<13>;
-/// The levels said by `--debug`.
+/// The levels that `--debug` sets.
 pub type DebugLevels = Levels<24>;
 
 struct Word<T> {
@@ -76,11 +76,11 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("TIME", time, "Debug setting of modified times (levels 1-2)"),
 ];
 
-/// What each `-v` adds to `--info`, from no `-v` on.
+/// The words that each `-v` adds to `--info`. The first entry applies without `-v`.
 const INFO_BY_VERBOSITY: [&str; 3] =
     ["NONREG", "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE", "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP"];
 
-/// What each `-v` adds to `--debug`.
+/// The words that each `-v` adds to `--debug`. The first entry applies without `-v`.
 const DEBUG_BY_VERBOSITY: [&str; 6] = [
     "",
     "",
@@ -90,21 +90,21 @@ const DEBUG_BY_VERBOSITY: [&str; 6] = [
     "CHDIR,DELTASUM4,FLIST4,FUZZY2,HASH,HLINK",
 ];
 
-/// Whether the argument asked for the list of words.
+/// What the argument requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Levels were set.
+    /// Setting levels.
     Levels,
-    /// The word `help` was in it.
+    /// The list of words: it contains `help`.
     Help,
 }
 
-/// Reads the argument of `--info`.
+/// Parses the argument of `--info`.
 pub fn info(text: &[u8], levels: &mut InfoLevels) -> Result<Asked> {
     read(text, levels, &INFO, "--info")
 }
 
-/// Reads the argument of `--debug`.
+/// Parses the argument of `--debug`.
 pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<Asked> {
     read(text, levels, &DEBUG, "--debug")
 }
@@ -112,7 +112,7 @@ pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<Asked> {
 fn read<T, const N: usize>(text: &[u8], levels: &mut Levels<N>, words: &[Word<T>; N], option: &str) -> Result<Asked> {
     for part in text.split(|&b| b == b',').filter(|part| !part.is_empty()) {
         let digits = part.iter().rev().take_while(|b| b.is_ascii_digit()).count();
-        // A word of digits only is named whole.
+        // A word of digits only is a name, not a level.
         let (name, digits) = part.split_at(if digits == part.len() { digits } else { part.len() - digits });
         let level = match std::str::from_utf8(digits) {
             Ok("") => 1,
@@ -138,12 +138,12 @@ fn read<T, const N: usize>(text: &[u8], levels: &mut Levels<N>, words: &[Word<T>
     Ok(Asked::Levels)
 }
 
-/// The levels of a run: what `-v` says, raised by `more` (`FLIST2,PROGRESS`), unless `--info` spoke.
+/// Returns the levels of a run: those of `-v`, raised by `more` (`FLIST2,PROGRESS`), unless `--info` sets them.
 pub fn settle_info(verbose: u8, more: &str, said: &InfoLevels) -> Info {
     settle(&INFO, &INFO_BY_VERBOSITY, verbose, more, said)
 }
 
-/// The same for `--debug`.
+/// Returns the levels of a run for `--debug`, as [`settle_info`] does.
 pub fn settle_debug(verbose: u8, said: &DebugLevels) -> Debug {
     settle(&DEBUG, &DEBUG_BY_VERBOSITY, verbose, "", said)
 }
@@ -158,7 +158,7 @@ fn settle<T: Default, const N: usize>(
     let mut base = Levels::<N>::default();
     for added in by_verbosity.iter().take(usize::from(verbose) + 1).chain([&more]) {
         let mut step = Levels::<N>::default();
-        // The tables above hold known words only; a test reads them all.
+        // The tables above contain only known words; a test parses them all.
         let _ = read(added.as_bytes(), &mut step, words, "");
         for (level, step) in base.0.iter_mut().zip(step.0) {
             *level = (*level).max(step);
@@ -173,16 +173,16 @@ fn settle<T: Default, const N: usize>(
     all
 }
 
-/// The words of `--info` that a server must hear, as rsync writes them; `None`: none of them was said.
+/// Returns the `--info` words that the server needs, as rsync writes them; `None` if there are none.
 ///
-/// `push`: the server receives. Each side is told what it alone or both tell about.
+/// `push`: the server receives. Words that only the client or the other role prints are left out.
 pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
     const CLIENT: [&str; 2] = ["FLIST", "PROGRESS"];
     const RECEIVER: [&str; 5] = ["BACKUP", "COPY", "DEL", "NONREG", "SKIP"];
     const SENDER: [&str; 1] = ["REMOVE"];
     let name = |word: &str, level: u8| if level == 1 { word.to_string() } else { format!("{word}{level}") };
     let mut told = Vec::new();
-    // `all` and `none` set every word: what most of them say is said once.
+    // `all` and `none` set every word, so the most frequent level is sent once for all of them.
     let all = levels.0.iter().copied().collect::<Option<Vec<u8>>>();
     let most = all.and_then(|all| all.iter().copied().max_by_key(|level| all.iter().filter(|l| *l == level).count()));
     match most {
@@ -202,12 +202,12 @@ pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
     (!told.is_empty()).then(|| told.join(","))
 }
 
-/// What `--info=help` prints.
+/// Returns the text that `--info=help` prints.
 pub fn info_help() -> String {
     help(&INFO, &INFO_BY_VERBOSITY, "--info")
 }
 
-/// What `--debug=help` prints.
+/// Returns the text that `--debug=help` prints.
 pub fn debug_help() -> String {
     help(&DEBUG, &DEBUG_BY_VERBOSITY, "--debug")
 }
