@@ -1,7 +1,7 @@
-//! The primitives of the native spelling: numbers, flags, byte strings, counted lists.
+//! The primitives of the native encoding: numbers, flags, byte strings, counted lists.
 //!
-//! Each has one way to be written and one to be read, side by side. Both check the same limits, so that what one
-//! side says the other accepts, and a fault is found where it was made.
+//! Each has one function to write it and one to read it, and both check the same limits. So a peer accepts whatever the
+//! other side writes, and an error is found where it was made.
 
 use super::limits::{LINE_MAX_BYTES, NAME_MAX_BYTES, PATH_MAX_BYTES};
 use super::numbers::Numbered;
@@ -11,15 +11,15 @@ use crate::flist::Time;
 use crate::path::{BadPath, RelPath};
 use std::fmt::Display;
 
-/// The longest varint: ten times seven bits hold 64.
+/// The longest varint: 64 bits at seven bits per byte.
 const VARINT_MAX_BYTES: usize = 10;
 
-/// Nanoseconds of one second.
+/// Nanoseconds per second.
 const NANOS: u32 = 1_000_000_000;
 
-/// The number at the front of `bytes` and its length; `None` while it is not complete.
+/// Decodes the varint at the front of `bytes` and returns it with its length; `None` if it is incomplete.
 ///
-/// Errs with what is wrong with it: longer than it need be, or beyond 64 bits.
+/// Fails with the reason if it is not in the shortest form or exceeds 64 bits.
 pub(super) fn varint_at(bytes: &[u8]) -> std::result::Result<Option<(u64, usize)>, &'static str> {
     let mut value = 0u64;
     for (at, &byte) in bytes.iter().take(VARINT_MAX_BYTES).enumerate() {
@@ -38,7 +38,7 @@ pub(super) fn varint_at(bytes: &[u8]) -> std::result::Result<Option<(u64, usize)
     Ok(None)
 }
 
-/// Appends a number, seven bits to a byte, the lowest first.
+/// Appends a varint: seven bits per byte, the lowest first.
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     loop {
         let low = value.to_le_bytes()[0] & 0x7f;
@@ -51,13 +51,13 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     }
 }
 
-/// How many bytes [`put_varint`] appends.
+/// Returns the number of bytes that [`put_varint`] appends.
 pub(super) fn varint_len(value: u64) -> usize {
     let bits = 64 - value.leading_zeros();
     bits.div_ceil(7).max(1) as usize
 }
 
-/// Small numbers of either sign as small numbers without one: 0, -1, 1, -2 … as 0, 1, 2, 3 …
+/// Maps signed to unsigned so that small absolute values stay small: 0, -1, 1, -2 … to 0, 1, 2, 3 …
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
@@ -66,7 +66,7 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
-/// What is wrong with the name of an entry, if anything: a name is one element of a path.
+/// Returns what is wrong with the name of an entry, if anything. A name must be one path element.
 pub(super) fn fault_of_name(name: &[u8]) -> Option<&'static str> {
     match name {
         b"" => Some("is empty"),
@@ -100,9 +100,9 @@ fn too_many(count: u64, max: usize) -> String {
 
 /// Writes the body of one message.
 pub(super) struct Writer<'a> {
-    /// What was written lies here, behind what was there before.
+    /// The output; the body is appended to it.
     pub out: &'a mut Vec<u8>,
-    /// The message's name, for errors.
+    /// The name of the message, for errors.
     message: &'static str,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Writer<'a> {
         Writer { out, message }
     }
 
-    /// An error about a field of this message.
+    /// Creates an error about a field of this message.
     pub fn refuse(&self, field: &str, why: impl Display) -> Error {
         fault(self.message, field, why)
     }
@@ -124,7 +124,7 @@ impl<'a> Writer<'a> {
         self.out.push(value.number());
     }
 
-    /// Up to eight answers in a byte, the first in its lowest bit.
+    /// Writes up to eight flags in one byte, the first in the lowest bit.
     pub fn flags(&mut self, flags: &[bool]) {
         debug_assert!(flags.len() <= 8, "one byte holds eight flags");
         self.out.push(flags.iter().rev().fold(0, |byte, &flag| byte << 1 | u8::from(flag)));
@@ -134,7 +134,7 @@ impl<'a> Writer<'a> {
         put_varint(self.out, value);
     }
 
-    /// A number that only tells how much there is of something: beyond `max` it is told as that.
+    /// Writes a number that is only informative; values above `max` are written as `max`.
     pub fn amount(&mut self, value: u64, max: u64) {
         self.varint(value.min(max));
     }
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
         self.varint(zigzag(value));
     }
 
-    /// Bytes whose length the reader knows: a digest, or all that is left of the message.
+    /// Writes bytes without a length: the reader knows it, or they fill the rest of the message.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
@@ -165,7 +165,7 @@ impl<'a> Writer<'a> {
         self.nanos(field, time.nanos)
     }
 
-    /// A byte string with its length before it.
+    /// Writes a byte string with a length prefix.
     pub fn bytes(&mut self, field: &'static str, bytes: &[u8], max: usize) -> Result<()> {
         if bytes.len() > max {
             return Err(self.refuse(field, too_long(bytes.len(), max)));
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A line for a human. What is beyond the limit is cut off: no line is worth the end of a run.
+    /// Writes a line of text for the user. Truncates it at the limit: a long line must not end the run.
     pub fn line(&mut self, line: &[u8]) {
         let line = &line[..line.len().min(LINE_MAX_BYTES)];
         self.varint(line.len() as u64);
@@ -193,7 +193,7 @@ impl<'a> Writer<'a> {
         self.bytes(field, name, NAME_MAX_BYTES)
     }
 
-    /// A list with its count before it.
+    /// Writes a list with a count prefix.
     pub fn many<'i, T>(
         &mut self,
         field: &'static str,
@@ -208,16 +208,16 @@ impl<'a> Writer<'a> {
         items.iter().try_for_each(|item| put(self, item))
     }
 
-    /// Byte strings with their count before them.
+    /// Writes byte strings with a count prefix.
     pub fn strings(&mut self, field: &'static str, items: &[Vec<u8>], max: usize, max_bytes: usize) -> Result<()> {
         self.many(field, items, max, |w, item| w.bytes(field, item, max_bytes))
     }
 }
 
-/// Reads the body of one message, front to back.
+/// Reads the body of one message from front to back.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// The message's name, for errors.
+    /// The name of the message, for errors.
     message: &'static str,
 }
 
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         Reader { rest: body, message }
     }
 
-    /// An error about a field of this message.
+    /// Creates an error about a field of this message.
     pub fn refuse(&self, field: &str, why: impl Display) -> Error {
         fault(self.message, field, why)
     }
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         self.refuse(field, "is cut short: the frame ends before it does")
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     pub fn end(self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),
@@ -243,12 +243,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next bytes; how many must have been checked against a limit.
+    /// Reads `len` bytes. The caller must have checked `len` against a limit.
     pub fn raw(&mut self, field: &'static str, len: usize) -> Result<&'a [u8]> {
         let Some((bytes, rest)) = self.rest.split_at_checked(len) else {
             return Err(self.cut_short(field));
@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    /// All that is left of the message.
+    /// Reads the rest of the message.
     pub fn rest(&mut self, field: &'static str, max: usize) -> Result<&'a [u8]> {
         if self.rest.len() > max {
             return Err(self.refuse(field, too_long(self.rest.len(), max)));
@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
         T::of_number(number).ok_or_else(|| self.unknown(field, number))
     }
 
-    /// An error about a number that stands for nothing.
+    /// Creates an error about a number without a meaning.
     pub fn unknown(&self, field: &str, number: u8) -> Error {
         self.refuse(field, format_args!("has the unknown number {number}"))
     }
@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number that is at most `max`.
+    /// Reads a number and checks that it is at most `max`.
     pub fn varint_up_to(&mut self, field: &'static str, max: u64) -> Result<u64> {
         let value = self.varint(field)?;
         if value > max {
@@ -342,7 +342,7 @@ impl<'a> Reader<'a> {
         Ok(Time { secs: self.signed(field)?, nanos: self.nanos(field)? })
     }
 
-    /// A length that is at most `max` and not more than what is left.
+    /// Reads a length and checks that it is at most `max` and at most the number of bytes left.
     pub fn len(&mut self, field: &'static str, max: usize) -> Result<usize> {
         let len = self.varint(field)?;
         match usize::try_from(len) {
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
         self.raw(field, len)
     }
 
-    /// A byte string to keep.
+    /// Reads a byte string into a new allocation.
     pub fn owned(&mut self, field: &'static str, max: usize) -> Result<Vec<u8>> {
         Ok(self.bytes(field, max)?.to_vec())
     }
@@ -366,7 +366,7 @@ impl<'a> Reader<'a> {
         self.owned(field, LINE_MAX_BYTES)
     }
 
-    /// What a flag said is there, or not.
+    /// Reads an optional value if its flag is set.
     pub fn when<T>(&mut self, is_there: bool, get: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
         is_there.then(|| get(self)).transpose()
     }
@@ -384,7 +384,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many items follow, of at least `min_bytes` each (not 0): no more than fit into what is left.
+    /// Reads the count of items of at least `min_bytes` each (not 0), and checks that so many can fit into the rest.
     pub fn count(&mut self, field: &'static str, max: usize, min_bytes: usize) -> Result<usize> {
         let count = self.varint(field)?;
         match usize::try_from(count) {
@@ -397,7 +397,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list with its count before it.
+    /// Reads a list with a count prefix.
     pub fn many<T>(
         &mut self,
         field: &'static str,
@@ -406,7 +406,8 @@ impl<'a> Reader<'a> {
         mut get: impl FnMut(&mut Self) -> Result<T>,
     ) -> Result<Vec<T>> {
         let count = self.count(field, max, min_bytes)?;
-        // Items are larger here than on the wire: a count may lie, and memory is taken for what is there.
+        // Items are larger in memory than on the wire, and a count can be false: allocate only in proportion to the
+        // bytes left.
         let likely = count.min(self.rest.len() / size_of::<T>().max(1));
         let mut items = Vec::with_capacity(likely);
         for _ in 0..count {
@@ -415,7 +416,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// Byte strings with their count before them.
+    /// Reads byte strings with a count prefix.
     pub fn strings(&mut self, field: &'static str, max: usize, max_bytes: usize) -> Result<Vec<Vec<u8>>> {
         self.many(field, max, 1, |r| r.owned(field, max_bytes))
     }

@@ -1,45 +1,48 @@
-//! A dialect: how messages are spelled. Roles and transports know this trait alone, never a spelling.
+//! The [`Dialect`] trait, which encodes and decodes messages. Roles and transports use only this trait, never a
+//! concrete encoding.
 
 use super::message::{Greeting, Message};
 use crate::error::Result;
 use std::ops::RangeInclusive;
 
-/// Turns messages into bytes and back. No I/O: the caller reads, writes and keeps what is left over.
+/// Encodes and decodes messages.
 ///
-/// One value serves one direction of one connection: a dialect may remember what was said before.
+/// Does no I/O: the caller reads, writes, and keeps incomplete input. A value serves one direction of one connection,
+/// because a dialect may keep state between messages.
 pub trait Dialect {
     /// Appends the frame of a message to `out`.
     ///
-    /// Errs with [`crate::exit::Exit::Protocol`] if the message breaks a limit; `out` is then as it was.
+    /// Fails with [`crate::exit::Exit::Protocol`] if the message exceeds a limit; `out` is then unchanged.
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()>;
 
-    /// Takes one frame off the front of `input`; `None` and an untouched `input` while it is not complete.
+    /// Decodes one frame and removes it from the front of `input`. Returns `None` and leaves `input` unchanged if the
+    /// frame is incomplete.
     ///
-    /// Errs with [`crate::exit::Exit::Protocol`] and a sentence that names the message and what is wrong with it.
-    /// After that nothing in `input` has a meaning any more.
+    /// Fails with [`crate::exit::Exit::Protocol`] and an error that names the message and the fault. The rest of
+    /// `input` is then unusable.
     fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Message>>;
 
-    /// The length of the whole frame at the front of `input`, so that a reader knows how many bytes it needs; `None` while
-    /// there are too few to tell.
+    /// Returns the length of the whole frame at the front of `input`, so that a reader knows how many bytes it needs.
+    /// `None` if there are too few bytes to decide.
     ///
-    /// Errs if the frame is longer than its kind may be: never more than [`super::limits::FRAME_MAX_BYTES`], or
+    /// Fails if the frame is longer than its kind permits: at most [`super::limits::FRAME_MAX_BYTES`], or
     /// [`super::limits::OPENING_MAX_BYTES`] for the two opening messages.
     fn frame_len(&self, input: &[u8]) -> Result<Option<usize>>;
 }
 
-/// What a program speaks: its versions of the conversation, and how each is spelled.
+/// The protocol versions and features of this program, and their encoding.
 #[derive(Debug, Clone)]
 pub struct Speech {
-    /// The versions, each of which `dialect` can spell.
+    /// The supported versions; `dialect` accepts each of them.
     pub versions: RangeInclusive<u16>,
-    /// What it can do beyond them; see [`Greeting::features`].
+    /// Capabilities beyond the versions; see [`Greeting::features`].
     pub features: u64,
-    /// The dialect of one direction in the agreed version.
+    /// Creates the dialect of one direction for the agreed version.
     pub dialect: fn(version: u16) -> Box<dyn Dialect + Send>,
 }
 
 impl Speech {
-    /// What is said first, with a key that nobody could guess.
+    /// Returns the greeting to send. The key must not be predictable.
     pub fn greeting(&self, key: [u8; 16]) -> Greeting {
         let (oldest, newest) = (*self.versions.start(), *self.versions.end());
         Greeting { oldest, newest, features: self.features, ..Greeting::ours(key) }

@@ -1,4 +1,4 @@
-//! The first bytes: magic and greeting, which version both speak, and what else may come instead.
+//! The first bytes of a session: magic, greeting, version negotiation, and detection of other programs.
 
 use super::limits::{GREETING_MAX_BYTES, NAME_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
 use super::message::{GUESSES, Greeting};
@@ -7,27 +7,26 @@ use crate::exit::Exit;
 use crate::path::RelPath;
 use std::ops::RangeInclusive;
 
-/// What stands before a greeting.
+/// The bytes before a greeting.
 ///
-/// No byte of it is printable, a newline or another control byte that a terminal uses, and 0xff is in no UTF-8
-/// text: a login shell does not say it. Read as the first four bytes of a stock rsync it is a version that
-/// none accepts.
+/// None of them is printable, a newline, or another control byte used by terminals, and 0xff never occurs in UTF-8, so
+/// a login shell does not print them. A stock rsync reads the first four bytes as a protocol version that it rejects.
 pub const MAGIC: [u8; 8] = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
 
-/// The versions of the conversation that this program speaks.
+/// The protocol versions that this program supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 
-/// What this program can do beyond its version; see [`Greeting::features`].
+/// The feature bits of a plain greeting; see [`Greeting::features`].
 pub const FEATURES: u64 = 0;
 
-/// The versions that a stock rsync may greet with.
+/// The versions with which a stock rsync can greet.
 const RSYNC_VERSIONS: RangeInclusive<i32> = 20..=40;
 
-/// The fixed part of a greeting behind its length: two versions, features, key, length of the program's name.
+/// The fixed part of a greeting after its length: two versions, features, key, length of the program name.
 const FIXED_BYTES: usize = 2 + 2 + 8 + 16 + 2;
 
 impl Greeting {
-    /// What this program says, with a key that nobody could guess.
+    /// Returns this program's greeting. The key must not be predictable.
     pub fn ours(key: [u8; 16]) -> Greeting {
         Greeting {
             oldest: *VERSIONS.start(),
@@ -40,7 +39,7 @@ impl Greeting {
     }
 }
 
-/// Appends magic and greeting. A program's name beyond its limit is cut off; a guess beyond its own must not be made.
+/// Appends magic and greeting. Truncates the program name at its limit; the guess must be within its own limit.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
     let program = &greeting.program[..greeting.program.len().min(PROGRAM_MAX_BYTES)];
     let len = |len: usize| u16::try_from(len).expect("a greeting has at most GREETING_MAX_BYTES").to_le_bytes();
@@ -60,10 +59,10 @@ pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
     out.extend_from_slice(&guess);
 }
 
-/// The greeting at the front of `input`, which begins at the magic, and the length of both; `None` while it is not
-/// complete.
+/// Decodes the greeting at the front of `input`, which begins with the magic, and returns it with the length of both.
+/// `None` if it is incomplete.
 ///
-/// What a later program says behind all of this is passed over.
+/// Ignores what a later version may append.
 pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     let seen = input.len().min(MAGIC.len());
     if input[..seen] != MAGIC[..seen] {
@@ -103,7 +102,7 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     Ok(Some((greeting, MAGIC.len() + 2 + len)))
 }
 
-/// The guess that stands behind the program's name.
+/// Decodes the guess after the program name.
 fn guess(rest: &[u8]) -> Result<Option<RelPath>> {
     let ends = || refuse("it ends inside the guess");
     let (&is_there, rest) = rest.split_first().ok_or_else(ends)?;
@@ -123,9 +122,9 @@ fn refuse(why: &str) -> Error {
     Error::new(Exit::Protocol, format!("bad greeting: {why}"))
 }
 
-/// The version that both speak: the smaller of the two newest.
+/// Returns the version that both sides support: the smaller of the two newest.
 ///
-/// Errs with exit 2 and says which of the two programs is too old.
+/// Fails with exit code 2 and states which program is too old.
 pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
     let version = ours.newest.min(theirs.newest);
     if version >= ours.oldest.max(theirs.oldest) {
@@ -134,7 +133,7 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
     let we_are_old = ours.newest < theirs.oldest;
     let told = |who: &str, greeting: &Greeting| {
         let program = String::from_utf8_lossy(&greeting.program);
-        // The words are the peer's; what is no character must not reach a terminal.
+        // The name comes from the peer: control characters must not reach a terminal.
         let program: String = program.chars().filter(|c| !c.is_control()).collect();
         let versions = match (greeting.oldest, greeting.newest) {
             (oldest, newest) if oldest == newest => format!("version {oldest}"),
@@ -147,28 +146,28 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
     Err(Error::new(Exit::Protocol, sentence))
 }
 
-/// What the first bytes from a peer say of it.
+/// The result of examining the first bytes from a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sniffed {
-    /// The magic stands behind so many bytes of noise; the greeting may not be complete.
+    /// The magic follows so many bytes of noise; the greeting may be incomplete.
     Native {
-        /// What a login shell said before.
+        /// Length of the login shell's output before it.
         noise_len: usize,
     },
-    /// A stock rsync greeted with its version, in four bytes behind the noise.
+    /// A stock rsync greeted with its version, in four bytes after the noise.
     Rsync {
         /// 20 to 40.
         version: i32,
-        /// What a login shell said before.
+        /// Length of the login shell's output before it.
         noise_len: usize,
     },
-    /// Nothing can be said yet.
+    /// Not enough bytes to decide.
     NeedMore,
-    /// Neither was there, and neither will come: all of it is noise.
+    /// Neither greeting was found, and none can follow: all bytes are noise.
     Hopeless,
 }
 
-/// Looks for a greeting in all bytes that came so far; `at_end`: no more will come.
+/// Looks for a greeting in all bytes received so far. `at_end` means that no more will follow.
 pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     let version_at = |at: usize| {
         let bytes = bytes.get(at..)?.first_chunk::<4>()?;
@@ -181,7 +180,7 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     if let Some(noise_len) = searched.windows(MAGIC.len()).position(|window| window == MAGIC) {
         return Sniffed::Native { noise_len };
     }
-    // A stock rsync waits for an answer behind its version. Text has no NUL, so that noise does not look like one.
+    // A stock rsync waits for an answer after its version. Text has no NUL, so noise cannot look like a version.
     let noise_len = bytes.len().saturating_sub(4);
     if noise_len <= NOISE_MAX_BYTES
         && let Some(version) = version_at(noise_len)

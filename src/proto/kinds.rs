@@ -1,4 +1,4 @@
-//! The kinds of messages: number, name, longest frame, and the version that brought each.
+//! The message kinds: number, name, longest frame, first version.
 
 use super::limits::WHOLE_MAX_BYTES;
 use super::limits::{DATA_MAX_BYTES, FRAME_MAX_BYTES, OPENING_MAX_BYTES, SHORT_MAX_BYTES, TELLING_MAX_BYTES};
@@ -29,15 +29,15 @@ pub(super) const MEET: u8 = 22;
 pub(super) const BLOCKED: u8 = 23;
 pub(super) const VERDICT: u8 = 24;
 
-/// What is known of a kind before its body is read.
+/// The properties of a message kind that are known before its body is read.
 pub(super) struct Row {
-    /// Its number on the wire.
+    /// The number on the wire.
     pub number: u8,
-    /// Its name in errors, that of the message.
+    /// The name in error messages.
     pub name: &'static str,
-    /// The longest body.
+    /// The longest body in bytes.
     pub max_bytes: usize,
-    /// The first version of the conversation that has it.
+    /// The first protocol version that has this kind.
     pub since: u16,
 }
 
@@ -45,10 +45,10 @@ const fn row(number: u8, name: &'static str, max_bytes: usize) -> Row {
     Row { number, name, max_bytes, since: 1 }
 }
 
-/// What stands in a frame of data besides data: which file, which lane, a digest.
+/// The bytes of a data frame besides the data: file, lane, digest.
 const AROUND_DATA_BYTES: usize = 64;
 
-/// All of them, by number.
+/// All kinds, by number.
 pub(super) const ROWS: [Row; 24] = [
     row(SETUP, "Setup", OPENING_MAX_BYTES),
     row(ROOTS, "Roots", OPENING_MAX_BYTES),
@@ -76,12 +76,12 @@ pub(super) const ROWS: [Row; 24] = [
     row(VERDICT, "Verdict", TELLING_MAX_BYTES),
 ];
 
-/// The row of a number; `None` for a kind that no version up to ours has.
+/// Returns the row of a number; `None` for a kind that no version up to ours has.
 pub(super) fn row_of(number: u8) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.number == number)
 }
 
-/// The number of a message's kind.
+/// Returns the number of a message's kind.
 pub(super) fn number_of(message: &Message) -> u8 {
     match message {
         Message::Setup(_) => SETUP,
@@ -111,12 +111,12 @@ pub(super) fn number_of(message: &Message) -> u8 {
     }
 }
 
-/// The name of a message's kind, for errors.
+/// Returns the name of a message's kind, for error messages.
 pub fn name_of(message: &Message) -> &'static str {
     row_of(number_of(message)).map_or("?", |row| row.name)
 }
 
-/// The window that a message counts against, with the length of its whole frame; `None`: it may always be said.
+/// Returns the window that the whole frame of a message counts against; `None` if it can always be sent.
 pub fn class_of(message: &Message) -> Option<Class> {
     match message {
         Message::Digests(_) => Some(Class::Digests),
@@ -129,7 +129,7 @@ pub fn class_of(message: &Message) -> Option<Class> {
         | Message::Copy { lane, .. }
         | Message::End { lane, .. }
         | Message::Unsent { lane, .. } => Some(Class::of(*lane)),
-        // Said once and few, or what must get through when nothing else may.
+        // These are few and sent once, or must get through when every window is used up.
         Message::Setup(_) | Message::Roots(_) | Message::WantsEnd(_) | Message::Bye(_) => None,
         Message::Verdict { .. } => None,
         Message::Grant { .. } | Message::Ping | Message::Fail { .. } | Message::Meet(_) | Message::Blocked(_) => None,

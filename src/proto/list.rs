@@ -1,4 +1,4 @@
-//! A directory's entries, spelled densely: what an entry shares with the one before it is not said again.
+//! Compact encoding of a directory's entries: fields equal to those of the previous entry are omitted.
 
 use super::bytes::{Reader, Writer, fault_of_name};
 use super::limits::{FILE_MAX_BYTES, FRAME_MAX_BYTES, LIST_ENTRIES_MAX, NAME_MAX_BYTES};
@@ -9,25 +9,26 @@ use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattr, Xattrs, orde
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Which names the entries of a list have.
+/// The names that the entries of a list can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
-    /// Those of a directory's entries, any number of them.
+    /// Names of directory entries, any number of them.
     Elements,
-    /// `.`, the directory itself: at most one entry.
+    /// Only `.`, the directory itself: at most one entry.
     Itself,
 }
 
-/// The fewest bytes of an entry: flags, shared length, length of the rest. The rest is empty in `foo` behind `foo-bar`.
+/// The minimum encoded length of an entry: flags, shared length, length of the rest. The rest is empty for `foo` after
+/// `foo-bar`.
 const ENTRY_MIN_BYTES: usize = 3;
 
-/// What an entry with another name and time than the one before it takes.
+/// The typical encoded length of an entry whose name and time differ from the previous entry.
 const ENTRY_LIKELY_BYTES: usize = 16;
 
-/// The bits of permissions and of the type.
+/// The permission and type bits.
 const MODE_MAX: u64 = 0o177_777;
 
-/// What the next entry may share.
+/// The values that the next entry can share.
 #[derive(Default)]
 struct Before {
     mode: u32,
@@ -36,9 +37,9 @@ struct Before {
     mtime: Time,
     len_bytes: u64,
     origin: u16,
-    /// Of the last entry that had any.
+    /// Those of the last entry that had any.
     xattrs: Option<Arc<Xattrs>>,
-    /// How many attributes all entries had together.
+    /// Number of attributes of all entries so far.
     xattr_count: usize,
 }
 
@@ -53,12 +54,12 @@ impl Before {
     }
 }
 
-/// How many bytes two names have in common at their beginning.
+/// Returns the length of the common prefix of two names.
 fn shared_len(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-/// What is wrong with an entry in its place, if anything.
+/// Returns what is wrong with an entry at its position, if anything.
 fn fault_of_entry(before: Option<(&[u8], bool)>, name: &[u8], entry: &Entry, names: Names) -> Option<&'static str> {
     match names {
         Names::Itself if name != b"." => return Some("is not . where a directory tells of itself"),
@@ -77,7 +78,7 @@ fn fault_of_entry(before: Option<(&[u8], bool)>, name: &[u8], entry: &Entry, nam
     }
 }
 
-/// The name of a directory that is a name of something else too, in a sorted list.
+/// Returns a directory name of a sorted list that also names another entry, if there is one.
 pub(super) fn twin(list: &DirList) -> Option<&[u8]> {
     let (others, dirs) = list.entries.split_at(list.entries.partition_point(|entry| !entry.is_dir()));
     dirs.iter()
@@ -85,7 +86,7 @@ pub(super) fn twin(list: &DirList) -> Option<&[u8]> {
         .find(|name| others.binary_search_by(|entry| list.name(entry).cmp(name)).is_ok())
 }
 
-/// About how long an entry is on the wire, and never shorter than it is.
+/// Returns an upper bound of an entry's encoded length, close to the real length.
 pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
     const NUMBERS: usize = 48;
     let extra = entry.extra.as_ref().map_or(0, |extra| {
@@ -97,9 +98,10 @@ pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
     NUMBERS + name.len() + extra
 }
 
-/// Why an entry cannot be told to a peer, if it cannot: the values that some file systems take are longer than the limits.
+/// Returns why an entry cannot be sent, if so: some file systems permit values that are longer than the protocol's
+/// limits.
 ///
-/// Who tells lists leaves such an entry out and says so; in a list it would end the run.
+/// The sender leaves such an entry out of its listing and reports it; encoding it would end the run.
 pub fn unfit(entry: &Entry) -> Option<&'static str> {
     let extra = entry.extra.as_deref()?;
     let is_long = |bytes: &Option<Box<[u8]>>, max| bytes.as_ref().is_some_and(|bytes| bytes.len() > max);
@@ -112,12 +114,12 @@ pub fn unfit(entry: &Entry) -> Option<&'static str> {
     if entry.xattrs().iter().any(|(name, value)| name.len() > NAME_MAX_BYTES || value.len() > XATTR_MAX_BYTES) {
         return Some("an extended attribute is too long");
     }
-    // As much again is left for what else is in its frame.
+    // The other half is left for the rest of the frame.
     let is_too_much = entry.xattrs().len() > XATTRS_MAX || likely_len(b"", entry) > FRAME_MAX_BYTES / 2;
     is_too_much.then_some("the extended attributes are too many")
 }
 
-/// Writes a list.
+/// Encodes a list.
 pub(super) fn put(w: &mut Writer, list: &DirList, names: Names) -> Result<()> {
     if list.len() > LIST_ENTRIES_MAX || names == Names::Itself && list.len() > 1 {
         return Err(w.refuse("entries", format_args!("are {}, too many for one list", list.len())));
@@ -242,7 +244,7 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
     Ok(())
 }
 
-/// What is wrong with the name of an attribute, if anything.
+/// Returns what is wrong with the name of an attribute, if anything. `before` is the previous name.
 fn fault_of_xattr(before: &[u8], name: &[u8]) -> Option<&'static str> {
     if name.is_empty() || name.contains(&0) {
         return Some("is no name of an attribute");
@@ -262,12 +264,12 @@ fn put_xattrs(w: &mut Writer, xattrs: &[Xattr]) -> Result<()> {
     })
 }
 
-/// Reads a list. It is sorted, and no name is in it twice.
+/// Decodes a list. Checks that it is sorted and has no duplicate names.
 pub(super) fn get(r: &mut Reader, names: Names) -> Result<DirList> {
     let max = if names == Names::Itself { 1 } else { LIST_ENTRIES_MAX };
     let count = r.count("entries", max, ENTRY_MIN_BYTES)?;
     let mut list = DirList::default();
-    // A count may lie: room is made for as many entries as usually fit into what is left.
+    // A count can be false: reserve only as many entries as usually fit into the bytes left.
     list.reserve(count.min(r.left() / ENTRY_LIKELY_BYTES), 0);
     let mut before = Before::default();
     let mut name = Vec::new();
@@ -289,7 +291,7 @@ pub(super) fn get(r: &mut Reader, names: Names) -> Result<DirList> {
     Ok(list)
 }
 
-/// Reads an entry; `name` is the one before it at first, its own afterwards.
+/// Decodes an entry. `name` is the previous entry's name on entry and this one's on return.
 fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entry> {
     let [same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, has_extra] =
         r.flags::<8>("entry flags")?;
@@ -369,7 +371,7 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
 
 fn get_xattrs(r: &mut Reader) -> Result<Xattrs> {
     let mut before: &[u8] = b"";
-    // Name and value with a length each, and a name has a byte.
+    // Each has two length fields, and a name has at least one byte.
     r.many("xattrs", XATTRS_MAX, 3, |r| {
         let name = r.bytes("xattr", NAME_MAX_BYTES)?;
         if let Some(fault) = fault_of_xattr(before, name) {

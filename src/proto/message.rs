@@ -1,7 +1,7 @@
-//! Everything two peers ever say, as values: no bytes, no transport, no role.
+//! Every message of the protocol, as values: no bytes, no transport, no role.
 //!
-//! docs/PROTOCOL.md says who says what when. What a decoder made is valid: paths cannot climb, names are one
-//! element, counts and lengths lie within the limits of [`super::limits`].
+//! docs/PROTOCOL.md specifies which side sends which message when. A decoded message is well formed: paths cannot
+//! climb, names are one element, counts and lengths are within [`super::limits`].
 
 use crate::exit::Exit;
 use crate::filter::Parsed;
@@ -11,123 +11,122 @@ use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
 use std::net::IpAddr;
 
-/// The first thing each side says, behind the magic.
+/// The first message of each side, right after the magic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// The oldest version of the conversation that it speaks.
+    /// The oldest protocol version that the sender of this greeting supports.
     pub oldest: u16,
-    /// The newest. Both sides use the smaller of the two newest; it must be at least the larger `oldest`.
+    /// The newest one. Both sides use the smaller of the two `newest`; it must not be below either `oldest`.
     pub newest: u16,
-    /// One bit each for what it can do beyond its version; unknown bits are ignored.
+    /// One bit for each capability beyond the version; unknown bits are ignored.
     pub features: u64,
-    /// Random; the client's is the key of all directory digests of this session.
+    /// Random. The client's key keys all directory digests of this session.
     pub key: [u8; 16],
-    /// Name and version of the program, for messages only.
+    /// Name and version of the program, only for messages.
     pub program: Vec<u8>,
-    /// Of a client that receives: the one directory that [`Roots::whole`] will name, it thinks. Said with [`GUESSES`].
+    /// The single directory that a receiving client expects in [`Roots::whole`]. Sent with [`GUESSES`].
     pub guess: Option<RelPath>,
 }
 
-/// The bit of [`Greeting::features`] of a process that may give files to any user: owners are compared and set.
+/// The bit of [`Greeting::features`] of a process that can change owners to any user: owners are compared and set.
 pub const ACTS_AS_SUPER: u64 = 1;
-/// The bit of a side that says which compressions it takes, by the bits below; without it, that is zstd alone.
+/// The side lists the compressions that it accepts in the bits below. Without this bit it accepts only zstd.
 pub const NAMES_COMPRESSIONS: u64 = 1 << 1;
-/// It takes zstd.
+/// The side accepts zstd.
 pub const TAKES_ZSTD: u64 = 1 << 2;
-/// It takes lz4.
+/// The side accepts lz4.
 pub const TAKES_LZ4: u64 = 1 << 3;
-/// It takes what `--compress-choice=zlibx` asks for.
+/// The side accepts the stream of `--compress-choice=zlibx`.
 pub const TAKES_ZLIBX: u64 = 1 << 4;
-/// It takes what `--compress-choice=zlib` asks for; the stream is the same.
+/// The side accepts the stream of `--compress-choice=zlib`, which is the same stream.
 pub const TAKES_ZLIB: u64 = 1 << 5;
 
-/// The bit of a server that opens another way for the session if it is asked to, and of a client that asks; see
-/// [`Meeting`].
+/// The server can move the session to another connection on request; the client requests it. See [`Meeting`].
 pub const MEETS: u64 = 1 << 6;
 
-/// The bit of a side that knows [`crate::digest::By::Xxh3`] for contents of any length that come without blocks of a basis; if
-/// both do, these have it.
+/// The side supports [`crate::digest::By::Xxh3`] for contents of any length that are sent without basis blocks. In
+/// force if both sides set it.
 pub const QUICK_DIGESTS: u64 = 1 << 7;
 
-/// The bit of a side that knows [`Message::Blocked`]; if both do, it may be said.
+/// The side supports [`Message::Blocked`]. In force if both sides set it.
 pub const TELLS_BLOCKED: u64 = 1 << 8;
 
-/// The bit of a side that knows [`Greeting::guess`]; if both do, and the client has one, its [`Message::Digests`] begin with
-/// that directory, and it need not wait for [`Message::Roots`] to say them.
+/// The side supports [`Greeting::guess`]. If both sides set this and the client made a guess, its [`Message::Digests`]
+/// begin with that directory, and it sends them without waiting for [`Message::Roots`].
 pub const GUESSES: u64 = 1 << 9;
 
-/// The bit of a side that knows [`crate::digest::Comparison::Keyed`] for contents that both have and only compare; if both do,
-/// these have it.
+/// The side supports [`crate::digest::Comparison::Keyed`] for contents that both sides have and only compare. In force
+/// if both sides set it.
 pub const KEYED_COMPARISON: u64 = 1 << 10;
 
-/// The bit of a side that knows [`Seen::Large`]; if both do, it may be said.
+/// The side supports [`Seen::Large`]. In force if both sides set it.
 pub const LARGE_DIRS: u64 = 1 << 11;
 
-/// The bit of a client that has another way to this machine, and of a server that grants its client less than everything: if
-/// both do, the server says [`Message::Verdict`] before anything is done.
+/// The client has another way to reach this machine; the server has not granted this client full access. If both set
+/// this, the server sends [`Message::Verdict`] before it does anything.
 pub const ASKS_FIRST: u64 = 1 << 12;
 
-/// The bit of a side that reads and writes the content of devices where it is asked to (`--copy-devices`, `--write-devices`). One
-/// without would pass over these words, and the receiver put files in the place of devices.
+/// The side can read and write the content of devices (`--copy-devices`, `--write-devices`). A side without this bit
+/// would ignore these options, and the receiver would replace devices by files.
 pub const CONTENT_OF_DEVICES: u64 = 1 << 13;
 
-/// Where the session shall take place, in place of here: between these two keys.
+/// Moves the session to another connection, between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
-    /// The SHA-256 of the public key of whoever says this, as certificates hold it.
+    /// The SHA-256 of the sender's public key, in the form that certificates use.
     pub pin: [u8; 32],
-    /// The port at which it listens; 0: it does not, and comes.
+    /// The port on which it listens; 0 from the side that connects.
     pub port: u16,
-    /// Addresses at which it listens, as far as it knows them, the best first; at most [`super::limits::ADDRESSES_MAX`].
+    /// Addresses on which it listens, as far as known, the best first; at most [`super::limits::ADDRESSES_MAX`].
     pub addresses: Vec<IpAddr>,
 }
 
-/// What the server is asked for; the client says it once, behind its greeting.
+/// The client's request. Sent once, after its greeting.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The server sends (a pull); else it receives.
+    /// The server sends (a pull); otherwise it receives.
     pub server_sends: bool,
-    /// The options in the words of the command line, without operands and without what concerns the client alone.
+    /// The options as command-line words, without operands and without options that only concern the client.
     pub words: Vec<Vec<u8>>,
-    /// The words of `--remote-option`; they count after the others, and for the server alone.
+    /// The words of `--remote-option`. They come after the others and apply only to the server.
     pub remote_words: Vec<Vec<u8>>,
-    /// The rules of the command line, with what files that it names hold.
+    /// The filter rules of the command line, including the content of the files that it names.
     pub rules: Vec<Parsed>,
     /// The content of the client's `~/.cvsignore`, under `-C`.
     pub cvs_home: Option<Vec<u8>>,
-    /// The client's `CVSIGNORE`, likewise.
+    /// The client's `CVSIGNORE` variable, under `-C`.
     pub cvs_env: Option<Vec<u8>>,
-    /// What `--files-from` lists, read by the client.
+    /// The names listed by `--files-from`, read by the client.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// Operands, where they are not on the server's own command line.
+    /// Operands that are not on the server's own command line.
     pub operands: Vec<Vec<u8>>,
-    /// What the client wants to be told.
+    /// The events that the client needs.
     pub wants: Wants,
-    /// The server shall tell what its part cost.
+    /// The server reports what its part of the run cost.
     pub profile: bool,
-    /// The bits that the client's files lack, 0 to 0777: a word like `--chmod=+w` means what they allow.
+    /// The client's umask, 0 to 0777, which modes like `--chmod=+w` depend on.
     pub umask: u32,
 }
 
-/// What the arguments of the sender came to: said once, before the tree.
+/// The result of resolving the sender's arguments. Sent once, before the tree.
 #[derive(Debug, Clone, Default)]
 pub struct Roots {
     /// How many arguments were found.
     pub found: u64,
-    /// The name of the one entry that the list consists of, if it is one and no directory.
+    /// The name of the only entry of the list, if there is one entry and it is not a directory.
     pub single: Option<Vec<u8>>,
-    /// The one argument is a directory, and nothing is in it.
+    /// Whether the only argument is an empty directory; `None` if there is not exactly one directory argument.
     pub lone_dir_is_bare: Option<bool>,
-    /// The directory whose content is the transfer's root: one entry, named `.`.
+    /// The directory whose content is the root of the transfer: one entry, named `.`.
     pub top: Option<DirList>,
-    /// Where it lies, for `%f`.
+    /// Its path as shown by `%f`.
     pub top_shown: Vec<u8>,
-    /// Names that the destination shall lose (`--delete-missing-args`).
+    /// Names to delete at the destination (`--delete-missing-args`).
     pub missing: Vec<RelPath>,
-    /// Directories of the transfer that are walked to the bottom, in canonical order and none below another: of these
-    /// the receiver tells digests. Empty if none are wanted.
+    /// Directories that are walked recursively, in canonical order, none below another. The receiver sends digests of
+    /// these. Empty if no digests are used.
     pub whole: Vec<RelPath>,
-    /// Trouble with arguments.
+    /// Problems with arguments.
     pub problems: Vec<Problem>,
     /// Lines for stdout.
     pub notes: Vec<Vec<u8>>,
@@ -135,129 +134,136 @@ pub struct Roots {
     pub ids: Vec<IdName>,
 }
 
-/// The sender's name of a user or group.
+/// The name of a user or group at the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdName {
-    /// A group; else a user.
+    /// A group; otherwise a user.
     pub is_group: bool,
-    /// Its number at the sender.
+    /// The numeric id at the sender.
     pub id: u32,
     /// Never empty.
     pub name: Vec<u8>,
 }
 
-/// How often [`Seen::Large`] may be said of one directory: when some of its names are known, and when all are.
+/// How often [`Seen::Large`] can be sent for one directory: when some of its names are known, and when all are.
 pub const LARGE_TIMES_MAX: u32 = 2;
 
-/// What the receiver has where a directory of the transfer is or would be. In the preorder of its own tree, one for
-/// each of [`Roots::whole`] and for each of the `children` of those before it.
+/// The state of one directory at the destination.
+///
+/// Sent in preorder of the receiver's own tree: one item for each of [`Roots::whole`] and for each of the `children` of
+/// earlier items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// No directory, or one of [`Roots::whole`] with nothing in it.
+    /// The directory does not exist, or it is one of [`Roots::whole`] and empty.
     Absent,
-    /// A directory with so many entries or more, of which more is said: the next is of the same directory, and this at most
-    /// [`LARGE_TIMES_MAX`] times, each time with more. Who has fewer need not wait for it, and whoever says it need not look at
-    /// all of them then.
+    /// A directory with at least this many entries. The next item is about the same directory; that may be `Large`
+    /// again, with a higher count, up to [`LARGE_TIMES_MAX`] times. A sender with fewer entries sends its listing
+    /// without waiting, which saves the receiver from reading the rest.
     Large(u64),
-    /// A directory.
+    /// An existing directory.
     Dir {
-        /// The digest of its entries; `None`: the sender shall tell them in any case.
+        /// The digest of its entries; `None` if the sender must send the listing in any case.
         digest: Option<[u8; DIGEST_LEN_BYTES]>,
-        /// The keyed hash of each of its directories' names, in canonical order of the names.
+        /// The keyed hashes of the names of its subdirectories, in canonical order of the names.
         children: Vec<u32>,
     },
 }
 
-/// Length of a directory's digest: pairs are compared, never looked up, so 96 bits of a keyed digest are plenty.
+/// Length of a directory digest. Only pairs are compared, so 96 bits of a keyed digest are plenty.
 pub const DIGEST_LEN_BYTES: usize = 12;
 
-/// The number of a directory that was told, from 0 in the order of telling.
+/// The number of a sent directory listing, counted from 0 in the order of sending.
 pub type DirId = u64;
 
-/// A directory of the source that the receiver must know: it differs, or nobody could say.
+/// The listing of a source directory that differs from the destination, or that could not be compared.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
-    /// Its number.
+    /// The number of this listing.
     pub id: DirId,
     /// Its path in the transfer.
     pub path: RelPath,
-    /// Its own entry (named `.`), where its parent was not told; empty otherwise.
+    /// The directory's own entry (named `.`) if its parent's listing was not sent; otherwise empty.
     pub itself: DirList,
-    /// Its entries, sorted. Longer ones come in pieces: see [`Message::More`].
+    /// The entries, sorted. Long listings continue in [`Message::More`].
     pub list: DirList,
-    /// For each directory of this message's list, in order, what is said of it besides its entry.
+    /// One value for each directory in `list`, in the same order.
     pub subs: Vec<ToldSub>,
-    /// The content was listed completely, so that extra entries may go.
+    /// The directory was read completely, so extra entries can be deleted.
     pub may_delete: bool,
-    /// Only what arguments named is in the list.
+    /// The list has only the entries that the arguments name.
     pub is_named: bool,
-    /// The data of its regular files follows unasked, in order; see [`Message::Whole`], [`Message::Begin`].
+    /// The data of its regular files follows without a request, in order; see [`Message::Whole`], [`Message::Begin`].
     pub with_data: bool,
     /// More entries follow in [`Message::More`].
     pub more: bool,
-    /// Trouble met in it, in order.
+    /// Problems in this directory, in order.
     pub problems: Vec<Problem>,
     /// Lines for stdout.
     pub notes: Vec<Vec<u8>>,
-    /// Names of ids that were not named before.
+    /// Names of ids that were not sent before.
     pub ids: Vec<IdName>,
-    /// For each origin (see `Entry::origin`) what `%f` puts before a name; only where the client asked for it.
+    /// For each origin (see `Entry::origin`), the prefix that `%f` puts before a name; only if the client needs it.
     pub shown: Vec<Vec<u8>>,
-    /// The name at the source of the one entry, if the destination calls it otherwise.
+    /// The name of the only entry at the source, if the destination uses another name.
     pub renamed_from: Option<Vec<u8>>,
 }
 
-/// What is said of a directory in a told one.
+/// What a listing says about a subdirectory besides its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ToldSub {
-    /// Its content takes part: it is told, or is the same on both sides.
+    /// Its content is part of the transfer: its listing is sent, or both sides have the same.
     pub is_walked: bool,
-    /// It was only a leading element under `-R`.
+    /// It is only a leading path element under `-R`.
     pub is_implied: bool,
 }
 
-/// A file of a told directory.
+/// A file of a sent directory listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
-    /// Its directory.
+    /// The directory listing.
     pub dir: DirId,
-    /// Its index in the sorted list.
+    /// The index in the sorted list.
     pub entry: u32,
 }
 
-/// The content of a file is checked with this much of its BLAKE3.
+/// The digest that verifies the content of a file: 128 bits of BLAKE3 or XXH3 (see [`crate::digest::By`]).
 pub type ContentDigest = [u8; 16];
 
-/// The stream on which the data of a file travels. Each has its own window, and files on one come in the order in which
-/// they were asked for, so that nobody waits for data behind data that nobody takes.
+/// The stream that carries the data of a file.
+///
+/// Each lane has its own window and carries files in the order of the requests. So data that the receiver waits for
+/// never queues behind data that it does not read yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// Data that follows a told directory unasked.
+    /// Data that follows a directory listing without a request.
     Early,
-    /// Data that was asked for.
+    /// Requested data.
     Asked,
-    /// Data that was asked for a second time.
+    /// Data that was requested a second time.
     Again,
 }
 
-/// What the receiver has of a file already.
+/// What the receiver already has of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Basis {
-    /// Nothing of use: the whole file.
+    /// Nothing useful: send the whole file.
     None,
     /// A file with these blocks; [`Message::Copy`] names ranges of it.
     Blocks(Vec<u8>),
-    /// `--append`: so many bytes, which count as right.
+    /// `--append`: a prefix of this length is taken as correct.
     Prefix {
-        /// How many.
+        /// Length of the prefix.
         len_bytes: u64,
-        /// `--append-verify`: their digest; the sender says nothing but [`Message::Unsent`] without problem if its own differ.
+        /// `--append-verify`: the digest of the prefix. If the sender's prefix differs, it answers only with
+        /// [`Message::Unsent`] without a problem.
         digest: Option<ContentDigest>,
     },
 }
 
-/// The classes of messages that have a window: the consumer of a class grants bytes, the producer stops when it has
-/// none left. The one message that goes below zero may still be sent.
+/// The message classes that have a flow-control window.
+///
+/// The consumer of a class grants bytes; the producer stops when none are left. The message that takes the window below
+/// zero may still be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// [`Message::Digests`].
@@ -277,11 +283,11 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them; their place is their number on the wire.
+    /// All classes; the index of a class is its number on the wire.
     pub const ALL: [Class; 7] =
         [Class::Digests, Class::Dirs, Class::Wants, Class::Events, Class::Early, Class::Asked, Class::Again];
 
-    /// The class of a lane's data.
+    /// Returns the class of a lane's data.
     pub fn of(lane: Lane) -> Class {
         match lane {
             Lane::Early => Class::Early,
@@ -291,126 +297,128 @@ impl Class {
     }
 }
 
-/// One thing said. S: sender, R: receiver; C: client, V: server.
+/// One message. S: sender, R: receiver; C: client, V: server.
 #[derive(Debug, Clone)]
 pub enum Message {
-    /// C to V: what is asked for.
+    /// C to V: the request.
     Setup(Box<Setup>),
-    /// S to R: what the arguments came to.
+    /// S to R: the resolved arguments.
     Roots(Box<Roots>),
-    /// R to S: what the destination has.
+    /// R to S: the state of destination directories.
     Digests(Vec<Seen>),
-    /// S to R: a directory.
+    /// S to R: a directory listing.
     Dir(Box<Told>),
-    /// S to R: further entries of the last directory; `last`: these are all.
+    /// S to R: further entries of the last listing.
     More {
-        /// Sorted, and behind those before.
+        /// Sorted, and after all earlier entries.
         list: DirList,
-        /// What is said of the directories among them.
+        /// One value for each directory in `list`.
         subs: Vec<ToldSub>,
-        /// Further trouble met in it.
+        /// Further problems in this directory.
         problems: Vec<Problem>,
         /// Further lines for stdout.
         notes: Vec<Vec<u8>>,
-        /// Nothing more comes.
+        /// The listing is complete.
         last: bool,
     },
-    /// S to R: all directories were told. With what the sender counted while it walked.
+    /// S to R: all listings were sent. With the sender's counts from its walk.
     DirsEnd(Box<Tally>),
-    /// R to S: the content of a file is wanted.
+    /// R to S: requests the content of a file.
     Want {
-        /// Which.
+        /// The requested file.
         file: FileId,
-        /// On which lane: [`Lane::Asked`] or [`Lane::Again`].
+        /// The lane for the answer: [`Lane::Asked`] or [`Lane::Again`].
         lane: Lane,
-        /// What there is of it.
+        /// What the receiver already has of it.
         basis: Basis,
     },
-    /// R to S: nothing more will be asked for in a directory.
+    /// R to S: no more requests for files of this directory.
     Done(DirId),
-    /// R to S: a file has its name (under `--remove-source-files`).
+    /// R to S: a file has its final name (under `--remove-source-files`).
     Placed(FileId),
-    /// R to S: nothing more will be asked for at all. With what the receiver counted.
+    /// R to S: no more requests at all. With the receiver's counts.
     WantsEnd(Box<Tally>),
-    /// S to R: a whole file, for short ones.
+    /// S to R: a short file in one message.
     Whole {
-        /// Which.
+        /// The file.
         file: FileId,
-        /// On which lane.
+        /// Its lane.
         lane: Lane,
         /// Its content.
         data: Vec<u8>,
-        /// Of the content.
+        /// The digest of the content.
         digest: ContentDigest,
     },
     /// S to R: the content of a file begins.
     Begin {
-        /// Which.
+        /// The file.
         file: FileId,
-        /// On which lane all until its [`Message::End`] travels.
+        /// The lane that carries everything up to the matching [`Message::End`].
         lane: Lane,
     },
-    /// S to R: the next bytes of the file that is under way on the lane.
+    /// S to R: the next bytes of the current file of the lane.
     Data {
-        /// Which.
+        /// The lane.
         lane: Lane,
         /// At least one byte.
         data: Vec<u8>,
     },
-    /// S to R: the next bytes are these of the basis.
+    /// S to R: the next bytes are a range of the basis.
     Copy {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
-        /// Where they begin in the basis.
+        /// Where the range begins in the basis.
         offset_bytes: u64,
-        /// How many; not 0.
+        /// Its length; not 0.
         len_bytes: u64,
     },
     /// S to R: the file is complete.
     End {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
-        /// Of its whole content, also of what came from the basis.
+        /// The digest of the whole content, including ranges of the basis; after a prefix, only of what follows it.
         digest: ContentDigest,
     },
-    /// S to R: the content of a file does not come (any more), and why; without a problem: see [`Basis::Prefix`].
+    /// S to R: the content of a file will not be sent (further). Without a problem: see [`Basis::Prefix`].
     Unsent {
-        /// Which file.
+        /// The file.
         file: FileId,
-        /// On which lane it would have come.
+        /// The lane that would have carried it.
         lane: Lane,
-        /// Told in its place.
+        /// The problem to report instead.
         problem: Option<Problem>,
     },
-    /// V to C: it happened at the server.
+    /// V to C: an event at the server.
     Event(Event),
-    /// Either: so many more bytes of a class may come.
+    /// Either side: the peer may send this many more bytes of a class.
     Grant {
-        /// Which.
+        /// The class.
         class: Class,
-        /// How many more.
+        /// The number of additional bytes.
         bytes: u64,
     },
-    /// Either, when it said nothing for a while: it is still there.
+    /// Either side: keepalive of a side that sent nothing for a while.
     Ping,
-    /// Either: the run ends here.
+    /// Either side: ends the run with an error.
     Fail {
-        /// The code that it earned.
+        /// The exit code of the run.
         exit: Exit,
-        /// Lines for stderr; empty when all was said already.
+        /// Lines for stderr; empty if everything was already printed.
         message: Vec<u8>,
-        /// The role in the closing line; one of [`super::limits::ROLES`].
+        /// The role named in the closing line; one of [`super::limits::ROLES`].
         role: &'static str,
     },
-    /// S to R, the last word of a run that went to its end. With what was counted since [`Message::DirsEnd`].
+    /// S to R: the last message of a completed run. With what was counted since [`Message::DirsEnd`].
     Bye(Box<Tally>),
-    /// C to V in place of [`Message::Setup`]: the session shall take place elsewhere; V to C: there.
+    /// C to V instead of [`Message::Setup`]: move the session to another connection; V to C: where to connect.
     Meet(Meeting),
-    /// Either, where both set [`TELLS_BLOCKED`]: it has more to say of this class than it may, and nothing else under way here.
+    /// Either side, if both set [`TELLS_BLOCKED`]: the window of this class is used up, and the transport has accepted
+    /// everything.
     Blocked(Class),
-    /// V to C behind [`Message::Setup`], where both set [`ASKS_FIRST`]: whether what that asks for was granted.
+    /// V to C after [`Message::Setup`], if both set [`ASKS_FIRST`]: whether the server permits the request.
     Verdict {
-        /// It was not, and why: a line for stderr. Then nothing follows, and nothing was done.
+        /// The reason for a refusal, a line for stderr; the server has done nothing and sends nothing more. `None`:
+        /// granted.
         refused: Option<Vec<u8>>,
     },
 }

@@ -1,4 +1,4 @@
-//! The conversation of two peers: what is said, how it is spelled, how much of it may be under way.
+//! The protocol between two sparsync peers: messages, encoding, limits, flow-control classes.
 
 mod bytes;
 pub mod dialect;

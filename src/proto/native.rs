@@ -1,4 +1,4 @@
-//! The native dialect: a frame for each message, in our own spelling. docs/PROTOCOL.md has it byte by byte.
+//! The native dialect: one frame per message. docs/PROTOCOL.md specifies every byte.
 
 use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
 use super::dialect::{Dialect, Speech};
@@ -15,28 +15,28 @@ use super::parts;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 
-/// The spelling of one version of the conversation.
+/// The native encoding of one protocol version.
 pub struct Native {
     version: u16,
 }
 
 impl Speech {
-    /// What this program speaks, with these features besides those that it always has.
+    /// Returns what this program supports, with `features` in addition to those that are always set.
     pub fn ours(features: u64) -> Speech {
         Speech { versions: VERSIONS, features: features | ALWAYS, dialect: |version| Box::new(Native::new(version)) }
     }
 }
 
-/// The bits of what every one of ours does.
+/// The feature bits that this program always sets.
 const ALWAYS: u64 = QUICK_DIGESTS | TELLS_BLOCKED | GUESSES | KEYED_COMPARISON | LARGE_DIRS | CONTENT_OF_DEVICES;
 
 impl Native {
-    /// `version`: what [`super::greeting::agree`] said.
+    /// Creates the dialect for the version that [`super::greeting::agree`] returned.
     pub fn new(version: u16) -> Native {
         Native { version }
     }
 
-    /// What is known of a kind, if this version has it.
+    /// Returns the row of a kind; fails if this version does not have it.
     fn row(&self, kind: u8) -> Result<&'static Row> {
         match row_of(kind) {
             Some(row) if row.since <= self.version => Ok(row),
@@ -59,13 +59,13 @@ fn refuse(sentence: String) -> Error {
     Error::new(Exit::Protocol, sentence)
 }
 
-/// Where a frame's body begins and ends.
+/// Where the body of a frame begins and ends, as offsets from the start of the frame.
 struct Head {
     begin: usize,
     end: usize,
 }
 
-/// The head of the frame at the front of `input`; `None` while it is not complete.
+/// Reads the head of the frame at the front of `input`; `None` if it is incomplete.
 fn head(input: &[u8]) -> Result<Option<Head>> {
     let Some((&kind, rest)) = input.split_first() else {
         return Ok(None);
@@ -96,7 +96,7 @@ impl Dialect for Native {
         let Some(&kind) = input.first() else {
             return Ok(None);
         };
-        // Before its length is believed, or even there.
+        // Reject an unknown kind before its length is used, or has even arrived.
         let row = self.row(kind)?;
         let Some(Head { begin, end, .. }) = head(input)? else {
             return Ok(None);
@@ -116,10 +116,10 @@ impl Dialect for Native {
     }
 }
 
-/// Appends a whole frame; what is left behind after an error is the caller's to remove.
+/// Appends a whole frame. On error, the caller must remove what was appended.
 fn frame(message: &Message, row: &Row, out: &mut Vec<u8>) -> Result<()> {
     out.push(row.number);
-    // The length stands before what it counts. Room is kept for a guess, which is right for nearly all messages.
+    // The length precedes the body. Reserve bytes for an estimate, which is right for nearly all messages.
     let head_at = out.len();
     let room = varint_len(likely_len(message) as u64);
     out.resize(head_at + room, 0);
@@ -136,7 +136,7 @@ fn frame(message: &Message, row: &Row, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// About how long a body will be.
+/// Estimates the length of the body.
 fn likely_len(message: &Message) -> usize {
     match message {
         Message::Whole { data, .. } => data.len() + 24,
@@ -299,12 +299,12 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
     })
 }
 
-/// What is wrong with the length of a piece of data.
+/// Checks the length of a piece of data.
 fn check_data(len: usize, min: usize, max: usize) -> std::result::Result<(), String> {
     if (min..=max).contains(&len) { Ok(()) } else { Err(format!("has {len} bytes, not {min} to {max}")) }
 }
 
-/// What is wrong with a range of a basis.
+/// Checks a range of the basis.
 fn check_range(offset_bytes: u64, len_bytes: u64) -> std::result::Result<(), &'static str> {
     match offset_bytes.checked_add(len_bytes) {
         _ if len_bytes == 0 => Err("is empty"),

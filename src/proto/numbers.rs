@@ -1,4 +1,4 @@
-//! The numbers that stand for alternatives on the wire. They never change; new ones are added at the end.
+//! The numbers of enum values on the wire. They never change; new ones are appended.
 
 use super::limits::ROLES;
 use super::message::{Class, Lane};
@@ -7,15 +7,15 @@ use crate::filter::{MergeFormat, Sides};
 use crate::flist::Kind;
 use crate::report::event::{Update, Weight};
 
-/// A value that is one byte on the wire.
+/// A value that is encoded as one byte.
 pub(super) trait Numbered: Sized {
-    /// Its number.
+    /// Returns the number of the value.
     fn number(self) -> u8;
-    /// The value of a number; `None` if it has none.
+    /// Returns the value of a number; `None` if the number is unknown.
     fn of_number(number: u8) -> Option<Self>;
 }
 
-/// Both directions from one table; the compiler sees to it that no value and no number is there twice or missing.
+/// Implements both directions from one table. The compiler rejects duplicate numbers and missing values.
 macro_rules! numbers {
     ($type:ty { $($value:path = $number:literal,)+ }) => {
         impl Numbered for $type {
@@ -69,7 +69,7 @@ numbers!(MergeFormat {
 });
 
 impl Numbered for Exit {
-    /// The exit code itself: rsync's numbers are as fixed as ours.
+    /// The exit code itself: rsync's codes are as stable as ours.
     fn number(self) -> u8 {
         self.code()
     }
@@ -79,11 +79,11 @@ impl Numbered for Exit {
     }
 }
 
-/// A role that a closing line may name; its number is its place in [`ROLES`].
+/// A role that a closing line can name; its number is its index in [`ROLES`].
 pub(super) struct Role(pub &'static str);
 
 impl Numbered for Role {
-    /// A role of another name is told as the first one.
+    /// Unknown roles are encoded as the first one.
     fn number(self) -> u8 {
         let place = ROLES.iter().position(|role| *role == self.0).unwrap_or(0);
         u8::try_from(place).expect("there are five roles")
@@ -94,16 +94,16 @@ impl Numbered for Role {
     }
 }
 
-/// What a directory of the destination is, in [`super::Message::Digests`].
+/// The states of a destination directory in [`super::Message::Digests`].
 pub(super) mod seen {
     pub const ABSENT: u8 = 0;
-    /// A directory without digest: the sender shall tell it.
+    /// A directory without a digest: the sender must send its listing.
     pub const UNCOMPARED: u8 = 1;
     pub const DIGEST: u8 = 2;
     pub const LARGE: u8 = 3;
 }
 
-/// What there is of a file, in [`super::Message::Want`].
+/// The kinds of basis in [`super::Message::Want`].
 pub(super) mod basis {
     pub const NONE: u8 = 0;
     pub const BLOCKS: u8 = 1;
@@ -111,7 +111,7 @@ pub(super) mod basis {
     pub const VERIFIED_PREFIX: u8 = 3;
 }
 
-/// What a rule is.
+/// The kinds of filter rules.
 pub(super) mod rule {
     pub const RULE: u8 = 0;
     pub const CLEAR: u8 = 1;
@@ -120,7 +120,7 @@ pub(super) mod rule {
     pub const NOTHING: u8 = 4;
 }
 
-/// What an event is.
+/// The kinds of events.
 pub(super) mod event {
     pub const ITEM: u8 = 0;
     pub const DELETED: u8 = 1;

@@ -1,4 +1,5 @@
-//! What messages are made of: setup, roots, told directories, rules, events, counts. One pair of functions for each.
+//! Encoding of the larger message parts: setup, roots, directory listings, rules, events, tallies. One pair of
+//! functions for each.
 
 use super::bytes::{Reader, Writer};
 use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
@@ -15,15 +16,15 @@ use crate::report::event::{Event, Item, Problem, Wants};
 use crate::report::tally::Kinds;
 use std::net::IpAddr;
 
-/// The longest address: that of IPv6.
+/// The longest address (IPv6).
 const ADDRESS_MAX_BYTES: usize = 16;
-/// The fewest bytes of an address: its length, and one of IPv4.
+/// The minimum encoded length of an address: length field and IPv4 address.
 const ADDRESS_MIN_BYTES: usize = 5;
-/// The longest digest that `%C` shows.
+/// The longest digest that `%C` prints.
 const SHOWN_DIGEST_MAX_BYTES: usize = 64;
-/// The fewest bytes of a problem: its weight and an empty line.
+/// The minimum encoded length of a problem: weight and an empty line.
 const PROBLEM_MIN_BYTES: usize = 2;
-/// The fewest bytes of a named id: user or group, number, length of the name, a byte of it.
+/// The minimum encoded length of a named id: user or group, number, length of the name, one byte of it.
 const ID_NAME_MIN_BYTES: usize = 4;
 
 pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
@@ -218,7 +219,7 @@ pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
     Ok(Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids: get_ids(r)? })
 }
 
-/// A path of one or, under `-R`, more elements.
+/// Reads a path of one element or, under `-R`, several.
 fn get_single(r: &mut Reader) -> Result<Vec<u8>> {
     let path = r.path("single name")?;
     if path.is_root() {
@@ -227,7 +228,7 @@ fn get_single(r: &mut Reader) -> Result<Vec<u8>> {
     Ok(path.as_bytes().to_vec())
 }
 
-/// A list of the one entry `.`, or of none.
+/// Writes a list with the one entry `.`, or an empty list.
 fn put_itself(w: &mut Writer, list: &DirList, is_needed: bool) -> Result<()> {
     if is_needed && list.is_empty() {
         return Err(w.refuse("directory itself", "is missing"));
@@ -304,7 +305,7 @@ pub(super) fn put_digests(w: &mut Writer, all: &[Seen]) -> Result<()> {
             }
             None => w.byte(seen::UNCOMPARED),
         }
-        // How many there may be is bounded by the frame alone: each has its four bytes.
+        // The frame length bounds their number: each takes four bytes.
         w.many("children", children, usize::MAX, |w, child| {
             w.raw(&child.to_le_bytes());
             Ok(())
@@ -354,7 +355,7 @@ pub(super) fn get_told(r: &mut Reader) -> Result<Told> {
     Ok(Told { problems, notes, ids, shown, renamed_from, ..told })
 }
 
-/// Entries of a directory, one value for each directory among them, and what went wrong.
+/// Writes entries of a directory, the flags of each subdirectory among them, and problems and notes.
 pub(super) fn put_piece(
     w: &mut Writer,
     list: &DirList,
@@ -374,7 +375,7 @@ pub(super) fn put_piece(
     put_trouble(w, problems, notes)
 }
 
-/// What [`put_piece`] writes.
+/// The values that [`put_piece`] writes.
 type Piece = (DirList, Vec<ToldSub>, Vec<Problem>, Vec<Vec<u8>>);
 
 pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
@@ -388,7 +389,7 @@ pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
     Ok((list, subs, problems, notes))
 }
 
-/// How many directories a sorted list has; they are its end.
+/// Returns the number of directories in a sorted list; they are at its end.
 fn dirs_of(list: &DirList) -> usize {
     list.len() - list.entries.partition_point(|entry| !entry.is_dir())
 }
@@ -548,7 +549,7 @@ fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
     }
 }
 
-/// A symlink's value as it is shown may be munged, and so longer than one that travels.
+/// The printed target of a symlink can be munged, so it can be longer than the target in a listing.
 const ITEM_TARGET_MAX_BYTES: usize = 2 * TARGET_MAX_BYTES;
 
 fn get_item(r: &mut Reader) -> Result<Item> {

@@ -1,4 +1,4 @@
-//! A directory of any length as messages of bounded length, and back.
+//! Splits a directory listing of any length into messages of bounded length, and joins them again.
 
 use super::kinds::name_of;
 use super::limits::{DIR_ENTRIES_MAX, LINES_MAX, LIST_ENTRIES_MAX, LIST_FRAME_BYTES, XATTRS_MAX};
@@ -9,16 +9,16 @@ use crate::exit::Exit;
 use crate::flist::{DirList, order};
 use crate::report::event::Problem;
 
-/// What one message of a directory holds.
+/// The content of one listing message.
 #[derive(Default)]
 struct Piece {
     list: DirList,
     subs: Vec<ToldSub>,
     problems: Vec<Problem>,
     notes: Vec<Vec<u8>>,
-    /// About how long that is on the wire.
+    /// Approximate length on the wire.
     len_bytes: usize,
-    /// Extended attributes of all entries.
+    /// Number of extended attributes of all entries.
     xattrs: usize,
 }
 
@@ -27,7 +27,7 @@ impl Piece {
         self.list.is_empty() && self.problems.is_empty() && self.notes.is_empty()
     }
 
-    /// Whether something of this length, with so many attributes, would make it too long.
+    /// Returns whether an item of this length, with so many attributes, would exceed the limits of a piece.
     fn is_full_with(&self, len_bytes: usize, xattrs: usize) -> bool {
         !self.is_empty()
             && (self.len_bytes + len_bytes > LIST_FRAME_BYTES
@@ -37,13 +37,13 @@ impl Piece {
     }
 }
 
-/// A line's length and count.
+/// The length prefix of a line and its share of the count.
 const LINE_OVERHEAD_BYTES: usize = 8;
 
-/// Tells a directory in [`Message::Dir`] and, if it is long, as many [`Message::More`] as it takes.
+/// Emits a directory listing as one [`Message::Dir`] and, if it is long, as many [`Message::More`] as needed.
 ///
-/// `told.list` is sorted, `told.subs` has one value for each directory in it, and `told.more` is not looked at. The
-/// messages keep the order of entries, problems and notes, each among themselves.
+/// `told.list` must be sorted and `told.subs` must have one value for each directory in it; `told.more` is ignored.
+/// Entries, problems and notes each keep their order.
 pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
     if fits(&told) {
         told.more = false;
@@ -63,7 +63,7 @@ pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
         cutter.piece.list.push_entry(name, entry);
         cutter.piece.xattrs += xattrs;
     }
-    // More than the list has directories: who encodes the piece will say so.
+    // If there are more than the list has directories, encoding the piece reports it.
     cutter.piece.subs.extend(subs);
     for problem in problems {
         cutter.make_room(problem.line.len() + LINE_OVERHEAD_BYTES, 0);
@@ -76,7 +76,7 @@ pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
     cutter.flush(true);
 }
 
-/// Whether one message is enough.
+/// Returns whether one message is enough.
 fn fits(told: &Told) -> bool {
     let entries = told.list.entries.iter();
     let entries = entries.map(|entry| (likely_len(told.list.name(entry), entry), entry.xattrs().len()));
@@ -87,14 +87,14 @@ fn fits(told: &Told) -> bool {
 }
 
 struct Cutter<'a> {
-    /// What only the first message says; `None` once that was told.
+    /// The fields that only the first message has; `None` once it was emitted.
     told: Option<Told>,
     piece: Piece,
     tell: &'a mut dyn FnMut(Message),
 }
 
 impl Cutter<'_> {
-    /// Tells what was gathered if something of this length does not fit behind it.
+    /// Emits the current piece if an item of this length does not fit into it.
     fn make_room(&mut self, len_bytes: usize, xattrs: usize) {
         if self.piece.is_full_with(len_bytes, xattrs) {
             self.flush(false);
@@ -111,7 +111,7 @@ impl Cutter<'_> {
     }
 }
 
-/// Puts directories together that came in pieces.
+/// Joins directory listings that arrive in pieces.
 #[derive(Default)]
 pub struct Joiner {
     open: Option<Box<Told>>,
@@ -128,7 +128,7 @@ impl Joiner {
         self.open.as_ref().map_or(0, |told| told.list.held_bytes())
     }
 
-    /// Checks at [`Message::DirsEnd`] that no directory was left half told.
+    /// Checks at [`Message::DirsEnd`] that no listing is incomplete.
     pub fn end(&self) -> Result<()> {
         match &self.open {
             None => Ok(()),
@@ -136,10 +136,10 @@ impl Joiner {
         }
     }
 
-    /// Takes the next [`Message::Dir`] or [`Message::More`] as it was decoded; tells the directory once it is whole,
-    /// with `more` not set.
+    /// Adds the next decoded [`Message::Dir`] or [`Message::More`]. Returns the listing once it is complete, with
+    /// `more` unset.
     ///
-    /// Errs if pieces are out of turn or do not fit together, and if the message is another one.
+    /// Fails if pieces are out of order or do not fit together, and on any other message.
     pub fn push(&mut self, message: Message) -> Result<Option<Box<Told>>> {
         let name = name_of(&message);
         match (message, self.open.take()) {
@@ -181,7 +181,7 @@ fn refuse(message: &str, why: &str) -> Error {
     Error::new(Exit::Protocol, format!("bad message {message}: {why}"))
 }
 
-/// What is wrong with further entries behind a list, if anything; both are sorted.
+/// Returns what is wrong with appending `further` to `list`, if anything; both are sorted.
 fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
     if list.len() + further.len() > DIR_ENTRIES_MAX {
         return Some("it makes the directory longer than DIR_ENTRIES_MAX");

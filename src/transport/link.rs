@@ -1,4 +1,4 @@
-//! A link: a stream of bytes each way, blocking.
+//! [`Link`]: a blocking byte stream in each direction.
 
 use crate::fs::sys::{self, WorkObserver};
 use crate::work::clock::Since;
@@ -8,34 +8,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// A stream of bytes to a peer and one from it.
+/// A byte stream to a peer and one from it.
 ///
-/// Dropping the writer tells the peer that nothing more comes. Two threads may use the two ends at once.
+/// Dropping the writer signals the end of the stream to the peer. Two threads may use the two halves at once.
 pub struct Link {
-    /// What the peer says. Reads block; 0 bytes mean that it has hung up. See [`Patience`] for the errors.
+    /// The stream from the peer. Reads block; 0 bytes mean that the peer has closed it. See [`Patience`] for the
+    /// errors.
     pub reader: Box<dyn Read + Send>,
-    /// What the peer shall hear. Writes block while it does not listen. Nothing is held back.
+    /// The stream to the peer. Writes block while the peer does not read. Nothing is buffered.
     pub writer: Box<dyn Write + Send>,
-    /// Begun when the reader shall wait for nothing more but that the peer hangs up.
+    /// Begun when the reader should only wait for the peer to close the connection.
     pub parting: Parting,
-    /// Ends it at once, behind what was written. For an end that has heard all it needs, and whose last words the other one
-    /// can do without. `None`: it ends when the peer hangs up.
+    /// Closes the link at once, after everything that was written. For a side that has received all it needs and whose
+    /// last bytes the peer does not depend on. `None`: the link ends when the peer closes it.
     pub leave: Option<Leave>,
-    /// Whether it goes by another way than it began.
+    /// Whether the session has moved to another transport.
     pub moved: Moved,
 }
 
-/// When a link began to go by another way, if it did.
+/// When a link moved to another transport, if it did.
 #[derive(Debug, Clone, Default)]
 pub struct Moved(Arc<OnceLock<Since>>);
 
 impl Moved {
-    /// It goes another way now.
+    /// Records that the link moves now.
     pub fn now(&self) {
         let _ = self.0.set(Since::now());
     }
 
-    /// Since when it goes another way; `None`: it goes as it began.
+    /// Returns when the link moved; `None` if it still uses its first transport.
     pub fn since(&self) -> Option<Since> {
         self.0.get().copied()
     }
@@ -44,57 +45,57 @@ impl Moved {
 /// See [`Link::leave`].
 pub type Leave = Box<dyn FnOnce() + Send>;
 
-/// What a peer may take to hang up once all is said, or the run shall stop.
+/// The time a peer has to close the connection after the session is complete or must stop.
 ///
-/// A far end that stops cleans up what it has half written, which takes it milliseconds, and the word must travel there
-/// and back: a second is enough for that, and no more than somebody who pressed ctrl-C would wait.
+/// A server that stops first cleans up partly written files, which takes milliseconds, and the message must travel
+/// there and back. One second is enough for that, and a user who pressed Ctrl-C would not wait longer.
 pub const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The end of a conversation: whoever still reads does so until [`FAREWELL`] has passed.
+/// The end of a session: readers continue until [`FAREWELL`] has passed.
 #[derive(Debug, Clone, Default)]
 pub struct Parting(Arc<OnceLock<Since>>);
 
 impl Parting {
-    /// Nothing more is expected of the peer. Only the first call counts.
+    /// Starts the time of [`FAREWELL`]: nothing more is expected of the peer. Only the first call counts.
     pub fn begin(&self) {
         let _ = self.0.set(Since::now());
     }
 
-    /// Whether it began.
+    /// Returns whether [`Parting::begin`] was called.
     pub fn has_begun(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Whether the peer had its time.
+    /// Returns whether [`FAREWELL`] has passed since then.
     pub fn is_over(&self) -> bool {
         self.0.get().is_some_and(|since| since.elapsed() >= FAREWELL)
     }
 }
 
-/// How long a read may wait for a peer.
+/// How long a read waits for the peer.
 #[derive(Debug, Clone, Default)]
 pub struct Patience {
-    /// A peer that is silent for so long is given up: the read fails with [`io::ErrorKind::TimedOut`]. `None`: never.
+    /// The timeout for a silent peer: the read fails with [`io::ErrorKind::TimedOut`]. `None`: no timeout.
     pub idle: Option<Duration>,
-    /// When this is set, the run shall stop: reads fail with [`io::ErrorKind::ConnectionAborted`] at once, so that nobody
-    /// waits for more, and after that as in any other parting.
+    /// Set to stop the run: reads fail at once with [`io::ErrorKind::ConnectionAborted`], unless `parting` has begun;
+    /// then they continue until it is over.
     pub stop: Arc<AtomicBool>,
-    /// Begun when nothing more is expected; reads then fail as soon as it is over, likewise.
+    /// Begun when nothing more is expected; once it is over, reads fail in the same way.
     pub parting: Parting,
-    /// When this is set, another way to the peer was the faster one: nobody waits for this one any more.
+    /// Set when another connection attempt was faster and this one is no longer needed.
     pub beaten: Arc<AtomicBool>,
-    /// When this process worked last. A peer that waits for this work may be silent, so it postpones the timeout. `None`: it
-    /// does not.
+    /// When this process last worked. A peer that waits for this work may be silent, so work postpones the timeout.
+    /// `None`: it does not.
     pub worked: Option<Arc<Mutex<Since>>>,
 }
 
 impl Patience {
-    /// For a session, whose peer may wait for the work of this process.
+    /// For a session, in which the peer can wait for the work of this process.
     pub fn of_a_copy(idle: Option<Duration>) -> Patience {
         Patience { idle, worked: Some(Arc::new(Mutex::new(Since::now()))), ..Patience::default() }
     }
 
-    /// Whether somebody who has waited so long shall wait on; the errors are those that a read then fails with.
+    /// Fails, with the error that the read should return, if a read that has waited this long must end.
     pub fn check(&self, waited: Duration) -> io::Result<()> {
         if self.beaten.load(Ordering::Relaxed)
             || self.parting.is_over()
@@ -116,10 +117,10 @@ impl Patience {
     }
 }
 
-/// How often a read that waits looks whether it still shall.
+/// How often a waiting read checks [`Patience`].
 pub const LOOK_MS: u32 = 100;
 
-/// A reader that does not wait longer than it shall.
+/// A reader that obeys a [`Patience`].
 pub struct PatientReader<R> {
     reader: R,
     patience: Patience,
@@ -150,7 +151,7 @@ impl<R: AsFd> Read for PatientReader<R> {
     }
 }
 
-/// A writer that blocks until there is room, also if another process has made the pipe non-blocking.
+/// A writer that blocks until there is room, even if another process has made the pipe non-blocking.
 pub struct BlockingWriter<W>(pub W);
 
 impl<W: AsFd> Write for BlockingWriter<W> {

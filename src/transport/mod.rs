@@ -1,4 +1,4 @@
-//! The ways to a peer: each gives a [`Link`], bytes there and bytes back. What the bytes mean is not known here.
+//! The transports. Each provides a [`Link`], a byte stream in each direction, and knows nothing about its content.
 
 pub mod ceiling;
 pub mod link;

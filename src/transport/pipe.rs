@@ -1,4 +1,4 @@
-//! Links with as little room as a test wants: two of one process to itself, and one that another link goes through.
+//! Test links with a small buffer: a pair inside one process, and a wrapper around another link.
 
 use super::Link;
 use super::link::{Moved, Parting};
@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The two ends of a conversation inside this process. Each way holds up to `room_bytes` that were not read yet.
+/// Returns the two ends of a session inside this process. Each direction buffers up to `room_bytes`.
 pub fn pair(room_bytes: usize) -> (Link, Link) {
     let (to_one, from_other) = one_way(room_bytes);
     let (to_other, from_one) = one_way(room_bytes);
@@ -19,7 +19,7 @@ pub fn pair(room_bytes: usize) -> (Link, Link) {
     (link(from_other, to_other), link(from_one, to_one))
 }
 
-/// A link that does what `link` does, but holds no more than `room_bytes` each way: for tests of whole programs.
+/// Wraps `link` so that each direction buffers at most `room_bytes`. For tests of whole programs.
 pub fn narrowed(link: Link, room_bytes: usize) -> Link {
     let Link { reader, writer, parting, .. } = link;
     let (to_far, from_near) = one_way(room_bytes);
@@ -44,11 +44,11 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
     };
     std::thread::spawn(move || pump(reader, Box::new(to_near), broken));
     std::thread::spawn(move || pump(Box::new(reader_of_far), writer, Arc::default()));
-    // What is on its way between the two shall arrive.
+    // `leave` is `None`, because bytes between the two halves must still arrive.
     Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting, leave: None, moved: Moved::default() }
 }
 
-/// A reader whose end has a reason.
+/// A reader that reports the error which ended its stream.
 struct Failing {
     inner: Reader,
     broken: Arc<Mutex<Option<io::Error>>>,
@@ -81,7 +81,7 @@ struct Reader {
 }
 struct Writer(Arc<Shared>);
 
-/// How often a read that waits looks whether it still shall.
+/// How often a waiting read checks its [`Parting`].
 const LOOK: Duration = Duration::from_millis(20);
 
 fn one_way(room_bytes: usize) -> (Writer, Arc<Shared>) {

@@ -1,4 +1,5 @@
-//! A remote shell, usually ssh: the command line that takes a program to another machine, and the child that runs it.
+//! Remote shells, usually ssh: builds the command line, starts the child process, and recognizes the program that
+//! answers.
 
 #![allow(clippy::disallowed_methods, reason = "this is the home of programs that are started")]
 
@@ -21,34 +22,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The shell, where nobody named another.
+/// The shell if the user names none.
 const DEFAULT_SHELL: &[u8] = b"ssh";
 
-/// What is run on which machine.
+/// The program to run and the machine to run it on.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    /// ssh asks the user nothing and tells him nothing: another way may be the faster one.
+    /// ssh neither prompts nor prints: another transport may be faster.
     pub is_quiet: bool,
-    /// How that machine is reached.
+    /// How to reach the machine.
     pub connect: &'a Connect,
-    /// Whom to log in as.
+    /// The user to log in as.
     pub user: Option<&'a [u8]>,
     /// The machine, as the shell knows it.
     pub host: &'a [u8],
-    /// The program: text for the shell at the other end, which may hold several words.
+    /// The program: text for the remote shell, which can consist of several words.
     pub program: &'a [u8],
-    /// That end sends.
+    /// The server sends.
     pub server_sends: bool,
-    /// The words about the options, the letters first; see `cli::server::words`.
+    /// The option words, the letters first; see `cli::server::words`.
     pub words: &'a [Vec<u8>],
     /// The words of `--remote-option`.
     pub remote_words: &'a [Vec<u8>],
-    /// The operands that are there.
+    /// The operands at the server.
     pub paths: &'a [Vec<u8>],
 }
 
 impl Call<'_> {
-    /// The command line of the shell, its name first, as rsync 3.5.0 writes it.
+    /// Returns the command line of the shell, its name first, as rsync 3.5.0 writes it.
     pub fn argv(&self) -> Vec<Vec<u8>> {
         let Connect { shell, args: style, family, .. } = self.connect;
         let mut argv = shell.clone();
@@ -62,7 +63,7 @@ impl Call<'_> {
         if let Some(user) = self.user {
             argv.extend([b"-l".to_vec(), user.to_vec()]);
         }
-        // No other shell is known to have these letters.
+        // Other shells are not known to support these options.
         match family {
             Some(Family::Ipv4) if is_ssh => argv.push(b"-4".to_vec()),
             Some(Family::Ipv6) if is_ssh => argv.push(b"-6".to_vec()),
@@ -94,7 +95,7 @@ impl Call<'_> {
     }
 }
 
-/// The command line that runs these words at `[user@]host`, each of them as it is.
+/// Returns the command line that runs `words` at `[user@]host`, each word literally.
 pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut argv = if shell.is_empty() { vec![DEFAULT_SHELL.to_vec()] } else { shell.to_vec() };
     let (user, host) = host.rsplit_once('@').map_or((None, host), |(user, host)| (Some(user), host));
@@ -106,20 +107,20 @@ pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>>
     argv
 }
 
-/// How a command is asked.
+/// How [`ask`] runs a command.
 #[derive(Debug)]
 pub struct Asking {
-    /// The umask this process had; it is set for a moment, so no thread may be making files.
+    /// The umask that this process had. It is set for a moment, so no thread may be creating files.
     pub umask: u32,
     /// The command's standard input.
     pub input: Option<File>,
-    /// What it says on standard error is nobody's concern; else it goes to ours.
+    /// Discard standard error; otherwise it goes to ours.
     pub is_quiet: bool,
-    /// So much is heard at most.
+    /// The maximum number of output bytes to read.
     pub most_bytes: usize,
 }
 
-/// Runs a command line of [`argv_of`] to its end and hears what it says on standard output.
+/// Runs a command line of [`argv_of`] to its end and returns its standard output.
 pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(Ended, Vec<u8>)> {
     let Asking { umask, input, is_quiet, most_bytes } = asking;
     let mut command = plain_command(argv)?;
@@ -131,14 +132,14 @@ pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(Ended, Vec<u8>)> {
     let mut child = child?;
     let mut told = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        // What is beyond that is not read: the command ends when nobody listens.
+        // The rest is not read: dropping the pipe makes the command end.
         stdout.take(most_bytes as u64).read_to_end(&mut told)?;
     }
     Ok((Ended::of(child.wait()?), told))
 }
 
-/// A command line as rsync tells it under `-vv`. A word of other than the plainest letters is in quotes; what is in them
-/// is not escaped.
+/// Formats a command line as rsync prints it under `-vv`. Words with other than the plainest characters are quoted;
+/// their content is not escaped.
 pub fn shown(argv: &[Vec<u8>]) -> Vec<u8> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"+,-./=@_".contains(byte);
     let mut line = b"opening connection using:".to_vec();
@@ -150,12 +151,12 @@ pub fn shown(argv: &[Vec<u8>]) -> Vec<u8> {
     line
 }
 
-/// A path that begins with a dash would be read as an option.
+/// Prefixes a path that begins with a dash, which would be read as an option.
 fn not_an_option(path: &[u8]) -> Vec<u8> {
     if path.starts_with(b"-") { [b"./", path].concat() } else { path.to_vec() }
 }
 
-/// What a shell must not act on, besides wildcards.
+/// Returns whether a shell would interpret this byte; wildcards are separate.
 fn is_special(byte: u8) -> bool {
     b"\"'&;|()$#!\n\r\\ `{}<>\t".contains(&byte)
 }
@@ -164,7 +165,7 @@ fn is_wildcard(byte: u8) -> bool {
     b"*?[]".contains(&byte)
 }
 
-/// An argument of an option: nothing in it is for the shell but a home directory.
+/// Escapes an option argument. Only a leading `~` keeps its meaning for the shell.
 fn escape_option(word: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(word.len());
     for &byte in word {
@@ -176,10 +177,10 @@ fn escape_option(word: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// A path: wildcards are for the shell, and so is a backslash that takes one's force away.
+/// Escapes a path. Wildcards keep their meaning for the shell, and so does a backslash before a wildcard.
 fn escape_path(path: &[u8], server_sends: bool) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(path.len());
-    // `~name` alone may be a file that is asked for; with a slash it is somebody's home.
+    // `~name` alone can be a requested file; with a slash it is a home directory.
     if server_sends && path.starts_with(b"~") && !path.contains(&b'/') {
         escaped.push(b'\\');
     }
@@ -203,7 +204,7 @@ fn plain_command(argv: &[Vec<u8>]) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs a command line of [`argv_of`] to its end; it tells what it has to tell to whoever hears us.
+/// Runs a command line of [`argv_of`] to its end, with our standard output and standard error.
 pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<Ended> {
     let mut command = plain_command(argv)?;
     sys::set_umask(umask);
@@ -212,20 +213,20 @@ pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<Ended> {
     status.map(Ended::of)
 }
 
-/// How a shell ended.
+/// How the shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// With this code.
+    /// It exited with this code.
     Code(u8),
-    /// By a signal.
+    /// A signal killed it.
     Killed,
-    /// By us: it took too long.
+    /// We killed it because it took too long.
     GivenUp,
 }
 
 impl Ended {
-    /// What the run ends with if the conversation broke off and the shell ended so: rsync's own code for that, or the
-    /// shell's if that is larger.
+    /// Returns the exit code of a run whose session was cut off before the shell ended like this: rsync's code for
+    /// that, or the shell's own if it is larger.
     pub fn exit(self) -> Exit {
         match self {
             Ended::Code(code) if code > Exit::Stream.code() => Exit::of_code(code).unwrap_or(Exit::Other(code)),
@@ -233,8 +234,8 @@ impl Ended {
         }
     }
 
-    /// What the run ends with in place of what it would, if the conversation came to its end and the shell then ended so: a
-    /// script around ssh has its word heard, as with rsync.
+    /// Returns the exit code that replaces the run's own if the session was complete and the shell then ended like
+    /// this. As with rsync, this passes on the exit code of a wrapper script around ssh.
     pub fn instead(self) -> Option<Exit> {
         match self {
             Ended::Code(0) | Ended::GivenUp => None,
@@ -248,21 +249,21 @@ impl Ended {
     }
 }
 
-/// Who answered.
+/// The program that answered.
 pub enum Answer {
-    /// A sparsync: the conversation can begin.
+    /// A sparsync: the session can begin.
     Native(Link),
     /// A stock rsync, which waits for the client's version.
     Rsync,
-    /// Nobody: the stream ended, and nothing in it was a greeting.
+    /// No answer: the stream ended without a greeting.
     Nobody,
-    /// Nobody, and the noise does not end.
+    /// No answer: the noise exceeds its limit.
     TooNoisy,
-    /// Nobody within the time that `--timeout` grants, or before the run was to stop.
+    /// No answer before the timeout of `--timeout`, or before the run was stopped.
     GaveUp(io::Error),
 }
 
-/// A remote shell that runs. Dropped, it is killed, and waited for.
+/// A running remote shell. Dropping it kills the child and waits for it.
 pub struct Shell {
     child: Child,
     ended: Option<Ended>,
@@ -275,16 +276,16 @@ pub struct Shell {
 pub enum Stderr {
     /// To the standard error of this process.
     Inherited,
-    /// Into a buffer until [`Shell::show_stderr`], so that a command that is only tried prints nothing.
+    /// Into a buffer until [`Shell::show_stderr`], so that a mere attempt prints nothing.
     Held,
 }
 
-/// The most that is held, in bytes. The rest is dropped.
+/// The maximum number of bytes that are held. The rest is dropped.
 const HELD_MAX_BYTES: usize = 64 << 10;
 
 /// Reads the standard error of a shell in a thread, and holds it or passes it on.
 struct HeldStderr {
-    /// What is held; `None`: it is passed on.
+    /// The held output; `None` once output is passed on.
     waiting: Arc<Mutex<Option<Vec<u8>>>>,
     passing: JoinHandle<()>,
 }
@@ -319,9 +320,9 @@ fn lock(waiting: &Mutex<Option<Vec<u8>>>) -> MutexGuard<'_, Option<Vec<u8>>> {
 }
 
 impl Shell {
-    /// Starts it. `umask` is what this process had.
+    /// Starts the shell. `umask` is the one that this process had.
     ///
-    /// The umask is set for a moment: no thread may be making files.
+    /// It is set for a moment, so no thread may be creating files.
     pub fn start(argv: &[Vec<u8>], umask: u32, stderr: Stderr) -> io::Result<Shell> {
         let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
         let [program, args @ ..] = words.as_slice() else {
@@ -338,12 +339,12 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Passes on what it has printed on standard error, and will print.
+    /// Prints the standard error that is held, and passes on the rest as it arrives.
     pub fn show_stderr(&self) {
         self.held.iter().for_each(HeldStderr::show);
     }
 
-    /// Waits for the greeting. What a login shell says before it goes to `noise`.
+    /// Waits for the greeting. The output of a login shell before it goes to `noise`.
     pub fn answer(&mut self, patience: &Patience, noise: &mut dyn Write) -> io::Result<Answer> {
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -377,8 +378,8 @@ impl Shell {
         }
     }
 
-    /// Waits for its end, which comes once its standard input is closed and the other end has left. `limit`: it is
-    /// killed if it takes longer; and soon after the run shall stop in any case.
+    /// Waits for the shell to end, which happens once its standard input is closed and the server has left. Kills it
+    /// after `limit`, and in any case soon after `stop` is set.
     pub fn wait(&mut self, limit: Option<Duration>, stop: &AtomicBool) -> io::Result<Ended> {
         const PAUSE_MAX: Duration = Duration::from_millis(50);
         let mut pause = Duration::from_micros(200);
@@ -404,7 +405,7 @@ impl Shell {
         }
     }
 
-    /// Waits a moment until all of its standard error is passed on. A background process of it may keep the pipe open.
+    /// Waits briefly until all standard error was passed on. A background process can keep the pipe open.
     fn drain_stderr(&mut self) {
         let waits = Since::now();
         while self.held.as_ref().is_some_and(|held| !held.passing.is_finished()) && waits.elapsed() < LEAVE_TERMINAL {
@@ -412,7 +413,7 @@ impl Shell {
         }
     }
 
-    /// Ends it now. Asked first, it leaves the terminal as it found it: ssh may be waiting for a password.
+    /// Ends the shell now. SIGTERM first lets ssh restore the terminal, for example at a password prompt.
     pub fn kill(&mut self) {
         let since = Since::now();
         let asked = self.ended.is_none() && env::end_process(self.child.id(), false).is_ok();
@@ -430,7 +431,7 @@ impl Shell {
     }
 }
 
-/// How long a shell that is asked to end may take to put the terminal in order.
+/// How long a shell may take to restore the terminal after SIGTERM.
 const LEAVE_TERMINAL: Duration = Duration::from_millis(200);
 
 impl Drop for Shell {

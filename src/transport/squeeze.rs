@@ -1,9 +1,9 @@
-//! Compression of what goes to a peer: the stream is cut into chunks, each sent as it is or squeezed, whichever is better
-//! now.
+//! Compression of the stream to a peer. The stream is cut into chunks, each sent plain or compressed, whichever is
+//! currently better.
 //!
-//! One context of zstd or zlib serves the whole stream, so that what is alike in many small files is sent once; chunks of
-//! lz4 stand alone. A chunk is a byte that says which it is, the length of what follows in four bytes (little-endian), and
-//! that.
+//! One zstd or zlib context serves the whole stream, so that content shared by many small files is sent once; lz4
+//! chunks stand alone. A chunk is one byte for its kind, the length of its data in four bytes (little-endian), and the
+//! data.
 
 use crate::work::clock::Since;
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress};
@@ -12,60 +12,60 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
-/// A chunk goes as it is.
+/// The chunk is not compressed.
 const PLAIN: u8 = 0;
-/// A chunk is the next part of the zstd stream.
+/// The chunk is the next part of the zstd stream.
 const ZSTD: u8 = 1;
-/// A chunk is a block of lz4.
+/// The chunk is an lz4 block.
 const LZ4: u8 = 2;
-/// A chunk is the next part of the zlib stream.
+/// The chunk is the next part of the zlib stream.
 const ZLIB: u8 = 3;
-/// The head of a chunk: its kind and its length.
+/// The head of a chunk: kind and length.
 const HEAD_BYTES: usize = 5;
-/// The most that one chunk carries, before it is squeezed.
+/// The maximum length of the uncompressed data of a chunk.
 pub const CHUNK_MAX_BYTES: usize = 256 << 10;
-/// The most that a squeezed chunk may take: each method adds little to what it cannot squeeze.
+/// The maximum length of compressed data: no method expands incompressible data by more.
 const SQUEEZED_MAX_BYTES: usize = CHUNK_MAX_BYTES + (CHUNK_MAX_BYTES >> 7) + 1024;
-/// Up to this length a piece is copied behind its head.
+/// Plain pieces up to this length are copied behind their head, to be written in one call.
 const COPIED_MAX_BYTES: usize = 32 << 10;
-/// The history that zstd may refer to, as a power of two: 4 MiB at either end.
+/// The zstd window, as a power of two: 4 MiB of memory at each end.
 const WINDOW_LOG: u32 = 22;
-/// After a chunk that could not be squeezed so many bytes go as they are before the next attempt.
+/// After an incompressible chunk, this many bytes are sent plain before the next attempt.
 const PLAIN_AFTER_LOSS_BYTES: u64 = 4 << 20;
-/// A piece that is shorter than this says nothing of what comes behind it: a few numbers never shrink.
+/// Shorter pieces do not predict whether the following data is compressible: a few numbers never shrink.
 const TELLING_BYTES: usize = 4 << 10;
-/// A link that takes fewer bytes than these in a second is slower than zstd at its cheapest level, also on a machine that
-/// has other work. ssh alone, on two busy processors, takes more.
+/// A link with a lower throughput is slower than zstd at its cheapest level, even on a busy machine. ssh alone, on two
+/// busy processors, is faster than this.
 const SLOW_BYTES_PER_SEC: u64 = 16 << 20;
-/// Before so much was written nothing is known of the link.
+/// The throughput of the link is unknown until this much was written.
 const KNOWN_AFTER_BYTES: u64 = 512 << 10;
 
-/// How to squeeze, and how hard.
+/// The compression method and level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// At a level of zstd, -131,072 to 22 without 0.
+    /// A zstd level: -131,072 to 22 without 0.
     Zstd(i32),
-    /// It knows no levels.
+    /// lz4, which has no levels.
     Lz4,
-    /// At a level of zlib, 1 to 9.
+    /// A zlib level: 1 to 9.
     Zlib(u32),
 }
 
-/// When to squeeze.
+/// When to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Squeeze {
     /// Never.
     Never,
-    /// Whatever can be squeezed.
+    /// All compressible data.
     Always(Method),
     /// While the link is slower than the cheapest level of zstd.
     IfSlow,
 }
 
-/// Set while what is written shall go as it is: whoever writes knows that it is squeezed already (`--skip-compress`).
+/// Set while the written data should be sent plain because it is already compressed (`--skip-compress`).
 pub type AsItIs = Arc<AtomicBool>;
 
-/// What squeezes.
+/// The state of a compressor.
 enum Press {
     Zstd(Encoder<'static>),
     Lz4,
@@ -93,12 +93,12 @@ impl Press {
         }
     }
 
-    /// Whether the next chunk may need what is in this one, so that it must go squeezed, worth it or not.
+    /// Returns whether later chunks can refer to this one, so that it must be sent compressed even if that is longer.
     fn remembers(&self) -> bool {
         !matches!(self, Press::Lz4)
     }
 
-    /// Squeezes all of `piece` into `out`; how much that made.
+    /// Compresses all of `piece` into `out` and returns the length.
     fn squeeze(&mut self, piece: &[u8], out: &mut [u8]) -> io::Result<usize> {
         match self {
             Press::Zstd(encoder) => {
@@ -119,7 +119,7 @@ impl Press {
                     let space = room.len();
                     encoder.compress(&piece[at..], room, FlushCompress::Sync).map_err(io::Error::other)?;
                     let (at, now) = ((encoder.total_in() - taken) as usize, (encoder.total_out() - made) as usize);
-                    // What is flushed is complete once there is room left behind it.
+                    // The flush is complete once it leaves room in the output.
                     if at == piece.len() && now - end < space {
                         return Ok(now);
                     }
@@ -132,27 +132,27 @@ impl Press {
     }
 }
 
-/// Writes chunks.
+/// Writes a stream of chunks, compressed as [`Squeeze`] says.
 pub struct Squeezer<W> {
     writer: W,
     when: Squeeze,
     press: Option<Press>,
     as_it_is: AsItIs,
-    /// What the next chunk is put together in.
+    /// The buffer for the next chunk.
     chunk: Vec<u8>,
-    /// Bytes that still go as they are after a loss.
+    /// The number of bytes still to be sent plain after an incompressible chunk.
     plain_bytes: u64,
-    /// Bytes that the link took, and the microseconds that this took.
+    /// The number of bytes written to the link, and the microseconds that took.
     taken: (u64, u128),
 }
 
 impl<W: Write> Squeezer<W> {
-    /// Writes to `writer`, and squeezes nothing while `as_it_is` is set.
+    /// Writes to `writer`, without compression while `as_it_is` is set.
     pub fn new(writer: W, when: Squeeze, as_it_is: AsItIs) -> Squeezer<W> {
         Squeezer { writer, when, press: None, as_it_is, chunk: Vec::new(), plain_bytes: 0, taken: (0, 0) }
     }
 
-    /// How the next piece is squeezed, if it is.
+    /// Returns the method for the next piece; `None` to send it plain.
     fn method(&self) -> Option<Method> {
         match self.when {
             Squeeze::Never => None,
@@ -166,13 +166,13 @@ impl<W: Write> Squeezer<W> {
         }
     }
 
-    /// Squeezes a piece into the chunk and says which kind that makes it.
+    /// Compresses a piece into `chunk` and returns the kind of the chunk.
     fn squeeze(&mut self, piece: &[u8], method: Method) -> io::Result<u8> {
         let press = match &mut self.press {
             Some(press) => press,
             none => none.insert(Press::new(method)?),
         };
-        // lz4 wants more room than it will use.
+        // lz4 requires more room than it uses.
         let room = SQUEEZED_MAX_BYTES.max(lz4_flex::block::get_maximum_output_size(piece.len()));
         self.chunk.resize(HEAD_BYTES + room, 0);
         let len = press.squeeze(piece, &mut self.chunk[HEAD_BYTES..])?;
@@ -199,7 +199,7 @@ impl<W: Write> Squeezer<W> {
             self.plain_bytes = self.plain_bytes.saturating_sub(piece.len() as u64);
             self.chunk.resize(HEAD_BYTES, 0);
         }
-        // What goes as it is need not be copied, unless that costs nothing.
+        // Long plain data is written from where it is, without a copy.
         let is_apart = kind == PLAIN && piece.len() > COPIED_MAX_BYTES;
         if kind == PLAIN && !is_apart {
             self.chunk.extend_from_slice(piece);
@@ -213,7 +213,7 @@ impl<W: Write> Squeezer<W> {
             false => self.writer.write_all(&self.chunk)?,
         }
         self.taken = (self.taken.0 + len as u64, self.taken.1 + since.elapsed().as_micros());
-        // What counts is the link as it is now.
+        // Halve both, so that the current throughput dominates.
         if self.taken.0 >= 16 * KNOWN_AFTER_BYTES {
             self.taken = (self.taken.0 / 2, self.taken.1 / 2);
         }
@@ -221,7 +221,7 @@ impl<W: Write> Squeezer<W> {
     }
 }
 
-/// Writes one behind the other, in one call where there is one for it.
+/// Writes both buffers, in one call if the writer supports it.
 fn write_both(writer: &mut impl Write, head: &[u8], piece: &[u8]) -> io::Result<()> {
     let mut both = [IoSlice::new(head), IoSlice::new(piece)];
     let mut rest = &mut both[..];
@@ -249,7 +249,7 @@ impl<W: Write> Write for Squeezer<W> {
     }
 }
 
-/// What expands a stream.
+/// The state of a decompressor.
 enum Unpress {
     Zstd(Decoder<'static>),
     Zlib(Decompress),
@@ -272,7 +272,7 @@ impl Unpress {
         }
     }
 
-    /// Expands what fits; how much was taken, and how much it made.
+    /// Decompresses as much as fits; returns the bytes consumed and the bytes produced.
     fn expand(&mut self, from: &[u8], into: &mut [u8]) -> io::Result<(usize, usize)> {
         match self {
             Unpress::Zstd(decoder) => {
@@ -292,17 +292,17 @@ impl Unpress {
     }
 }
 
-/// Reads chunks.
+/// Reads a stream of chunks and decompresses it.
 pub struct Expander<R> {
     reader: R,
     unpress: Option<Unpress>,
-    /// What is left to be read of the chunk at hand, where it is one that goes as it is.
+    /// What is left to read of a plain chunk.
     plain_bytes: usize,
-    /// What is left of another one, as it came; of a block of lz4, what it made.
+    /// A compressed chunk as received; for lz4, its decompressed data.
     chunk: Vec<u8>,
     at: usize,
     kind: u8,
-    /// There may be more in what was taken in already.
+    /// The decompressor may still hold output for input that it already consumed.
     has_more: bool,
 }
 
@@ -312,7 +312,7 @@ impl<R: Read> Expander<R> {
         Expander { reader, unpress: None, plain_bytes: 0, chunk: Vec::new(), at: 0, kind: PLAIN, has_more: false }
     }
 
-    /// Reads the next chunk; whether there is one.
+    /// Reads the next chunk; returns `false` at the end of the stream.
     fn next_chunk(&mut self) -> io::Result<bool> {
         let mut head = [0; HEAD_BYTES];
         let mut filled = 0;
@@ -339,7 +339,7 @@ impl<R: Read> Expander<R> {
             self.plain_bytes = len;
             return Ok(true);
         }
-        // If it does not come, there is nothing at hand; whoever drains a broken stream reads on.
+        // If this read fails, `chunk` stays empty: a caller that drains a broken stream reads on.
         let mut chunk = std::mem::take(&mut self.chunk);
         self.at = 0;
         chunk.resize(len, 0);
@@ -397,7 +397,7 @@ impl<R: Read> Read for Expander<R> {
                 return Err(bad("more behind the end of a compressed stream"));
             }
             self.at += taken;
-            // A full buffer may mean that there was more to put into it.
+            // A full buffer can mean that more output is pending.
             self.has_more = got == into.len();
             if got > 0 {
                 return Ok(got);
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// A text that each method squeezes, but each to its own length.
+    /// A text that each method compresses, each to a different length.
     fn counting() -> Vec<u8> {
         (0..20_000).flat_map(|n| format!("{n}\n").into_bytes()).collect()
     }
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_little_that_claims_to_be_much_is_refused() {
-        // A block of lz4: one letter, and then it again so often that it is more than a chunk.
+        // An lz4 block: one letter, repeated so often that the output exceeds a chunk.
         let mut chunk = vec![0x1f, b'x', 1, 0];
         chunk.extend([0xff; 1100]);
         chunk.extend([0, 0x50, 1, 2, 3, 4, 5]);
@@ -532,7 +532,7 @@ mod tests {
         };
         let two = [wire_of(Method::Zstd(1)), wire_of(Method::Zlib(1))].concat();
         assert!(Expander::new(&two[..]).read_to_end(&mut Vec::new()).is_err());
-        // A zlib stream that ends, and something behind it.
+        // A zlib stream that ends, with bytes after it.
         let ended = b"\x03\x04\0\0\0\x03\0ab";
         assert!(Expander::new(&ended[..]).read_to_end(&mut Vec::new()).is_err());
     }
@@ -551,7 +551,7 @@ mod tests {
     fn a_window_that_is_larger_than_agreed_is_refused() {
         let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
         encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG + 5)).unwrap();
-        // It must be needed to be said.
+        // The encoder only declares the window if the data needs it.
         (0..40).for_each(|_| encoder.write_all(&vec![7; 1 << 20]).unwrap());
         let stream = encoder.finish().unwrap();
         let chunk = [&[ZSTD], &(stream.len() as u32).to_le_bytes()[..], &stream].concat();

@@ -1,4 +1,4 @@
-//! The far end's link: standard input and output of this process.
+//! The server's link over standard input and output of this process.
 
 use super::Link;
 use super::link::{BlockingWriter, Moved, Patience, PatientReader};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Takes standard input and output for a peer. Nobody else may use them from here on.
+/// Returns a link over standard input and output. Nothing else may use them from here on.
 pub fn link(patience: Patience) -> io::Result<Link> {
     let from_peer = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let to_peer = File::from(io::stdout().as_fd().try_clone_to_owned()?);

@@ -1,4 +1,4 @@
-//! Any valid message, for laws: strategies that make each kind with all that may be in it.
+//! Proptest strategies for valid messages of every kind, with all optional parts.
 
 use crate::exit::Exit;
 use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
@@ -23,7 +23,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..40)
 }
 
-/// Names that share beginnings, and names of any bytes.
+/// Names with common prefixes, and names of arbitrary bytes.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let likely = "[ab]{1,4}([-.x][0-9]{0,3})?".prop_map(String::into_bytes);
     let any = vec(select((1..=u8::MAX).filter(|b| *b != b'/').collect::<Vec<u8>>()), 1..=255);
@@ -49,7 +49,7 @@ fn xattrs() -> impl Strategy<Value = Arc<Xattrs>> {
 
 fn extra() -> impl Strategy<Value = Extra> {
     let boxed = || option::of(bytes().prop_map(Vec::into_boxed_slice));
-    // Few different sets of attributes, so that neighbours share theirs.
+    // Only a few different sets of attributes, so that neighbours share theirs.
     let sets = vec![Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]), Arc::new(Vec::new())];
     let xattrs = option::of(prop_oneof![select(sets), xattrs()]);
     let numbers = (any::<u64>(), option::of(time()));
@@ -83,14 +83,14 @@ fn entry() -> impl Strategy<Value = Entry> {
             let stat = Stat { mode: kind | mode, uid, gid, mtime, len_bytes, ..Stat::default() };
             let mut entry = Entry::of(&stat);
             (entry.origin, entry.inode) = (origin, inode);
-            // An extra that says nothing is as none.
+            // An empty extra is the same as none.
             entry.extra = extra.filter(|extra| *extra != Extra::default()).map(Box::new);
             entry
         },
     )
 }
 
-/// A sorted list, of up to so many entries.
+/// A sorted list of at most `max` entries.
 pub fn list(max: usize) -> impl Strategy<Value = DirList> {
     btree_map(name(), entry(), 0..=max).prop_map(|named| {
         let mut named: Vec<(Vec<u8>, Entry)> = named.into_iter().collect();
@@ -110,7 +110,7 @@ fn itself() -> impl Strategy<Value = DirList> {
     })
 }
 
-/// A list and what is said of its directories.
+/// A list with the flags of its subdirectories.
 fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<ToldSub>)> {
     (list(max), any::<u64>()).prop_map(|(list, random)| {
         let dirs = list.entries.iter().filter(|entry| entry.is_dir()).count();
@@ -261,7 +261,7 @@ fn seen() -> impl Strategy<Value = Seen> {
     ]
 }
 
-/// A told directory with up to so many entries.
+/// A directory listing with at most `max` entries.
 pub fn told(max: usize) -> impl Strategy<Value = Told> {
     let itself = prop_oneof![Just(DirList::default()), itself()];
     let flags = any::<[bool; 4]>();
@@ -361,7 +361,7 @@ fn exit() -> impl Strategy<Value = Exit> {
     select((1..=u8::MAX).filter_map(Exit::of_code).collect::<Vec<_>>())
 }
 
-/// Any message, each kind as likely as another.
+/// Any message; every kind is equally likely.
 pub fn message() -> BoxedStrategy<Message> {
     let asked = prop_oneof![Just(Lane::Asked), Just(Lane::Again)];
     let digest = any::<[u8; 16]>;

@@ -1,6 +1,6 @@
-//! Every kind of message, byte by byte: what docs/PROTOCOL.md says, worked out by hand.
+//! Golden bytes for every kind of message, worked out by hand from docs/PROTOCOL.md.
 //!
-//! These bytes never change under a version of the conversation. Whoever must change one brings a new version.
+//! These bytes never change within a protocol version. A change to one of them needs a new version.
 
 use super::{encoded, same};
 use crate::exit::Exit;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 const DIGEST: ContentDigest = [0xd1; 16];
 const FILE: FileId = FileId { dir: 3, entry: 300 };
 
-/// Bytes from hexadecimal digits; spaces, bars and lines are there to be read.
+/// Parses hexadecimal digits; spaces, bars and newlines only help the reader.
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
     assert!(hex.bytes().all(|b| b.is_ascii_hexdigit() || b.is_ascii_whitespace() || b == b'|'), "{hex}");
@@ -33,7 +33,7 @@ fn stat(mode: u32, secs: i64, nanos: u32, len_bytes: u64) -> Stat {
     Stat { mode, uid: 1000, gid: 1000, mtime: Time { secs, nanos }, len_bytes, ..Stat::default() }
 }
 
-/// Two files and a directory with an attribute.
+/// Two files, and a directory with an attribute.
 fn list() -> DirList {
     let mut list = DirList::default();
     list.push(b"a", &stat(0o100644, 1_700_000_000, 0, 5));
@@ -56,7 +56,7 @@ fn itself() -> DirList {
 
 const ITSELF: &str = "01 40 00 01|2e ed8301 e807 e807 01 8020";
 
-/// An entry of each other kind, with all that an entry may have.
+/// One entry of every other kind, with every optional field.
 fn rare() -> DirList {
     let mut list = DirList::default();
     list.push(b"l", &stat(0o120777, 0, 0, 1)).extra_mut().target = Some(b"t"[..].into());
@@ -187,7 +187,7 @@ fn item() -> Item {
     }
 }
 
-/// Each kind of message at least once, and its frame.
+/// Each kind of message at least once, with its frame.
 pub fn table() -> Vec<(&'static str, Message, String)> {
     let roots = Roots {
         found: 1,
@@ -381,7 +381,7 @@ fn the_greeting_is_these_bytes() {
         (greeting.clone(), begin("27", known) + " | 01 0300 646972"),
         (Greeting { guess: Some(path("")), ..greeting.clone() }, begin("24", known) + " | 01 0000"),
         (Greeting { guess: None, ..greeting.clone() }, begin("22", known) + " | 00"),
-        // Who does not know of guesses says nothing of them.
+        // Without the feature bit, the greeting has no guess field.
         (Greeting { guess: None, features: 0xff, ..greeting }, begin("21", "ff00000000000000")),
     ] {
         spelled.clear();

@@ -1,4 +1,4 @@
-//! The first bytes: greetings, versions that meet or do not, and what a login shell or a stock rsync says instead.
+//! The first bytes: greetings, version negotiation, and the output of login shells and stock rsync.
 
 use crate::exit::Exit;
 use crate::proto::greeting::{MAGIC, VERSIONS};
@@ -151,14 +151,14 @@ fn a_stock_rsync_is_known_by_its_version() {
     let rsync = |version, noise_len| Sniffed::Rsync { version, noise_len };
     assert_eq!(sniff(&[31, 0, 0, 0], false), rsync(31, 0));
     assert_eq!(sniff(&[32, 0, 0, 0], true), rsync(32, 0));
-    // What follows the first bytes does not matter.
+    // Bytes after the first four do not matter.
     assert_eq!(sniff(&[30, 0, 0, 0, 1, 2, 3], false), rsync(30, 0));
     assert_eq!(sniff(&[31, 0, 0], false), Sniffed::NeedMore);
-    // Behind noise nothing may follow.
+    // After noise, the version must be the last bytes.
     assert_eq!(sniff(b"motd\n\x1f\0\0\0", false), rsync(31, 5));
     assert_eq!(sniff(b"motd\n\x1f\0\0\0more", false), Sniffed::NeedMore);
     assert_eq!(sniff(b"motd\n\x1f\0\0", false), Sniffed::NeedMore);
-    // Versions that no rsync greets with.
+    // Versions that no rsync uses.
     assert_eq!(sniff(&[19, 0, 0, 0], true), Sniffed::Hopeless);
     assert_eq!(sniff(&[41, 0, 0, 0], true), Sniffed::Hopeless);
     assert_eq!(sniff(&[31, 0, 0, 0x80], true), Sniffed::Hopeless);

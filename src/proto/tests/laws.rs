@@ -1,4 +1,4 @@
-//! Laws of the codec: what was said comes back, what was not said is refused, and nothing panics.
+//! Laws of the codec: messages survive a round trip, invalid bytes are rejected, and nothing panics.
 
 use super::{any, decoded, encoded, golden, same, text};
 use crate::flist::entry::Stat;
@@ -35,7 +35,7 @@ proptest! {
         prop_assert!(input.is_empty());
     }
 
-    /// Bytes that are no message are refused; those that are accepted can be said again, and mean the same.
+    /// Invalid bytes are rejected; a message decoded from valid ones can be encoded again and means the same.
     #[test]
     fn any_body_is_refused_or_means_something(kind in 0u8..25, body in vec(any::<u8>(), 0..300)) {
         let mut frame = vec![kind];
@@ -70,7 +70,7 @@ proptest! {
         put_varint(&mut tampered, body.len() as u64);
         tampered.extend_from_slice(&body);
         check_meaning(&tampered);
-        // And without mending the length.
+        // And without correcting the length.
         check_meaning(&[&frame[..head], &body].concat());
     }
 
@@ -105,7 +105,7 @@ fn body_of(frame: &[u8]) -> &[u8] {
     &frame[1 + len..]
 }
 
-/// Decodes; what is accepted must be a message that can be said, and is then the same message.
+/// Decodes `bytes`. If they are accepted, the message must survive another round trip.
 fn check_meaning(bytes: &[u8]) {
     let mut input = bytes;
     if let Ok(Some(message)) = Native::new(1).decode(&mut input) {
@@ -115,7 +115,7 @@ fn check_meaning(bytes: &[u8]) {
     }
 }
 
-/// Cuts a directory, says the pieces, joins them, and compares; the lengths of the frames.
+/// Cuts a listing, encodes the pieces, joins them, and compares. Returns the lengths of the frames.
 fn check_cut(told: Told) -> Vec<usize> {
     let mut joiner = Joiner::default();
     let (mut whole, mut lens) = (None, Vec::new());
@@ -130,7 +130,7 @@ fn check_cut(told: Told) -> Vec<usize> {
         assert_eq!(joiner.end().is_err(), whole.is_none());
     });
     let mut back = *whole.expect("the last piece makes it whole");
-    // Long ones would take seconds to be printed.
+    // Printing long lists would take seconds.
     let (one, other) = (std::mem::take(&mut back.list), std::mem::take(&mut want.list));
     assert!(
         one.len() == other.len()
@@ -145,7 +145,7 @@ fn check_cut(told: Told) -> Vec<usize> {
     lens
 }
 
-/// A directory of so many entries, every fourth a directory.
+/// A directory with this many entries, a quarter of which are directories.
 fn long(entries: usize, name_len: usize) -> Told {
     let mut told = Told { path: RelPath::parse(b"x").unwrap(), may_delete: true, ..Told::default() };
     for at in 0..entries {
@@ -208,7 +208,7 @@ fn an_entry_that_is_longer_than_a_piece_has_its_own() {
     assert_eq!(check_cut(told).len(), 3);
 }
 
-/// The promise of the design: what is the same as before is not said again.
+/// A design goal: values equal to those of the previous entry are not sent again.
 #[test]
 fn an_ordinary_entry_takes_few_bytes() {
     let mut told = Told::default();
@@ -221,7 +221,7 @@ fn an_ordinary_entry_takes_few_bytes() {
     assert!(frame.len() < 1000 * 18, "{} bytes for 1000 entries", frame.len());
 }
 
-/// 16 bytes for the directory in its parent and for itself, one more each if there is much in it.
+/// 16 bytes for its own item and its hash in the parent; one more each if it has many subdirectories.
 #[test]
 fn a_directory_that_is_the_same_takes_few_bytes() {
     let seen = Seen::Dir { digest: Some([1; 12]), children: vec![7] };

@@ -1,4 +1,4 @@
-//! What the codec must hold: laws on random messages, golden bytes, and what it refuses.
+//! Tests of the codec: laws on random messages, golden bytes, and rejected input.
 
 mod any;
 mod golden;
@@ -16,14 +16,14 @@ fn encoded(message: &Message) -> Vec<u8> {
     out
 }
 
-/// The one message that the bytes are.
+/// Decodes exactly one message.
 fn decoded(mut bytes: &[u8]) -> Result<Message> {
     let message = Native::new(1).decode(&mut bytes)?.expect("the frame is whole");
     assert!(bytes.is_empty(), "{} bytes are left", bytes.len());
     Ok(message)
 }
 
-/// All that is in a message, to compare it by.
+/// The text by which messages are compared: it shows every field.
 fn text(message: &Message) -> String {
     format!("{message:?}")
 }

@@ -1,4 +1,4 @@
-//! What is refused, case by case, and in which words.
+//! Rejected input, case by case, with the error messages.
 
 use super::golden::bytes;
 use super::{decoded, encoded, golden};
@@ -11,7 +11,7 @@ use crate::proto::{Basis, Dialect, FileId, Joiner, Lane, Message, Native, Seen, 
 use crate::report::Tally;
 use crate::report::tally::Kinds;
 
-/// A frame of a kind with a body in hexadecimal digits.
+/// A frame with this kind and a body in hexadecimal digits.
 fn frame(kind: u8, body: &str) -> Vec<u8> {
     framed(kind, &bytes(body))
 }
@@ -23,16 +23,16 @@ fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A `Dir` of the root with such a list, and what follows it.
+/// A `Dir` of the root with this list and the bytes after it.
 fn dir(list: &str) -> Vec<u8> {
     frame(4, &format!("00 00 00 | 00 | 00 | 00 | {list}"))
 }
 
-/// What every entry of these tests has behind its name: a regular file of root, empty, from 1970.
+/// What follows the name of every file in these tests: a regular file of root, empty, from 1970.
 const FILE: &str = "808002";
-/// Likewise a directory.
+/// The same for a directory.
 const SUB: &str = "808001";
-/// No subdirectories, problems or notes follow.
+/// No subdirectories, problems or notes.
 const NO_MORE: &str = "00 00";
 
 #[track_caller]
@@ -86,7 +86,7 @@ fn the_order_of_entries() {
         "\"b\" is not in the order",
     );
     refused("a file and a directory", &two(&format!("61 {FILE}"), &format!("61 {SUB}")), "\"a\" is there twice");
-    // foo-bar/ stands before foo/.
+    // `foo-bar/` sorts before `foo/`.
     let dirs = format!("02 6e 00 03|666f6f {SUB} 6e 03 04|2d626172 {SUB} 0000 {NO_MORE}");
     refused("foo before foo-bar", &dir(&dirs), "\"foo-bar\" is not in the order");
 }
@@ -294,7 +294,7 @@ fn frames_that_are_too_long() {
             put_varint(&mut head, len as u64);
             head
         };
-        // Whoever reads finds out before it waits for a byte of the body.
+        // The reader detects it before it waits for the body.
         assert!(Native::new(1).frame_len(&head(max)).unwrap().is_some());
         let error = Native::new(1).frame_len(&head(max + 1)).unwrap_err();
         assert!(
@@ -419,7 +419,7 @@ fn sums_are_cut_and_not_refused() {
     let tally = Tally { listed: kinds, total_bytes: u64::MAX, ..Tally::default() };
     let Message::Bye(tally) = decoded(&encoded(&Message::Bye(Box::new(tally)))).unwrap() else { panic!("it is one") };
     assert_eq!((tally.listed.files, tally.total_bytes), (COUNT_MAX, TOTAL_MAX_BYTES));
-    // What is made of a few of them stays below 64 bits.
+    // Sums of a few of them stay below 2^64.
     let mut sum = (*tally).clone();
     (0..3).for_each(|_| sum.merge(&tally));
     sum.sent_bytes();

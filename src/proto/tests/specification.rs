@@ -1,4 +1,4 @@
-//! docs/PROTOCOL.md against the program: kinds, limits, windows, numbers, magic.
+//! Compares docs/PROTOCOL.md with the program: kinds, limits, windows, numbers, magic.
 
 use crate::proto::greeting::MAGIC;
 use crate::proto::kinds::ROWS;
@@ -8,7 +8,7 @@ use crate::proto::{Class, Message, class_of};
 
 const TEXT: &str = include_str!("../../../docs/PROTOCOL.md");
 
-/// The cells of the row of a table whose first cells are these.
+/// Returns the cells of the table row that begins with `first`.
 fn row(first: &[&str]) -> Vec<&'static str> {
     let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
     let mut rows = TEXT.lines().filter(|line| line.starts_with('|')).map(cells);
@@ -97,7 +97,7 @@ fn limits_are_in_it() {
     ] {
         row(&[name, &value.to_string()]);
     }
-    // Those that somebody adds later.
+    // This also covers limits that are added later.
     let limits = include_str!("../limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
     for name in limits.filter_map(|line| line.split(':').next()).filter(|name| *name != "ROLES") {
         assert!(TEXT.contains(name), "docs/PROTOCOL.md does not name {name}");
@@ -112,7 +112,7 @@ fn numbers_and_magic_are_in_it() {
     row(&["role", &roles.join(", ")]);
     let magic: Vec<String> = MAGIC.iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(TEXT.contains(&format!("`{}`", magic.join(" "))));
-    // The kinds of the table are those of the program, and no other.
+    // The table has no kinds besides those of the program.
     let is_row = |line: &&str| line.starts_with('|') && line.split('|').count() == 7;
     assert_eq!(TEXT.lines().filter(is_row).count(), ROWS.len() + 2, "a head and a rule, and one row for each kind");
     assert!(class_of(&Message::Ping).is_none());

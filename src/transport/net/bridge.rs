@@ -1,4 +1,4 @@
-//! From `async` to threads that block: waiting for a future, and a thread that drives what happens meanwhile.
+//! Connects `async` code to blocking threads: waiting for a future, and a thread that runs the tokio runtime.
 
 use crate::transport::link::LOOK_MS;
 use std::future::Future;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A future whose type is nobody's business.
+/// A boxed future without a result.
 pub type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Waits in this thread for a future that something else drives. `may_wait` is asked before each wait, at least each
-/// [`LOOK_MS`]; its error ends the waiting.
+/// Blocks this thread until a future completes that a runtime drives. Calls `may_wait` before each wait, at least every
+/// [`LOOK_MS`]; its error ends the wait.
 pub fn wait<T>(future: impl Future<Output = T>, mut may_wait: impl FnMut() -> io::Result<()>) -> io::Result<T> {
     struct Sleeper(Thread);
     impl Wake for Sleeper {
@@ -38,7 +38,8 @@ pub fn wait<T>(future: impl Future<Output = T>, mut may_wait: impl FnMut() -> io
     }
 }
 
-/// A thread that drives sockets and timers. Dropped, all that it drives ends as soon as those that were let go have said so.
+/// A thread that drives sockets and timers. Dropping it lets aborted tasks send their last messages, ends all others,
+/// and joins the thread.
 pub struct Engine {
     handle: Handle,
     last: Option<oneshot::Sender<Boxed>>,
@@ -46,7 +47,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts it.
+    /// Starts the thread.
     pub fn start(name: &str) -> io::Result<Engine> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let handle = runtime.handle().clone();
@@ -56,7 +57,7 @@ impl Engine {
                 if let Ok(last) = awaited.await {
                     last.await;
                 }
-                // What was left to others, above all a word to a peer, is done in these turns.
+                // Give every task its last turns, mainly to send a message to a peer.
                 for _ in 0..LAST_TURNS {
                     tokio::task::yield_now().await;
                 }
@@ -67,12 +68,12 @@ impl Engine {
         Ok(Engine { handle, last: Some(last), thread: Some(thread) })
     }
 
-    /// By which something is given to it to drive.
+    /// Returns the handle to spawn tasks with.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Drives this to its end, and nothing after it.
+    /// Runs `last` to its end, then ends everything else. Blocks until then.
     pub fn end(mut self, last: Boxed) {
         if let Some(sender) = self.last.take() {
             let _ = sender.send(last);
@@ -80,7 +81,7 @@ impl Engine {
     }
 }
 
-/// How often every task gets its turn before an engine ends.
+/// How many turns every task gets before an engine ends.
 const LAST_TURNS: usize = 8;
 
 impl Drop for Engine {

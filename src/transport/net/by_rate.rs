@@ -1,4 +1,4 @@
-//! Gives QUIC our control of congestion: quinn's moments and events as [`super::congestion`] takes them.
+//! Plugs our congestion control into quinn: passes quinn's events and times to [`super::congestion`].
 
 use super::congestion::Control;
 use quinn::congestion::{Controller, ControllerFactory};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Control by the rate at which a path delivers.
+/// Congestion control by the delivery rate of a path.
 pub struct ByRate;
 
 impl ControllerFactory for ByRate {
@@ -16,8 +16,8 @@ impl ControllerFactory for ByRate {
     }
 }
 
-/// Lets the word go that a connection ends, which is about to be said: quinn holds it back behind a window that is full, and
-/// from then on hears nothing that would open one.
+/// Lets the imminent close of a connection be sent. Otherwise quinn holds it back behind a full window, and once closed
+/// it processes no acknowledgements that would open the window.
 pub fn let_end(connection: &quinn::Connection) {
     if let Ok(path) = connection.congestion_state().into_any().downcast::<Path>() {
         path.ends.store(true, Ordering::Relaxed);
@@ -29,7 +29,7 @@ pub fn let_end(connection: &quinn::Connection) {
 struct Path {
     control: Control,
     began: Instant,
-    /// Nothing more goes but the word that this is the end.
+    /// Only the close of the connection is still sent.
     ends: Arc<AtomicBool>,
 }
 

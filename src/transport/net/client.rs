@@ -1,4 +1,4 @@
-//! The near end of a network link: dials a server whose key is known.
+//! The client side of network links: dials a server with a known key.
 
 use super::bridge::{Engine, wait};
 use super::stall::{Name, Signs, Watch};
@@ -22,28 +22,30 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-/// How a server is dialled.
+/// How to dial a server.
 #[derive(Clone)]
 pub struct Dial {
-    /// This machine's key, and which key the server must have.
+    /// This machine's key and the key that the server must have.
     pub tls: Arc<rustls::ClientConfig>,
-    /// After so long without the server's first bytes the attempt is given up.
+    /// An attempt fails if the server's first bytes do not arrive within this time.
     pub limit: Duration,
     /// How the link reads; its `stop` also ends an attempt.
     pub patience: Patience,
-    /// When a conversation over QUIC is moved to TLS, where both will do.
+    /// When a session over QUIC moves to TLS, if both transports are permitted.
     pub lanes: lanes::Terms,
-    /// What is said as soon as a handshake has ended: the beginning of what goes over the link. It was said when there is one.
+    /// Sent as soon as a handshake has completed: the first bytes of the session. Once there is a link, they have been
+    /// sent.
     pub first_words: Words,
-    /// Taken before anything is said.
+    /// Taken before any session data is sent.
     pub floor: Floor,
-    /// So much later than by the kind before it each kind is tried.
+    /// The head start of each transport over the next.
     pub kind_step: Duration,
-    /// How it is seen that a connection of TCP leads nowhere.
+    /// How a dead TCP connection is detected.
     pub signs: Signs,
 }
 
-/// At most [`super::limits::FIRST_WORDS_MAX_BYTES`], made when they are to be said, and the same whoever says them.
+/// The first bytes of a session, at most [`super::limits::FIRST_WORDS_MAX_BYTES`]. Made when they are first needed;
+/// every attempt sends the same.
 #[derive(Clone, Default)]
 pub struct Words {
     make: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
@@ -51,7 +53,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Of which nothing is made yet.
+    /// Bytes that `make` returns when they are first needed.
     pub fn by(make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Words {
         Words { make: Some(Arc::new(make)), made: Arc::default() }
     }
@@ -61,25 +63,25 @@ impl Words {
     }
 }
 
-/// The right to speak, of which there is one where several ways lead to one peer: who has two conversations begin would have
-/// his copy made twice.
+/// The right to begin a session, of which there is one for all attempts to reach a peer: with two sessions, the copy
+/// would be made twice.
 #[derive(Debug, Clone, Default)]
 pub struct Floor(Arc<AtomicBool>);
 
 impl Floor {
-    /// Takes it; `false`: somebody has it.
+    /// Takes the right; `false` if another race has it.
     pub fn take(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// Leaves it to whoever takes it.
+    /// Gives it back.
     fn leave(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
 impl Dial {
-    /// Moves conversations on the usual terms.
+    /// Creates a dial with the default settings.
     pub fn new(tls: Arc<rustls::ClientConfig>, limit: Duration, patience: Patience) -> Dial {
         Dial {
             tls,
@@ -102,7 +104,7 @@ impl Dial {
             }
             Reached::Tls(tunnel, name) => {
                 let handle = engine.handle().clone();
-                // As long as somebody reads or writes, it drives what watches over the connection.
+                // Readers and writers keep the engine alive, which also runs the watch over the connection.
                 let halves = tls::halves(tunnel, self.patience.clone(), Arc::new(engine));
                 let (reader, writer, hang_up) = halves.map_err(broken)?;
                 if let Some(name) = name {
@@ -171,7 +173,7 @@ impl Dial {
     }
 }
 
-/// A link, and what is to be had of it besides; see [`Won`].
+/// A link with its handles; see [`Won`].
 struct Linked {
     link: Link,
     lanes: Option<Arc<lanes::Progress>>,
@@ -182,36 +184,38 @@ fn broken(error: impl std::fmt::Display) -> Trouble {
     Trouble::Broken(error.to_string())
 }
 
-/// A race that was won.
+/// A successful race.
 pub struct Won {
-    /// The link; the server's first bytes are there.
+    /// The link; the server's first bytes have arrived.
     pub link: Link,
-    /// How it goes.
+    /// Its transport.
     pub kind: Kind,
-    /// Whether it is moved later. `None`: it cannot be.
+    /// The progress of a session that can move to TLS; `None` if it cannot.
     pub lanes: Option<Arc<lanes::Progress>>,
-    /// Where to.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// Ends it from any thread.
+    /// Ends the session from any thread.
     pub hang_up: HangUp,
-    /// What became of each attempt, in words for people who want to know.
+    /// The outcome of each attempt, for diagnostics.
     pub story: Vec<String>,
 }
 
-/// A race that nobody won.
+/// A race without a winner.
 pub struct Lost {
-    /// What matters most of what went wrong.
+    /// The most important error.
     pub trouble: Trouble,
-    /// What became of each attempt.
+    /// The outcome of each attempt.
     pub story: Vec<String>,
 }
 
-/// Dials all addresses of a host by each of these kinds, the later ones of both a little later. The first whose handshake ends
-/// says the first words of `dial` and is taken if the server answers; if it does not, or not soon, the next one does. The
-/// others are dropped. Never takes longer than the limit of `dial`.
+/// Dials all addresses of a host over all of `kinds`, the later ones of both with a delay.
 ///
-/// A server that knows us and does not let us in ends the race: it would say so by any way. One with another key does not
-/// as long as there are other ways: an address may have passed to another machine.
+/// The first attempt whose handshake completes sends the first bytes of `dial`, and wins if the server answers. If the
+/// server does not answer, or not soon, the next attempt does the same. All others are dropped. Never takes longer than
+/// the limit of `dial`.
+///
+/// A server with the right key that does not admit this client ends the race, because it would refuse every attempt. A
+/// server with a wrong key does not while other attempts are left: an address may have passed to another machine.
 pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
     let lost = |trouble| Lost { trouble, story: Vec::new() };
     let engine = Engine::start("client network").map_err(|error| lost(broken(error)))?;
@@ -229,7 +233,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         speaker: None,
         turns: 0,
     };
-    // Whoever wants QUIC alone gets nothing else.
+    // A dial over QUIC alone must not move to TLS.
     let may_move = Kind::BOTH.iter().all(|kind| kinds.contains(kind));
     let by_quic = if may_move { client_config_for(&dial.tls, &[ALPN_LANES, ALPN]) } else { dial.tls.clone() };
     let by_tls = client_config_for(&dial.tls, &[ALPN_NAMED, ALPN]);
@@ -255,7 +259,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         };
         let speaks = field.speaker.as_ref().map(|speaker| speaker.turn);
         if turn.is_some() && turn != speaks {
-            // It had its time, and others went on.
+            // A late attempt that was replaced in the meantime.
             continue;
         }
         if !matches!(came, Ok(Step::Late)) {
@@ -269,7 +273,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
                 return Err(Lost { trouble: Trouble::Stopped, story });
             }
             Ok(Step::Answered(reached)) => {
-                // Those that were slower tell their servers while the engine still turns.
+                // The slower attempts close their connections while the engine still runs.
                 drop((field, reports));
                 let linked = dial.link(engine, reached, address);
                 story.push(format!("{address} over {kind}: taken"));
@@ -298,58 +302,58 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
     Err(Lost { trouble, story })
 }
 
-/// Those who take part in a race.
+/// The state of a race.
 struct Field {
     engine: tokio::runtime::Handle,
     began: Since,
     limit: Duration,
-    /// What the one who speaks says.
+    /// The first bytes of the session.
     words: Words,
-    /// The right to do so, and whether it is ours.
+    /// The right to begin a session, and whether this race has it.
     floor: (Floor, bool),
     report: UnboundedSender<Report>,
     tasks: Attempts,
-    /// How many of them have not reported.
+    /// The number of attempts that have not reported.
     runs: usize,
-    /// Those whose handshakes have ended.
+    /// Attempts with a completed handshake.
     waiting: VecDeque<(Way, Shaken)>,
     speaker: Option<Speaker>,
-    /// How many have spoken.
+    /// The number of attempts that have sent the first bytes.
     turns: usize,
 }
 
-/// The one who has said the first words.
+/// The attempt that has sent the first bytes.
 struct Speaker {
     way: Way,
     turn: usize,
     task: tokio::task::AbortHandle,
-    /// It had its time, and is replaced as soon as there is somebody else.
+    /// It did not answer in time and is replaced as soon as another attempt is ready.
     is_late: bool,
 }
 
-/// By what, and where to.
+/// Transport and address.
 type Way = (Kind, SocketAddr);
 
-/// What came of an attempt, or of its first words.
+/// The result of an attempt, or of its first bytes.
 struct Report {
     way: Way,
-    /// Of a speaker: the how-manieth.
+    /// The turn of an attempt that has sent the first bytes.
     turn: Option<usize>,
     came: Result<Step, Trouble>,
 }
 
 /// How far an attempt has come.
 enum Step {
-    /// The handshake has ended; nothing was said.
+    /// The handshake is complete; no session data was sent.
     Shaken(Shaken),
     /// The server has answered.
     Answered(Reached),
-    /// It has not answered for a while.
+    /// The server has not answered for a while.
     Late,
 }
 
-/// So long a server that was spoken to may take to answer before another way is tried, or so many times what its handshake
-/// took: enough for a datagram that is lost.
+/// How long a server may take to answer the first bytes before another attempt sends them: this time, or this many
+/// times the duration of the handshake if that is longer. Enough for a lost datagram.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 const ANSWERS_WITHIN_HANDSHAKES: u32 = 3;
 
@@ -365,7 +369,7 @@ impl Field {
         let task = self.engine.spawn(async move {
             let tried = tokio::time::timeout(left, attempt).await;
             let came = tried.unwrap_or_else(|_| Err(Trouble::Silent(limit)));
-            // If nobody hears it, another one was faster.
+            // Without a receiver, another attempt was faster.
             let _ = report.send(Report { way, turn, came });
         });
         self.tasks.0.push(task.abort_handle());
@@ -373,21 +377,22 @@ impl Field {
         task.abort_handle()
     }
 
-    /// Whether those of this race may speak.
+    /// Takes the right to begin a session if this race does not have it; returns whether it does now.
     fn has_floor(&mut self) -> bool {
         let (floor, is_ours) = &mut self.floor;
         *is_ours = *is_ours || floor.take();
         *is_ours
     }
 
-    /// Lets the next one speak if nobody does, or whoever does had his time; `false`: nobody of them may.
+    /// Lets the next attempt send the first bytes, unless a current one still has time. Returns `false` if another race
+    /// has the right to begin a session.
     fn let_speak(&mut self) -> bool {
         if self.speaker.as_ref().is_some_and(|speaker| !speaker.is_late) {
             return true;
         }
         let Some((way, shaken)) = self.waiting.pop_front() else {
             if self.speaker.is_some() && std::mem::take(&mut self.floor.1) {
-                // Somebody else may be there who would not have to wait.
+                // Another race may have an attempt that is ready.
                 self.floor.0.leave();
             }
             return true;
@@ -401,7 +406,7 @@ impl Field {
         }
         self.turns += 1;
         let words = self.words.clone();
-        // Made here, as that takes a while, and the engine has others to drive.
+        // Made in this thread: it takes a while, and the engine drives other attempts.
         words.bytes();
         let (turn, report) = (self.turns, self.report.clone());
         let task = self.run(way, Some(turn), async move { shaken.begin(words.bytes()).await.map(Step::Answered) });
@@ -416,17 +421,17 @@ impl Field {
     }
 }
 
-/// So much later than by the kind before it is tried by the next, as Happy Eyeballs staggers families (RFC 8305).
+/// The head start of each transport over the next, as Happy Eyeballs staggers address families (RFC 8305).
 pub const KIND_STEP: Duration = Duration::from_millis(250);
-/// After so long without an answer by QUIC it is seen whether anybody is there: QUIC itself says again what may be lost.
+/// Without a QUIC answer for this time, [`refusal`] checks for a closed port. QUIC itself retransmits lost datagrams.
 const REFUSAL_AFTER: Duration = Duration::from_secs(1);
-/// After so long it is tried once more, beside what is under way: a handshake on a slow path by
-/// radio takes less. TCP sees to its own.
+/// After this time a second QUIC attempt starts next to the first; a handshake on a slow radio link takes less. TCP
+/// needs no second attempt.
 const QUIC_AGAIN: Duration = Duration::from_secs(2);
-/// So much later than the one before the next address is tried.
+/// The head start of each address over the next.
 const ADDRESS_STEP: Duration = Duration::from_millis(100);
 
-/// What a user has to know first.
+/// Ranks errors by what the user must know first.
 fn weight(trouble: &Trouble) -> u8 {
     match trouble {
         Trouble::Stopped => 5,
@@ -438,7 +443,7 @@ fn weight(trouble: &Trouble) -> u8 {
     }
 }
 
-/// Attempts that end when this is dropped.
+/// Tasks that are aborted when this is dropped.
 struct Attempts(Vec<tokio::task::AbortHandle>);
 
 impl Drop for Attempts {
@@ -447,7 +452,7 @@ impl Drop for Attempts {
     }
 }
 
-/// A server with which a handshake has ended: it has shown its key, and has not said yet whether it takes this client.
+/// A completed handshake: the server has shown its key, and whether it accepts this client is still open.
 enum Shaken {
     Quic(quinn::Endpoint, quinn::Connection, roam::Nudge),
     Tls(tls::Tunnel),
@@ -456,7 +461,7 @@ enum Shaken {
 /// A server that has answered.
 enum Reached {
     Quic(quinn::Endpoint, quic::Conversation, roam::Nudge),
-    /// And what it knows the conversation by, if it knows how.
+    /// With the name of the session, if the server supports names.
     Tls(tls::Tunnel, Option<Name>),
 }
 
@@ -467,16 +472,18 @@ async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> 
     }
 }
 
-/// Tries anew while nothing comes of what was tried before, and takes what comes first. QUIC itself repeats what is lost ever
-/// more rarely, a server gives up a handshake after [`super::limits::HANDSHAKE`], and a router may have lost the way back.
+/// Starts further attempts while earlier ones have no result, and returns the first result.
+///
+/// QUIC retransmits ever more rarely, a server gives up a handshake after [`super::limits::HANDSHAKE`], and a router
+/// may have lost the way back.
 async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
-    // Whatever is left of it ends with this.
+    // Dropping this ends all attempts.
     let mut attempts = JoinSet::new();
     loop {
         attempts.spawn(shake_by_quic(peer, tls.clone()));
         while let Ok(Some(came)) = tokio::time::timeout(QUIC_AGAIN, attempts.join_next()).await {
             match came.unwrap_or_else(|error| Err(broken(error))) {
-                // There are others yet, which may have better luck.
+                // Other attempts are still running and may succeed.
                 Err(Trouble::Broken(_)) if !attempts.is_empty() => {}
                 came => return came,
             }
@@ -499,8 +506,8 @@ async fn shake_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Resu
     Ok(Shaken::Quic(endpoint, connection, nudge))
 }
 
-/// Why nothing can be there, once somebody says so: only a socket for one peer alone hears that, and QUIC has none. Who is
-/// answered soon never asks.
+/// Waits for an ICMP error, which means that nothing listens there. Only a connected socket receives it, and QUIC has
+/// none. The wait of [`REFUSAL_AFTER`] spares servers that answer soon.
 async fn refusal(peer: SocketAddr) -> Trouble {
     tokio::time::sleep(REFUSAL_AFTER).await;
     let refused: std::io::Result<Infallible> = async {
@@ -508,7 +515,7 @@ async fn refusal(peer: SocketAddr) -> Trouble {
         socket.set_nonblocking(true)?;
         let socket = tokio::net::UdpSocket::from_std(socket)?;
         socket.connect(peer).await?;
-        // Too short to be of QUIC.
+        // Too short for a QUIC datagram.
         socket.send(&[0]).await?;
         loop {
             socket.recv(&mut [0]).await?;
@@ -522,7 +529,7 @@ async fn refusal(peer: SocketAddr) -> Trouble {
 }
 
 impl Shaken {
-    /// Says the first words, and waits for the server's.
+    /// Sends the first bytes and waits for the server's.
     async fn begin(self, words: &[u8]) -> Result<Reached, Trouble> {
         match self {
             Shaken::Quic(endpoint, connection, nudge) => {
@@ -539,7 +546,7 @@ impl Shaken {
     }
 }
 
-/// An endpoint for this peer; inside of an engine.
+/// Opens an endpoint for this peer. Must be called inside a runtime.
 fn open(peer: SocketAddr) -> Result<quinn::Endpoint, Trouble> {
     let opened = quic::client_socket(peer).and_then(quic::client_endpoint);
     opened.map_err(|error| Trouble::Unreachable(error.to_string()))

@@ -1,20 +1,23 @@
-//! How much may be under way: control of congestion by the rate at which a path delivers.
+//! Congestion control by the delivery rate of a path: how many bytes may be in flight.
 //!
-//! What is lost says little of a path by radio, and the time there and back says little where it changes by itself. So the
-//! window follows what was measured: the rate at which the peer hears, and the time there and back while no queue of ours
-//! stands in between. Their product fills the path; the window is [`GAIN`] times that. Losses count only where they are more
-//! than a path loses by nature, and then they bound the window. It is of the family of BBR (draft-ietf-ccwg-bbr), with less
-//! in it: quinn spreads a window over a round trip by itself, so there is a window and no pace.
+//! On radio links, losses say little about congestion, and the round trip time says little where it varies by itself.
+//! So the window follows two measurements: the delivery rate, and the round trip time without a queue of our own. Their
+//! product (the bandwidth-delay product, BDP) fills the path; the window is [`GAIN`] times that. Losses only count if a
+//! path loses more than it does by nature; then they bound the window. The algorithm is of the BBR family
+//! (draft-ietf-ccwg-bbr) with fewer parts: quinn itself paces a window over a round trip, so there is a window and no
+//! pacing rate.
 //!
-//! - *Rate*: what was heard by the time in which it was sent or heard, whichever was longer; the highest of an epoch and
-//!   the one before (draft-cheng-iccrg-delivery-rate-estimation). Where there was not enough to send it can only rise.
-//! - *Base*: the time there and back of an empty path. It falls with what is measured. A pause in which our own queue drains
-//!   shows whether it is longer now: at the end of each epoch, and where a full window brings less than the rate. It goes down
-//!   in steps, so that a path that has grown longer is not left empty: if a step makes the way no shorter, then there was no
-//!   queue, and that is the path. Where the way becomes as short as it was, a rate that was not brought has fallen.
-//! - *Gathered*: what was heard at once, beyond the rate. It waited somewhere, and something else fills the path meanwhile.
+//! - *Rate*: acknowledged bytes divided by the time in which they were sent or acknowledged, whichever is longer; the
+//!   maximum of this epoch and the previous one (draft-cheng-iccrg-delivery-rate-estimation). While the sender is
+//!   application-limited, it can only rise.
+//! - *Base*: the round trip time of an empty path. It falls with every shorter measurement. A pause in which our own
+//!   queue drains shows whether it has become longer: at the end of each epoch, and when a full window delivers less
+//!   than the rate. The pause reduces the window in steps, so that a path that has become longer does not run empty: if
+//!   a step does not shorten the round trip, there was no queue, and the measured time is the path. If the round trip
+//!   becomes as short as before, a rate that was not reached has fallen.
+//! - *Gathered*: bytes acknowledged at once, beyond the rate. They waited somewhere, while other data fills the path.
 //!
-//! Here is no clock and no socket: moments are times since a beginning, and they are handed in.
+//! There is no clock and no socket here: times are durations since a common start, passed in by the caller.
 
 #[cfg(test)]
 mod tests;
@@ -22,93 +25,97 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The window before anything is known, in datagrams. RFC 6928 says 10, of a time when links carried a tenth of today's;
-/// 32 are what QUIC begins with where it is used most (Chromium), and quinn spreads them over a round trip.
+/// The window before any measurement, in datagrams. RFC 6928 says 10, from a time when links carried a tenth of today's
+/// rates; 32 is the value of Chromium, the most widely used QUIC implementation, and quinn paces them over a round
+/// trip.
 const INITIAL_DATAGRAMS: u64 = 32;
-/// The window is never below so many: two may be lost, and there still is something to hear of (BBR).
+/// The minimum window, in datagrams: if two are lost, others are still acknowledged (BBR).
 const FLOOR_DATAGRAMS: u64 = 4;
-/// The window by what fills the path. With two the rate doubles in a round where there is room for more, and the path stays
-/// full while a round's acknowledgements are late. The queue that stands for it is as long as the path.
+/// The window as a multiple of the BDP. With two, the rate doubles in a round if there is room for more, and the path
+/// stays full while the acknowledgements of a round are late. The standing queue is then as long as the path.
 const GAIN: f64 = 2.0;
-/// The same while the rate still grows: it is measured over a round in which it grew, so twice as much is 2 / ln 2 (BBR).
+/// The same during startup: the rate is measured over a round in which it grew, so doubling needs 2 / ln 2 (BBR).
 const GROWING_GAIN: f64 = 2.89;
-/// It grows while a round brings so much more than what was there before ..
+/// Startup continues while a round delivers this many times the previous rate ..
 const GROWTH: f64 = 1.25;
-/// .. or one of so many rounds did (both as in BBR): one may be disturbed.
+/// .. or one of this many rounds did (both as in BBR), because a single round may be disturbed.
 const FLAT_ROUNDS: u32 = 3;
-/// What is gathered is taken to be so much at least: timers and processors are late by about as much ..
+/// The minimum for gathered bytes, as time at the current rate: timers and CPUs are late by about as much ..
 const GATHERED_MIN: Duration = Duration::from_millis(2);
-/// .. and no more than this: a radio holds frames back for some 40 ms, and with more the queue of a home's link would overflow.
+/// .. and the maximum: a radio holds back frames for some 40 ms, and more would overflow the queue of a home link.
 const GATHERED_MAX: Duration = Duration::from_millis(50);
-/// An epoch is at least so long, and so many rounds: what changes in a path is met within a few seconds, and the pauses cost
-/// no more than a hundredth on paths of 50 ms.
+/// The minimum length of an epoch, in time and in rounds: changes of a path are detected within a few seconds, and the
+/// pauses cost at most one percent on paths of 50 ms.
 const EPOCH: Duration = Duration::from_secs(2);
 const EPOCH_ROUNDS: u32 = 5;
-/// A queue has drained when so much is under way of what fills the path: less than all, so that a rate that is believed too
-/// high by a fourth does not leave a queue that passes for the path ..
+/// The target of a pause, as a fraction of the BDP. Less than all of it, so that a rate estimate that is too high by a
+/// fourth does not leave a queue that is mistaken for the path ..
 const DRAINED: f64 = 0.8;
-/// .. but in each step no less than this part of what fills the path if there is no queue. From a window of two times the path
-/// two steps end just below it.
+/// .. but each step leaves at least this fraction of what fills the path if there is no queue. From a window of two
+/// BDPs, two steps end just below one BDP.
 const STEP: f64 = 0.65;
-/// A time there and back is another than before outside of these parts of it; jitter and a slow drift are inside.
+/// A round trip time counts as different outside of these fractions of another; jitter and slow drift stay inside.
 const SHORTER: f64 = 0.9;
 const LONGER: f64 = 1.25;
-/// The window is what holds up a round in which so much of it was under way.
+/// A round was limited by the window if this fraction of it was in flight.
 const USED: f64 = 0.8;
-/// A round was full where it brought at least this part of the rate.
+/// A round was full if it delivered at least this fraction of the rate.
 const FULL: f64 = 0.9;
-/// Where it was not, and took so many times the base, a pause shows why. With less the window was not two times the path.
+/// If it was not full and its round trip was this many times the base, a pause finds out why. Below that, the window
+/// was less than two BDPs.
 const DOUBTED: f64 = 1.5;
-/// Losses count where they are more than this part (BBR's draft) ..
+/// Losses count if they exceed this fraction (BBR draft) ..
 const LOST_PART: f64 = 0.02;
-/// .. and so many datagrams: radios lose bursts of eight and more while nothing is full.
+/// .. plus this many datagrams: radios lose bursts of eight and more although no queue is full.
 const LOST_DATAGRAMS: u64 = 24;
-/// So many of those that are told at once count. A full link goes on to carry what it can, so what it loses is told little by
-/// little between what is heard; a link that fades loses all for a while, and then that is told together.
+/// At most this many of the datagrams reported lost at once count. A full link keeps delivering, so its losses are
+/// reported little by little between acknowledgements; a fading link loses everything for a while, and that is reported
+/// at once.
 const LOST_AT_ONCE_DATAGRAMS: u64 = 16;
-/// They are counted over rounds until so many datagrams were heard or lost: together with the burst 4 %.
+/// Losses are counted over rounds until this many datagrams were acknowledged or lost: together with the burst, 4 %.
 const JUDGED_DATAGRAMS: u64 = 1200;
-/// Losses that count cut the window to what the round brought, but to no less than this part of it at once ..
+/// Losses that count reduce the window to what the round delivered, but not below this fraction of it at once ..
 const CUT_MAX: f64 = 0.5;
-/// .. and to no more than this (Cubic: 0.7). Never below what fills the path: less would leave it empty.
+/// .. and not above this one (Cubic: 0.7). Never below the BDP, because that would leave the path empty.
 const CUT_MIN: f64 = 0.85;
-/// They cut the rate to what the round showed, but to no less than this part of it at once: one may be disturbed.
+/// They reduce the rate to that of the round, but not below this fraction of it at once, because a round may be
+/// disturbed.
 const RATE_CUT_MAX: f64 = 0.7;
-/// The bound stays for so long, as each attempt to go beyond it costs losses (BBR: 2 to 3 s) ..
+/// The bound is held for this time, because each attempt to exceed it costs losses (BBR: 2 to 3 s) ..
 const HELD: Duration = Duration::from_secs(1);
-/// .. then it grows by a datagram in a round, two in the next, and so on up to this part of it. Datagrams and not a part
-/// at first, so that the smaller of two flows gains more.
+/// .. then it grows by one datagram in a round, two in the next, and so on, up to this fraction of it. Datagrams rather
+/// than a fraction at first, so that the smaller of two flows gains more.
 const STEP_MAX: f64 = 0.125;
-/// No measurement is of a shorter time.
+/// Shorter measurements count as this long.
 const SHORTEST: Duration = Duration::from_micros(1);
-/// So many moments of sending are remembered: 64 MiB in datagrams that went one by one.
+/// The maximum number of remembered send times: 64 MiB in datagrams that were sent one by one.
 const SENT_MAX: usize = 48_000;
 
-/// The control of one path, in one direction.
+/// Congestion control of one path, in one direction.
 #[derive(Debug, Clone)]
 pub struct Control {
     datagram_bytes: u64,
-    /// Told to be heard, in all, and when that was told last.
+    /// Acknowledged bytes in total, and when the last acknowledgement arrived.
     heard_bytes: u64,
     heard_at: Duration,
-    /// How much of it was counted as gathered or not.
+    /// The value of `heard_bytes` up to which gathered bytes were counted.
     gathered_until: u64,
-    /// When the last of what was heard had been sent.
+    /// When the newest acknowledged datagram was sent.
     heard_sent_at: Duration,
-    /// About as much is under way.
+    /// Approximate number of bytes in flight.
     out_bytes: u64,
-    /// What is sent until so much was heard says nothing against the rate: there was not enough to send.
+    /// Until `heard_bytes` reaches this value, samples are application-limited and cannot lower the rate.
     idle_until_bytes: u64,
     sent: VecDeque<Sent>,
-    /// When the newest of those that were just told to be heard had been sent.
+    /// When the newest datagram of the current acknowledgements was sent.
     newest: Option<Duration>,
     round: Round,
     judged: Judged,
     epoch: Epoch,
-    /// Bytes in a second, of the epoch before; 0: there was none.
+    /// The rate of the previous epoch in bytes per second; 0 if there was none.
     rate_before: f64,
     gathered_before: f64,
-    /// From when on it is counted what is heard at once, and how much it is.
+    /// The start of the current measurement of gathered bytes, and the bytes acknowledged since then.
     gathering: (Duration, f64),
     base: Option<Duration>,
     growth: Growth,
@@ -116,7 +123,7 @@ pub struct Control {
     bound: Option<Bound>,
 }
 
-/// What was sent at one moment, and what had been heard by then.
+/// The datagrams sent at one moment, and what had been acknowledged by then.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     at: Duration,
@@ -126,94 +133,94 @@ struct Sent {
     is_idle: bool,
 }
 
-/// From the sending of a datagram until it is heard.
+/// A round: from the sending of a datagram until its acknowledgement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
-    /// It ends when something is heard that was sent after so much had been heard.
+    /// The round ends with the acknowledgement of a datagram that was sent after this many bytes had been acknowledged.
     until_bytes: u64,
     began_at: Duration,
     began_bytes: u64,
-    /// There was not always enough to send.
+    /// The sender was application-limited at times.
     is_idle: bool,
-    /// The window was what held it up.
+    /// The window was the limit.
     is_used: bool,
-    /// The highest that was measured.
+    /// The highest rate measured.
     rate: f64,
     shortest: Option<Duration>,
 }
 
-/// What is heard and lost before a judgement.
+/// Acknowledged and lost bytes since the last judgement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Judged {
     heard_bytes: u64,
     lost_bytes: u64,
-    /// A router said that its queue grows.
+    /// A router marked congestion (ECN).
     is_marked: bool,
-    /// The window has just been cut: what is told now to be lost was sent before.
+    /// The window was just reduced: losses reported now were sent before.
     is_settling: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Epoch {
     began_at: Duration,
-    /// Those with enough to send.
+    /// Rounds that were limited by the window.
     rounds: u32,
     rate: f64,
-    /// The most that was heard at once, beyond what the rate brings.
+    /// The most bytes that were acknowledged at once, beyond the rate.
     gathered: f64,
 }
 
-/// Whether the rate still grows.
+/// Whether the rate still grows (startup).
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Growth {
-    /// Nothing is known: no round had enough to send.
+    /// Unknown: no round was limited by the window yet.
     Unknown,
-    /// It was so much when it last grew, so many rounds ago.
+    /// The rate at its last growth, and the number of rounds since then.
     Grows { rate: f64, flat: u32 },
-    /// What the path carries is found.
+    /// The capacity of the path is known.
     Found,
 }
 
-/// Less is under way, to see what that does to the time there and back.
+/// A reduction of the bytes in flight that measures its effect on the round trip time.
 #[derive(Debug, Clone, Copy)]
 enum Pause {
-    /// The queue drains, by a step.
+    /// The queue drains, by one step.
     Drains(Step),
-    /// What was sent from this moment on found it shorter; the shortest of their times.
+    /// Datagrams sent from this moment on measure the effect; the shortest of their round trips.
     Measures { step: Step, from: Duration, shortest: Option<Duration> },
 }
 
 /// One step of a pause.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// The base that was believed when the pause began.
+    /// The base at the beginning of the pause.
     believed: Duration,
-    /// The time there and back before this step.
+    /// The round trip time before this step.
     before: Duration,
-    /// Bytes in a second, as far as is known.
+    /// Bytes per second, as far as known.
     rate: f64,
-    /// A full window brought less than the rate: has the path grown longer, or has its rate fallen?
+    /// A full window delivered less than the rate: either the path has become longer, or its rate has fallen.
     is_doubt: bool,
 }
 
 impl Step {
-    /// How long a path is filled by what is under way at the end of this step.
+    /// Returns for how long the bytes in flight at the end of this step fill the path.
     fn target(&self) -> Duration {
         self.believed.mul_f64(DRAINED).max(self.before.mul_f64(STEP))
     }
 }
 
-/// What losses have set.
+/// The bound of the window after losses.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     bytes: f64,
-    /// By so much it grows next.
+    /// By how much it grows next.
     step: f64,
     held_until: Duration,
 }
 
 impl Control {
-    /// Of a path of which nothing is known but the longest datagram.
+    /// Creates the control of a path of which only the maximum datagram size is known.
     pub fn new(datagram_bytes: u64) -> Control {
         Control {
             datagram_bytes,
@@ -238,12 +245,12 @@ impl Control {
         }
     }
 
-    /// The longest datagram is another now.
+    /// Sets a new maximum datagram size.
     pub fn resize(&mut self, datagram_bytes: u64) {
         self.datagram_bytes = datagram_bytes;
     }
 
-    /// How many bytes may be under way.
+    /// Returns the congestion window: how many bytes may be in flight.
     pub fn window_bytes(&self) -> u64 {
         let window = match self.pause {
             Some(Pause::Drains(step)) => step.rate * step.target().as_secs_f64(),
@@ -253,12 +260,12 @@ impl Control {
         (window.min(bound) as u64).max(FLOOR_DATAGRAMS * self.datagram_bytes)
     }
 
-    /// How many bytes may be under way before anything is known.
+    /// Returns the window before any measurement.
     pub fn initial_bytes(&self) -> u64 {
         INITIAL_DATAGRAMS * self.datagram_bytes
     }
 
-    /// The window by what was measured.
+    /// Returns the window that follows from the measurements, in bytes.
     fn wanted_bytes(&self) -> f64 {
         let gain = if self.growth == Growth::Found { GAIN } else { GROWING_GAIN };
         let gathered = self.epoch.gathered.max(self.gathered_before).max(self.rate() * GATHERED_MIN.as_secs_f64());
@@ -269,12 +276,12 @@ impl Control {
         }
     }
 
-    /// Bytes in a second; 0: nothing is known.
+    /// Returns the delivery rate in bytes per second; 0 if unknown.
     fn rate(&self) -> f64 {
         self.epoch.rate.max(self.rate_before)
     }
 
-    /// What fills the path and no queue.
+    /// Returns the BDP: the bytes that fill the path without a queue.
     fn path_bytes(&self) -> f64 {
         self.rate() * self.base_secs()
     }
@@ -283,10 +290,10 @@ impl Control {
         self.base.unwrap_or_default().as_secs_f64()
     }
 
-    /// So many bytes were sent at this moment.
+    /// Records that `bytes` were sent now.
     pub fn sent(&mut self, now: Duration, bytes: u64) {
         if self.out_bytes == 0 {
-            // From here on it is measured how fast they go.
+            // The measurement of the rate starts here.
             (self.heard_at, self.heard_sent_at) = (now, now);
         }
         self.out_bytes += bytes;
@@ -306,7 +313,7 @@ impl Control {
         });
     }
 
-    /// So many bytes are told to be heard that had been sent at that moment. [`Control::all_heard`] follows.
+    /// Records the acknowledgement of `bytes` that were sent at `sent_at`. [`Control::all_heard`] follows.
     pub fn heard(&mut self, now: Duration, sent_at: Duration, bytes: u64) {
         self.heard_bytes += bytes;
         self.judged.heard_bytes += bytes;
@@ -314,8 +321,8 @@ impl Control {
         self.newest = self.newest.max(Some(sent_at));
     }
 
-    /// All that was told to be heard at this moment is counted. So much is under way yet; `is_idle`: there is not enough to
-    /// send.
+    /// Evaluates all acknowledgements recorded at this moment. `out_bytes` are still in flight; `is_idle` means that
+    /// the sender is application-limited.
     pub fn all_heard(&mut self, now: Duration, out_bytes: u64, is_idle: bool) {
         self.out_bytes = out_bytes;
         let just = self.heard_bytes - std::mem::replace(&mut self.gathered_until, self.heard_bytes);
@@ -329,7 +336,7 @@ impl Control {
         while self.sent.front().is_some_and(|sent| sent.at < newest) {
             self.sent.pop_front();
         }
-        // What is older than what was heard before, or was sent on another path, measures nothing.
+        // Datagrams that are older than ones acknowledged before, or were sent on another path, give no sample.
         let Some(sent) = self.sent.front().copied().filter(|sent| sent.at == newest) else {
             return;
         };
@@ -399,23 +406,25 @@ impl Control {
         }
     }
 
-    /// A step has found this time there and back, while a round brought this rate. Returns the step that follows.
+    /// Evaluates a step of a pause that measured the round trip `found`, in a round with this rate. Returns the next
+    /// step.
     fn conclude(&mut self, now: Duration, step: &Step, found: Duration, rate: f64) -> Option<Step> {
         let Step { believed, before, is_doubt, .. } = *step;
         if found < believed.mul_f64(SHORTER) {
-            // The queue was longer than was believed. A doubt comes back if it was right.
+            // The queue was longer than assumed. If the doubt was justified, it arises again.
             self.base = Some(found);
             return Some(Step { believed: found, before: found, rate: self.rate(), is_doubt: false });
         }
         let is_empty = found <= believed.mul_f64(LONGER) && step.target() <= believed;
         let is_as_before = (before.mul_f64(SHORTER)..before.mul_f64(LONGER)).contains(&found);
         if !is_empty && !is_as_before {
-            // There is a queue yet.
+            // A queue is left.
             let rate = if is_doubt { rate } else { self.rate() };
             return Some(Step { believed, before: found, rate, is_doubt });
         }
         if is_doubt {
-            // Either the path is what it was, so its rate has fallen, or there was no queue and it has grown longer.
+            // Either the path is unchanged, so its rate has fallen, or there was no queue and the path has become
+            // longer.
             self.epoch.rate = if is_empty { step.rate } else { self.rate() };
         }
         self.base = Some(found);
@@ -423,7 +432,7 @@ impl Control {
         None
     }
 
-    /// A round with enough to send has ended: did it bring more?
+    /// Ends a round that was limited by the window: updates [`Growth`].
     fn grow(&mut self) {
         let now = self.rate();
         self.growth = match self.growth {
@@ -435,7 +444,8 @@ impl Control {
         };
     }
 
-    /// What is heard beyond the rate was held up somewhere. Bytes that wait there do not fill the path.
+    /// Counts bytes acknowledged beyond the rate. They were held up somewhere, and bytes that wait there do not fill
+    /// the path.
     fn gather(&mut self, now: Duration, bytes: u64) {
         let (from, heard) = &mut self.gathering;
         let rate = self.epoch.rate.max(self.rate_before);
@@ -456,8 +466,8 @@ impl Control {
         self.epoch = Epoch { began_at: now, ..Epoch::default() };
     }
 
-    /// So many bytes are held for lost; 0: a router says that its queue grows. `is_all`: nothing was heard for so long that
-    /// what was known of the path is worth nothing.
+    /// Records lost bytes; 0 means that a router marked congestion. `is_all` means persistent congestion: nothing was
+    /// acknowledged for so long that earlier measurements are void.
     pub fn lost(&mut self, bytes: u64, is_all: bool) {
         self.out_bytes = self.out_bytes.saturating_sub(bytes);
         if is_all {
@@ -468,7 +478,7 @@ impl Control {
         self.judged.is_marked |= bytes == 0;
     }
 
-    /// Begins anew with all but what is counted.
+    /// Resets everything except the counters.
     fn forget(&mut self) {
         let heard_bytes = self.heard_bytes;
         *self = Control {
@@ -489,7 +499,7 @@ impl Control {
         };
     }
 
-    /// A round has ended: was more lost than a path loses by nature?
+    /// Ends a round: checks whether more was lost than a path loses by nature.
     fn judge(&mut self, round: &Round, brought: f64) {
         let Judged { heard_bytes, lost_bytes, is_marked, is_settling } = self.judged;
         if is_settling {
@@ -516,7 +526,7 @@ impl Control {
         }
     }
 
-    /// More was lost than by nature: the window was too large, and the rate may be believed too high.
+    /// Reacts to excessive losses: the window was too large, and the rate estimate may be too high.
     fn cut(&mut self, round: &Round, brought: f64) {
         let before = self.wanted_bytes().min(self.bound.map_or(f64::MAX, |bound| bound.bytes));
         if !round.is_idle {

@@ -1,15 +1,15 @@
-//! A conversation that began over QUIC is moved to TLS over TCP, where that carries bulk faster.
+//! Moves a session that began over QUIC to TLS over TCP, if that carries bulk data faster.
 //!
-//! QUIC is what a conversation begins with, as it outlives what TCP does not: another address, a network that is gone for a
-//! while. On a short clean path neither is likely, and there TCP takes less of the processor's time, which is what holds up
-//! QUIC. So after the first MiB the client looks at what the path was like, and dials by TLS. A secret that both ends of the
-//! QUIC connection have, and nobody else, says which conversation it means. From then on each end leaves QUIC when it says
-//! something next, and says over QUIC at which byte. A stream that was left has no end, so an end over QUIC is always that of
-//! the conversation; docs/PROTOCOL.md, section 15, has the bytes.
+//! A session begins over QUIC because QUIC survives what TCP does not: a new address, or a network outage. On a short
+//! clean path neither is likely, and there TCP needs less CPU time, which is the bottleneck of QUIC. So after the first
+//! MiB the client evaluates the path and dials over TLS. A secret exported from the QUIC connection, known only to its
+//! two ends, identifies the session. From then on, each side leaves QUIC with its next write, and sends over QUIC at
+//! which byte it did. A stream that was left has no end, so an end over QUIC is always the end of the session;
+//! docs/PROTOCOL.md, section 15, specifies the bytes.
 //!
-//! The QUIC connection stays until the conversation ends: by it each end knows that what it said there was heard, and the
-//! client learns why a server hangs up. It costs a datagram now and then. It follows a client to another address, too, where
-//! TLS cannot: then the client hangs up by it, so that both ends know, and dials again.
+//! The QUIC connection stays open until the session ends: by it each side knows that its bytes were received, and the
+//! client learns why a server closes. It costs a datagram now and then. It also follows a client to another address,
+//! which TLS cannot: then the client closes it with an error code, so that both sides know, and dials again.
 
 use super::bridge::wait;
 use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
@@ -26,16 +26,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// When a conversation is moved.
+/// When a session moves.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Not before so many bytes went to and fro.
+    /// Not before this many bytes were transferred.
     pub after_bytes: u64,
-    /// Only where the way there and back takes no longer.
+    /// Only if the round trip time is at most this.
     pub rtt_max: Duration,
-    /// And where no more than one datagram in so many was lost.
+    /// Only if at most one in this many datagrams was lost.
     pub lost_one_in: u64,
-    /// If it takes longer to come to terms over TLS, QUIC stays.
+    /// If agreeing on the move over TLS takes longer, QUIC stays.
     pub limit: Duration,
 }
 
@@ -45,20 +45,20 @@ impl Default for Terms {
     }
 }
 
-/// Whether no more than one datagram in so many was lost of what this end sent.
+/// Returns whether at most one in `lost_one_in` of the datagrams sent by this side was lost.
 fn is_clean(connection: &quinn::Connection, lost_one_in: u64) -> bool {
     let path = connection.stats().path;
     path.lost_packets.saturating_mul(lost_one_in) <= path.sent_packets
 }
 
-/// What both ends of a QUIC connection know and nobody else: by it a client names the conversation that it wants to move.
+/// A secret known only to both ends of a QUIC connection. By it the client names the session to move.
 type Token = Name;
-/// What the token is made for (RFC 8446, 7.5).
+/// The exporter label of the token (RFC 8446, 7.5).
 const TOKEN_LABEL: &[u8] = b"EXPORTER-sparsync-lane";
-/// The server has the conversation, and the client takes the connection.
+/// The server has the session, or the client confirms the move.
 const YES: [u8; 1] = [1];
 
-/// The name of a conversation that may be moved; `None`: the peer does not know how, or does not want to.
+/// Returns the token of a session that can move; `None` if the peer does not support or want that.
 pub fn token(connection: &quinn::Connection) -> Option<Token> {
     let agreed = connection.handshake_data()?.downcast::<quinn::crypto::rustls::HandshakeData>().ok()?;
     let mut token = Token::default();
@@ -66,32 +66,32 @@ pub fn token(connection: &quinn::Connection) -> Option<Token> {
     (may && connection.export_keying_material(&mut token, TOKEN_LABEL, b"").is_ok()).then_some(token)
 }
 
-/// How far a conversation that may be moved has come.
+/// The progress of a session that can move.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Said and heard over QUIC.
+    /// Bytes sent and received over QUIC.
     bytes: AtomicU64,
     moved: Moved,
 }
 
 impl Progress {
-    /// When it began to go on over TLS.
+    /// Returns when the session moved to TLS.
     pub fn moved(&self) -> &Moved {
         &self.moved
     }
 
-    /// Where it goes on over TLS, how many bytes this end said and heard over QUIC.
+    /// Returns how many bytes this side sent and received over QUIC before the move; `None` before the move.
     pub fn moved_after(&self) -> Option<u64> {
         self.moved.since().map(|_| self.bytes.load(Ordering::Relaxed))
     }
 }
 
-/// What the halves of a conversation, whoever moves it, and whoever hangs up share.
+/// The state shared by the halves of a session, its [`Mover`] and its [`HangUp`].
 struct Shared {
     connection: quinn::Connection,
     progress: Arc<Progress>,
     after_bytes: u64,
-    /// Told once there were so many.
+    /// Notified once `after_bytes` were transferred.
     enough: Notify,
     lane: Mutex<Lane>,
 }
@@ -99,7 +99,7 @@ struct Shared {
 enum Lane {
     None,
     Tls(tls::HangUp),
-    /// Nobody wants one any more.
+    /// The session was closed; a move is no longer possible.
     Over,
 }
 
@@ -116,8 +116,8 @@ impl Shared {
     }
 }
 
-/// The halves of a conversation that may be moved, and what moves it. Inside of an engine. `said`: how many of its bytes
-/// this end has said already.
+/// Returns the halves of a session that can move, and its [`Mover`]. Must be called inside a runtime. `said` is the
+/// number of session bytes that this side has already sent.
 pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms, said: usize) -> (Reader, Writer, Mover) {
     let (reader, writer) = halves;
     let (connection, patience) = (reader.connection().clone(), reader.patience().clone());
@@ -154,7 +154,7 @@ async fn hear_where_it_left(connection: quinn::Connection, tell: oneshot::Sender
     }
 }
 
-/// Moves a conversation, once.
+/// Moves a session, once.
 pub struct Mover {
     shared: Arc<Shared>,
     patience: Patience,
@@ -163,12 +163,12 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// A client's part: dials the same server by TLS once it is worth it. Whatever goes wrong, QUIC goes on. What is watched
-    /// over then has the token for a name.
+    /// Runs the client's part: dials the same server over TLS once that pays off. On any failure, the session stays on
+    /// QUIC. Afterwards watches over the TLS connection, whose session is named by the token.
     pub async fn ask(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: Terms) {
         let connection = self.shared.connection.clone();
         self.shared.enough.notified().await;
-        // They were handed to QUIC; that they went is another thing.
+        // The bytes were passed to QUIC; wait until they are really sent.
         while stats_bytes(&connection) < terms.after_bytes {
             if tokio::time::timeout(LOOK, connection.closed()).await.is_ok() {
                 return;
@@ -185,23 +185,24 @@ impl Mover {
                 _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
             }
         };
-        // Up to here nothing has happened that counts; this word settles it for both.
+        // Until here there are no side effects; this message settles the move for both sides.
         if let Ok(Ok(mut tunnel)) = tokio::time::timeout(terms.limit, dial).await
             && tunnel.say(&YES).await.is_ok()
             && let Some(lane) = self.attach(tunnel)
             && watch.breaks(&lane).await
         {
-            // QUIC has followed, so the server hears this, and what it has is there for the next conversation.
+            // QUIC has followed the client, so the server receives this, and what it holds is free for the next
+            // session.
             quic::close(&connection, quic::HangUp::Told, b"the client cannot be reached by TLS any more");
             lane.hang_up();
         }
     }
 
-    /// A server's part. It sees what is lost on the way to the client, which the client does not. `take` is handed the
-    /// connection by which it goes on.
+    /// Runs the server's part. The server sees the losses towards the client, which the client does not. `take`
+    /// receives the TLS connection.
     pub async fn answer(self, mut tunnel: tls::Tunnel, lost_one_in: u64, take: impl FnOnce(tls::Watched)) {
         let connection = &self.shared.connection;
-        // One that was hung up has a name until that has gone round.
+        // A closed session can be found until its entry is removed.
         if connection.close_reason().is_none()
             && is_clean(connection, lost_one_in)
             && tunnel.say(&YES).await.is_ok()
@@ -210,10 +211,10 @@ impl Mover {
             let connection = connection.clone();
             let Some(lane) = self.attach(tunnel) else { return };
             take(lane.clone());
-            // Who lets clients in has so much time for each; this takes as long as the conversation.
+            // Spawned because the caller limits the time of each handshake, and this takes as long as the session.
             tokio::spawn(async move {
                 let told = |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::HangUp::Told as u64;
-                // A client hangs up where TCP cannot follow it, so by TCP nobody would know for long.
+                // A client closes QUIC if TCP cannot follow it; over TCP the server would not notice for a long time.
                 if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if told(&close))
                 {
                     lane.hang_up();
@@ -232,7 +233,7 @@ impl Mover {
             *lane = Lane::Tls(hang_up);
             shared.progress.moved.now();
             drop(lane);
-            // Where nobody is left to take them the conversation is over.
+            // If a receiver is gone, the session is over.
             let _ = to_reader.send(reader);
             let _ = to_writer.send(writer);
             return Some(watched);
@@ -241,7 +242,7 @@ impl Mover {
     }
 }
 
-/// How often a client looks whether what it handed to QUIC has gone.
+/// How often a client checks whether the data passed to QUIC was sent.
 const LOOK: Duration = Duration::from_millis(5);
 
 fn stats_bytes(connection: &quinn::Connection) -> u64 {
@@ -249,12 +250,12 @@ fn stats_bytes(connection: &quinn::Connection) -> u64 {
     stats.udp_tx.bytes + stats.udp_rx.bytes
 }
 
-/// What the peer says, by whichever lane.
+/// The stream from the peer, over QUIC or TLS.
 pub struct Reader {
     quic: quic::Reader,
-    /// How much of it is used up.
+    /// The number of bytes consumed over QUIC.
     taken: u64,
-    /// Where the peer leaves QUIC, once it has said so.
+    /// Receives the position at which the peer leaves QUIC.
     left: Option<oneshot::Receiver<u64>>,
     end: Option<u64>,
     lane: Option<oneshot::Receiver<tls::Reader>>,
@@ -263,7 +264,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Goes on until there is something over QUIC, or the end of the conversation, or it goes on over TLS.
+    /// Continues until there is data over QUIC, the session ends, or it has moved to TLS.
     fn find(&mut self) -> io::Result<()> {
         while self.tls.is_none() {
             let there = self.quic.there().len() as u64;
@@ -287,7 +288,7 @@ impl Reader {
         let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "there is nothing to which it could be moved");
         let waits = Since::now();
         let lane = self.lane.take().ok_or_else(gone)?;
-        // The peer has it already, and here it is about to come.
+        // The peer has the TLS connection already; here it is about to arrive.
         let lane = wait(lane, || patience.check(waits.elapsed()))?.map_err(|_| gone())?;
         self.quic.leave();
         self.tls = Some(lane);
@@ -295,7 +296,7 @@ impl Reader {
     }
 }
 
-/// What was told, once.
+/// Returns the position that was announced; completes only once.
 async fn hear(told: &mut Option<oneshot::Receiver<u64>>) -> u64 {
     if let Some(waits) = told {
         let heard = waits.await;
@@ -311,7 +312,7 @@ fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, format!("the peer {what}"))
 }
 
-/// Why a conversation over TLS is lost: TCP has no words for it, QUIC may have.
+/// Replaces the error of a lost TLS connection by the reason sent over QUIC, if there is one. TCP cannot send a reason.
 fn told_why(connection: &quinn::Connection, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::ConnectionReset {
         return error;
@@ -326,7 +327,7 @@ fn told_why(connection: &quinn::Connection, error: io::Error) -> io::Error {
     }
 }
 
-/// So much later than the end over TCP the reason for it may come over QUIC.
+/// How much later than the end over TCP the reason over QUIC may arrive.
 const WHY_COMES_WITHIN: Duration = Duration::from_secs(1);
 
 impl BufRead for Reader {
@@ -354,7 +355,7 @@ impl Read for Reader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut got = 0;
         loop {
-            // More is only waited for where there is nothing yet.
+            // Wait for more only if there is nothing yet.
             let piece = if got == 0 { self.fill_buf()? } else { self.quic.there() };
             let count = piece.len().min(into.len() - got);
             if count == 0 {
@@ -367,24 +368,24 @@ impl Read for Reader {
     }
 }
 
-/// What the peer shall hear, by whichever lane.
+/// The stream to the peer, over QUIC or TLS.
 pub struct Writer {
-    // Dropped first: what was said last goes before the word that nothing more comes.
+    // Dropped first: the last data is sent before the end of the stream.
     tls: Option<tls::Writer>,
     quic: quic::Writer,
-    /// How much was said over QUIC.
+    /// The number of bytes sent over QUIC.
     given: u64,
     lane: Option<oneshot::Receiver<tls::Writer>>,
     shared: Arc<Shared>,
 }
 
 impl Writer {
-    /// How far the conversation has come.
+    /// Returns the progress of the session.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.shared.progress
     }
 
-    /// Ends it from any thread.
+    /// Returns a handle that ends the session from any thread.
     pub fn hang_up(&self) -> HangUp {
         HangUp(self.shared.clone())
     }
@@ -421,12 +422,12 @@ impl Write for Writer {
     }
 }
 
-/// Ends a conversation at once, by all of its lanes.
+/// Ends a session at once, on both transports.
 #[derive(Clone)]
 pub struct HangUp(Arc<Shared>);
 
 impl HangUp {
-    /// Hangs up, and tells the peer why.
+    /// Closes both connections and sends the reason to the peer.
     pub fn now(&self, why: &str) {
         quic::close(&self.0.connection, quic::HangUp::Told, why.as_bytes());
         let mut lane = self.0.lane();
@@ -436,7 +437,7 @@ impl HangUp {
         }
     }
 
-    /// What hangs up in peace, by all lanes.
+    /// Returns a closure that closes both connections after what was written.
     pub fn leave(&self, engine: tokio::runtime::Handle) -> Leave {
         let shared = Arc::downgrade(&self.0);
         Box::new(move || {
@@ -448,18 +449,18 @@ impl HangUp {
         })
     }
 
-    /// How far it has come.
+    /// Returns the progress of the session.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.0.progress
     }
 
-    /// Whether the peer has left, or says nothing more over TLS.
+    /// Returns whether the peer has closed QUIC, or its stream over TLS.
     pub fn is_over(&self) -> bool {
         self.0.connection.close_reason().is_some() || matches!(&*self.0.lane(), Lane::Tls(tls) if tls.is_over())
     }
 }
 
-/// The conversations of a server that may be moved, by their names.
+/// The sessions of a server that can move, by their tokens.
 #[derive(Default)]
 pub struct Movable(Mutex<HashMap<Token, (Pin, Mover)>>);
 
@@ -468,12 +469,12 @@ impl Movable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Another one, of whoever has this key. It can be found once, and until it ends.
+    /// Adds the session of a client with this key. It can be found once, until it ends.
     pub fn put(self: &Arc<Movable>, token: Token, pin: Pin, mover: Mover) {
         let (all, connection) = (self.clone(), mover.shared.connection.clone());
         self.lock().insert(token, (pin, mover));
@@ -483,7 +484,7 @@ impl Movable {
         });
     }
 
-    /// The one that a client with this key names by its first words.
+    /// Returns the session of this key whose token the client sends first.
     pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<(Token, Mover)> {
         let token: Token = tunnel.hear().await.ok()?;
         let mut movable = self.lock();

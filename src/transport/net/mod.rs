@@ -1,9 +1,9 @@
-//! Links over the network, QUIC or TLS over TCP, between peers that know each other's keys.
+//! Network links: QUIC, or TLS over TCP, between peers that know each other's keys.
 //!
-//! The only place that knows of `async`: what leaves it blocks, as every [`super::Link`] does. Who is let in and which key
-//! a server must have is settled by the configurations of TLS that are handed in. The client speaks first, behind its part
-//! of the handshake and without waiting for more; a dial has come through when the server's first bytes are there: only then
-//! is it known that the server took the client.
+//! The only module that uses `async`; its links block like every [`super::Link`]. The TLS configurations passed in
+//! decide which clients are admitted and which key a server must have. The client sends first, right after its part of
+//! the handshake and without waiting. A dial has succeeded when the first bytes of the server arrive: only then is it
+//! known that the server accepted the client.
 
 mod bridge;
 mod by_rate;
@@ -28,11 +28,11 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// What a client says before the conversation, by which it begins one: a stream of QUIC is there once something is said on
-/// it, and whoever only shakes hands takes nobody's place.
+/// The client's first byte, which begins a session. A QUIC stream only exists once data is sent on it, and a peer that
+/// only completes the handshake does not occupy a session slot.
 const BEGINS: [u8; 1] = [1];
 
-/// How the bytes of a link travel.
+/// The network transport of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// QUIC, over UDP.
@@ -42,7 +42,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Both, in the order in which they are tried where nothing else is known.
+    /// Both, in the order in which they are tried by default.
     pub const BOTH: [Kind; 2] = [Kind::Quic, Kind::Tls];
 }
 
@@ -55,19 +55,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Ends a conversation at once, whoever reads or writes.
+/// Ends a session at once, from any thread.
 #[derive(Clone)]
 pub enum HangUp {
-    /// Of a QUIC connection.
+    /// For a QUIC connection.
     Quic(quinn::Connection),
-    /// Of one that may be moved, with all of its lanes.
+    /// For a session that can move to TLS; ends it on both transports.
     Lanes(lanes::HangUp),
-    /// Of a TLS connection.
+    /// For a TLS connection.
     Tls(tls::HangUp),
 }
 
 impl HangUp {
-    /// Hangs up. Over QUIC the peer is told why.
+    /// Closes the connection. Over QUIC, sends the reason to the peer.
     pub fn now(&self, why: &str) {
         match self {
             HangUp::Quic(connection) => {
@@ -78,7 +78,8 @@ impl HangUp {
         }
     }
 
-    /// What ends it in peace, behind what was written: the peer does without whatever of that is lost. It holds nothing open.
+    /// Returns a closure that closes the connection after what was written; what is lost of that, the peer can do
+    /// without. The closure does not keep the connection open.
     fn leave(&self, engine: &tokio::runtime::Handle) -> Leave {
         let engine = engine.clone();
         match self {
@@ -91,7 +92,7 @@ impl HangUp {
         }
     }
 
-    /// Where a conversation that began over QUIC goes on over TLS, how many bytes went before.
+    /// Returns how many bytes were transferred before a session moved from QUIC to TLS; `None` if it did not move.
     pub fn moved_after(&self) -> Option<u64> {
         match self {
             HangUp::Lanes(lanes) => lanes.progress().moved_after(),
@@ -99,7 +100,7 @@ impl HangUp {
         }
     }
 
-    /// Whether the peer has left, also where nobody reads what it said before.
+    /// Returns whether the peer has closed the connection, even if data that it sent was not read yet.
     pub fn is_over(&self) -> bool {
         match self {
             HangUp::Quic(connection) => connection.close_reason().is_some(),
@@ -108,8 +109,8 @@ impl HangUp {
         }
     }
 
-    /// How often the peer was heard: a client of QUIC lets hear of itself each [`limits::KEEP_ALIVE`], and a server answers.
-    /// `None`: over TCP, or where it may be, as there the system finds out who is gone.
+    /// Returns the number of datagrams received. A QUIC client sends a keepalive every [`limits::KEEP_ALIVE`], and the
+    /// server answers. `None` for sessions that use or may use TCP, where the system detects dead peers.
     pub fn heard(&self) -> Option<u64> {
         match self {
             HangUp::Quic(connection) => Some(connection.stats().udp_rx.datagrams),
@@ -118,22 +119,22 @@ impl HangUp {
     }
 }
 
-/// Why there is no link.
+/// Why a link could not be established.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// Nobody answered there: no way, a closed port, or silence. Another way may do.
+    /// No answer: no route, a closed port, or silence. Another transport may work.
     Unreachable(String),
-    /// Likewise, for as long as it was waited for.
+    /// No answer within this time. Another transport may work.
     Silent(Duration),
-    /// Whoever answered has another key than it must have. Nothing was said to it.
+    /// The peer has a different key than expected. Nothing was sent to it.
     WrongKey(String),
-    /// The server has the right key and does not let this client in.
+    /// The server has the right key and does not admit this client.
     NotAdmitted,
-    /// The server has as many conversations as it takes.
+    /// The server has reached its maximum number of sessions.
     Busy,
-    /// Something was wrong with what was said, or the conversation broke off while it began.
+    /// A protocol error, or the connection was lost while the session began.
     Broken(String),
-    /// The run shall stop.
+    /// The run was stopped.
     Stopped,
 }
 
@@ -164,17 +165,17 @@ impl From<Trouble> for io::Error {
     }
 }
 
-/// The alerts of TLS by which a peer says that it does not like a certificate: from bad_certificate (42) to
-/// access_denied (49), decrypt_error (51) and certificate_required (116).
+/// The TLS alerts by which a peer rejects a certificate: from bad_certificate (42) to access_denied (49), decrypt_error
+/// (51) and certificate_required (116).
 fn is_about_keys(alert: u8) -> bool {
     matches!(alert, 42..=49 | 51 | 116)
 }
 
-/// The alert of TLS by which a server says that it speaks none of the versions that were offered: no_application_protocol.
+/// The TLS alert by which a server rejects all offered versions: no_application_protocol.
 fn is_about_versions(alert: u8) -> bool {
     alert == 120
 }
 
-/// What that means.
+/// The error message for that alert.
 const OTHER_VERSIONS: &str =
     "it speaks none of the versions of the protocol that are spoken here: upgrade the older sparsync";

@@ -22,39 +22,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-/// The name that TLS wants of a server. Keys are pinned, so nobody looks at it.
+/// The server name that TLS requires. Keys are pinned, so it is never checked.
 pub const NO_NAME: &str = "sparsync";
 
-/// With these a peer hangs up.
+/// The application error codes with which a peer closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HangUp {
-    /// All is said.
+    /// The session is complete.
     Done = 0,
-    /// This end was told to.
+    /// This side was instructed to close.
     Told = 1,
 }
 
-/// A conversation that has begun.
+/// A session that has begun.
 pub struct Conversation {
     /// The connection that carries it.
     pub connection: quinn::Connection,
-    /// To the peer.
+    /// The stream to the peer.
     pub send: quinn::SendStream,
-    /// From the peer.
+    /// The stream from the peer.
     pub recv: quinn::RecvStream,
-    /// What the peer has said already.
+    /// Bytes that the peer has already sent.
     pub first: Bytes,
 }
 
-/// A secret that a server has again when it is started anew, so that it can tell the clients of the one before that their
-/// connections are gone: nobody else could.
+/// A secret that survives restarts of a server. With it, the new process can send stateless resets to the clients of
+/// the previous one, whose connections are gone.
 #[derive(Clone, Copy)]
 pub struct Lasting(pub [u8; 32]);
 
 impl Lasting {
     fn put(self, config: &mut quinn::EndpointConfig) {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
-        // The names of connections are told apart from noise by this; they are no secret.
+        // Connection ids are recognized by this key; it is not a secret.
         let names = hmac::sign(&key, b"connection ids")
             .as_ref()
             .iter()
@@ -64,12 +64,12 @@ impl Lasting {
     }
 }
 
-/// The endpoint of a client.
+/// Opens the endpoint of a client.
 pub fn client_endpoint(socket: UdpSocket) -> io::Result<quinn::Endpoint> {
     endpoint(socket, quinn::EndpointConfig::default(), None)
 }
 
-/// An endpoint that takes connections.
+/// Opens an endpoint that accepts connections.
 pub fn server_endpoint(
     socket: UdpSocket,
     server: quinn::ServerConfig,
@@ -90,7 +90,7 @@ fn endpoint(
     quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
 }
 
-/// A socket of the right family for this peer, at a port that the system chooses.
+/// Opens a socket of the right address family for this peer, on a port that the system chooses.
 pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -98,33 +98,33 @@ pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// How the transport shall behave towards a peer.
+/// Returns the transport configuration for a peer.
 pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
     let mut config = TransportConfig::default();
     config
         .max_idle_timeout(quinn::IdleTimeout::try_from(idle).ok())
-        // There is one stream. That of the connection counts, because it can grow.
+        // There is one stream, so the window of the connection counts, because it can grow.
         .stream_receive_window(VarInt::from_u32(WINDOW_MAX_BYTES))
         .receive_window(VarInt::from_u32(WINDOW_BYTES))
         .send_window(limits::SEND_MIN_BYTES)
-        // By it the peer says where it leaves for another lane.
+        // On this stream the peer sends the position at which it moves to TLS.
         .max_concurrent_uni_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(None)
         .congestion_controller_factory(Arc::new(by_rate::ByRate));
     let mut discovery = MtuDiscoveryConfig::default();
     let longest = longest_datagram(peer);
     discovery.upper_bound(longest);
-    // What is too long for the kernel to take at once it refuses, and quinn sends it again, the same way, for ever.
+    // The kernel rejects batches that are too long, and quinn would send them again the same way, forever.
     config
         .enable_segmentation_offload(usize::from(longest) * limits::SEGMENTS_AT_ONCE <= limits::SENT_AT_ONCE_MAX_BYTES);
-    // Beginning with longer ones would end a handshake before it began: a server answers a stranger with no more than
-    // three times what it was sent.
+    // A larger initial size would end a handshake before it begins: a server answers an unvalidated address with at
+    // most three times the bytes received.
     config.initial_mtu(limits::DATAGRAM_MIN_BYTES).mtu_discovery_config(Some(discovery));
     config
 }
 
-/// The most bytes in a datagram to a peer that are worth to be tried: what the way really carries is found out by trying,
-/// but this machine's own interface is known beforehand.
+/// Returns the largest datagram size worth probing for a peer. The real path MTU is found by probing, but the MTU of
+/// this machine's own interface is known beforehand.
 fn longest_datagram(peer: SocketAddr) -> u16 {
     const UDP_HEAD_BYTES: u32 = 8;
     let ip_head_bytes = if peer.is_ipv4() { 20 } else { 40 };
@@ -142,7 +142,7 @@ fn longest_datagram(peer: SocketAddr) -> u16 {
     sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most))
 }
 
-/// Connects to a server. Whether it takes this client is not known yet.
+/// Connects to a server. Whether it accepts this client is not known yet.
 pub async fn connect(
     endpoint: &quinn::Endpoint,
     peer: SocketAddr,
@@ -159,12 +159,12 @@ pub async fn connect(
     connecting.await.map_err(trouble)
 }
 
-/// Opens the stream of the conversation, says its first words, and waits for the server's.
+/// Opens the stream of the session, sends its first bytes, and waits for the server's.
 pub async fn begin(connection: quinn::Connection, words: &[u8]) -> Result<Conversation, Trouble> {
     let (mut send, mut recv) = connection.open_bi().await.map_err(trouble)?;
     send.write_all(words).await.or_else(|error| match error {
         WriteError::ConnectionLost(error) => Err(trouble(error)),
-        // It has something to say all the same, perhaps.
+        // The server may nevertheless have sent something.
         WriteError::Stopped(_) => Ok(()),
         error => Err(broken(error)),
     })?;
@@ -172,7 +172,7 @@ pub async fn begin(connection: quinn::Connection, words: &[u8]) -> Result<Conver
         ReadError::ConnectionLost(error) => trouble(error),
         error => broken(error),
     })?;
-    // One that ends without a word is met by whoever reads.
+    // The reader handles a stream that ends without data.
     let first = first.map(|chunk| chunk.bytes).unwrap_or_default();
     Ok(Conversation { connection, send, recv, first })
 }
@@ -181,13 +181,13 @@ fn broken(error: impl std::fmt::Display) -> Trouble {
     Trouble::Broken(error.to_string())
 }
 
-/// The part of a server's configuration that is the same for all clients.
+/// Returns the part of a server's configuration that is the same for all clients.
 pub fn server_config(tls: Arc<rustls::ServerConfig>) -> io::Result<quinn::ServerConfig> {
     let crypto = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
     Ok(quinn::ServerConfig::with_crypto(Arc::new(crypto)))
 }
 
-/// Ends a client's handshake, and waits until it begins the conversation. Also the certificate that it showed.
+/// Completes a client's handshake and waits until it begins the session. Also returns its certificate.
 pub async fn welcome(
     incoming: quinn::Incoming,
     mut config: quinn::ServerConfig,
@@ -210,11 +210,11 @@ pub async fn welcome(
     Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
 }
 
-/// Ends a connection of which nothing more is expected, once what was written had its turn to go. What is lost of that, the
-/// peer does without.
+/// Closes a connection on which nothing more is expected, after what was written had its turn to be sent. What is lost
+/// of that, the peer can do without.
 ///
-/// On a short way nothing is won by that, and what is tried there for the longest datagram may stop up the window, and with it
-/// even the word that this is the end: then the peer hangs up first, as soon as it has heard everything.
+/// Does nothing on a short path, where this gains nothing. There, an MTU probe may block the window, and with it even
+/// the close; so the peer closes first, as soon as it has received everything.
 pub async fn leave(connection: quinn::Connection) {
     if connection.rtt() < SHORT_WAY {
         return;
@@ -225,23 +225,23 @@ pub async fn leave(connection: quinn::Connection) {
     close(&connection, HangUp::Done, b"");
 }
 
-/// Ends a connection at once and tells the peer so, however much is under way to it.
+/// Closes a connection at once and notifies the peer, however much is in flight.
 pub fn close(connection: &quinn::Connection, code: HangUp, why: &[u8]) {
     by_rate::let_end(connection);
     connection.close(VarInt::from_u32(code as u32), why);
 }
 
-/// Nobody feels a turn on a way that is shorter.
+/// On a path with a shorter round trip, waiting for the peer to close is not noticeable.
 const SHORT_WAY: Duration = Duration::from_millis(10);
 
-/// How often the connection's driver gets its turn before it hears that this is the end.
+/// How many turns the connection's driver gets before the close.
 const TURNS_TO_GO: usize = 4;
 
-/// Why a connection did not come about.
+/// Converts the error of a failed connection attempt.
 fn trouble(error: ConnectionError) -> Trouble {
     match &error {
         ConnectionError::TimedOut => Trouble::Unreachable("no answer over QUIC".into()),
-        // Found here, before anything was said.
+        // Detected on this side, before anything was sent.
         ConnectionError::TransportError(fault) => match alert(fault.code) {
             Some(alert) if is_about_keys(alert) => Trouble::WrongKey(fault.reason.clone()),
             Some(_) | None => Trouble::Broken(error.to_string()),
@@ -260,13 +260,13 @@ fn trouble(error: ConnectionError) -> Trouble {
     }
 }
 
-/// The alert of TLS in a code of QUIC.
+/// Returns the TLS alert in a QUIC error code.
 fn alert(code: TransportErrorCode) -> Option<u8> {
     let code = u64::from(code);
     (code >> 8 == 1).then_some(code as u8)
 }
 
-/// Why nothing more is heard or said.
+/// Converts the error of a lost connection.
 pub fn lost(error: ConnectionError) -> io::Error {
     let why = match &error {
         ConnectionError::TimedOut => format!("nothing was heard for {} s", limits::IDLE.as_secs()),
@@ -284,9 +284,11 @@ pub fn lost(error: ConnectionError) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, why)
 }
 
-/// The two halves of a conversation. When both are dropped and the peer has heard what was written, it is told that this
-/// end has gone. A peer that is not heard for the first time of `last_words` is not waited for, nor any for longer than the
-/// second. `at_end` is handed what has to be driven for that. Windows grow no further than the `ceiling`.
+/// Returns the two halves of a session.
+///
+/// When both are dropped and the peer has received what was written, the connection is closed. `last_words` bounds the
+/// wait: the first time for a silent peer, the second for any peer. `at_end` receives the future that must be driven
+/// for that. Windows grow no further than the `ceiling`.
 pub fn halves(
     conversation: Conversation,
     patience: Patience,
@@ -312,17 +314,17 @@ pub fn halves(
     (reader, Writer { send: Some(send), has_left: false, parting, ceiling, hold })
 }
 
-/// How long a client that is about to leave waits for a peer that it does not hear, and for one that it does.
+/// How long a client waits before it closes the connection: for a silent peer, and for any other.
 pub const CLIENT_LAST_WORDS: (Duration, Duration) = (FAREWELL, limits::LAST_WORDS_MAX);
 
 type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
 
-/// What the halves share.
+/// The state shared by both halves.
 struct Hold {
     connection: quinn::Connection,
     last_words: (Duration, Duration),
     stop: Arc<AtomicBool>,
-    /// Done when the peer has heard all that was written.
+    /// Completes when the peer has received everything that was written.
     heard: Mutex<Option<Boxed>>,
     at_end: Mutex<Option<AtEnd>>,
 }
@@ -339,8 +341,8 @@ impl Drop for Hold {
                     None => true,
                 };
                 close(&connection, HangUp::Done, b"");
-                // A peer that heard everything hangs up by itself. Another one has to be told, and that word may be lost:
-                // it is said again while this end is still there.
+                // A peer that received everything closes by itself. Any other peer must be notified, and that datagram
+                // can be lost: quinn repeats it while this side still exists.
                 if !was_heard {
                     tokio::time::sleep(SAID_AGAIN).await;
                 }
@@ -349,10 +351,10 @@ impl Drop for Hold {
     }
 }
 
-/// How long an end that leaves before everything was heard tells whoever still speaks that it has gone.
+/// How long a side that closes early stays, to notify a peer that still sends.
 const SAID_AGAIN: Duration = Duration::from_millis(300);
 
-/// Whether the peer hears the rest: it is waited for as long as it lets hear of itself, and not for ever.
+/// Waits for the peer to receive the rest, as long as it is not silent, and at most `at_most`. Returns whether it did.
 async fn is_heard(
     connection: &quinn::Connection,
     mut heard: Boxed,
@@ -373,17 +375,17 @@ async fn is_heard(
     }
 }
 
-/// What the peer says.
+/// The stream from the peer.
 pub struct Reader {
     recv: quinn::RecvStream,
-    /// What was taken off the stream; those before `at` are used up.
+    /// Chunks read from the stream; those before `at` are used up.
     pieces: Vec<Bytes>,
     at: usize,
     patience: Patience,
     window: window::Reading,
     ceiling: Ceiling,
     begun: Since,
-    /// Also held so that the connection stays while somebody reads.
+    /// Also keeps the connection open while the reader exists.
     hold: Arc<Hold>,
 }
 
@@ -403,7 +405,7 @@ impl BufRead for Reader {
 }
 
 impl Reader {
-    /// What was taken off the stream and is not used up.
+    /// Returns bytes that were read from the stream and not consumed yet.
     pub fn there(&mut self) -> &[u8] {
         while self.at < self.pieces.len() && self.pieces[self.at].is_empty() {
             self.at += 1;
@@ -411,8 +413,8 @@ impl Reader {
         self.pieces.get(self.at).map_or(&[], |piece| piece)
     }
 
-    /// Takes off the stream what is there, and waits for it if nothing is. At the end of the stream there is nothing.
-    /// Only where all before is used up. If `other` comes about while it waits, that is what comes of it.
+    /// Reads what has arrived, and waits if nothing has. At the end of the stream, reads nothing. Must only be called
+    /// when everything before is consumed. If `other` completes during the wait, returns its result.
     pub fn refill<T>(&mut self, other: impl Future<Output = T>) -> io::Result<Option<T>> {
         let Reader { recv, pieces, patience, .. } = self;
         patience.check(Duration::ZERO)?;
@@ -434,7 +436,7 @@ impl Reader {
             Err(ReadError::ConnectionLost(error)) => return Err(lost(error)),
             Err(error) => return Err(io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())),
         };
-        // The pieces lie at the end, those that are first in front.
+        // The unused chunks are at the end, in order.
         self.at = self.pieces.len() - count;
         self.pieces.rotate_right(self.at);
         let bytes = self.pieces[self.at..].iter().map(|piece| piece.len() as u64).sum();
@@ -446,17 +448,17 @@ impl Reader {
         Ok(None)
     }
 
-    /// Tells the peer that nothing more is read off this stream, as all is said that it shall say.
+    /// Stops the stream: the peer has sent on it everything that it will send.
     pub fn leave(&mut self) {
         let _ = self.recv.stop(VarInt::from_u32(HangUp::Done as u32));
     }
 
-    /// How long it waits.
+    /// Returns how long the reader waits.
     pub fn patience(&self) -> &Patience {
         &self.patience
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub fn connection(&self) -> &quinn::Connection {
         &self.hold.connection
     }
@@ -466,7 +468,7 @@ impl Read for Reader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut got = 0;
         while got < into.len() {
-            // More is only waited for where there is nothing yet.
+            // Wait for more only if there is nothing yet.
             if got > 0 && self.pieces[self.at..].iter().all(Bytes::is_empty) {
                 break;
             }
@@ -483,11 +485,11 @@ impl Read for Reader {
     }
 }
 
-/// What the peer shall hear.
+/// The stream to the peer.
 pub struct Writer {
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     send: Option<quinn::SendStream>,
-    /// What else is said goes by another lane: the stream has no end.
+    /// The session has moved to TLS: this stream has no end.
     has_left: bool,
     parting: Parting,
     ceiling: Ceiling,
@@ -495,8 +497,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Tells the peer that what comes after the first `at` bytes goes by another lane. Nothing may be written after that,
-    /// also where it fails.
+    /// Notifies the peer that everything after the first `at` bytes is sent over TLS. Nothing may be written after
+    /// that, even if it fails.
     pub fn leave(&mut self, at: u64) -> io::Result<()> {
         self.has_left = true;
         let may_wait = || match self.parting.is_over() {
@@ -519,7 +521,7 @@ fn not_written(error: WriteError) -> io::Error {
     }
 }
 
-/// A stream that must not seem to end here: dropped, it breaks off.
+/// A stream that must not seem to end here: dropping it resets it.
 struct Unended(quinn::SendStream);
 
 impl Drop for Unended {
@@ -570,7 +572,7 @@ impl Drop for Writer {
         if !self.has_left {
             let _ = send.finish();
         }
-        // Where it has left, a peer that has read all says so.
+        // After a move, a peer that has read everything stops the stream.
         let unended = self.has_left.then(|| Unended(send));
         *self.hold.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(async move {
             let _ = heard.await;

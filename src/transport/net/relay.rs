@@ -1,4 +1,4 @@
-//! For tests: a router between a client and a server, which can lose what it is given and change its own address.
+//! Tests: a UDP relay between client and server that can drop datagrams and change its own address.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Carries datagrams of clients to a server and back, as a home router does, until it is dropped.
+/// Forwards datagrams between clients and a server, like a home router, until it is dropped.
 pub struct Relay {
-    /// Where clients shall send.
+    /// The address to which clients send.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -17,13 +17,13 @@ pub struct Relay {
 struct Shared {
     inside: UdpSocket,
     server: Mutex<SocketAddr>,
-    /// For each client the socket by which the server knows it.
+    /// For each client, the socket that the server sees.
     outside: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
     is_shut: AtomicBool,
     is_mute: AtomicBool,
-    /// Of so many datagrams one is lost; 0: none.
+    /// One in this many datagrams is dropped; 0: none.
     loses_one_in: AtomicU64,
-    /// So many of the first are lost.
+    /// This many datagrams at the beginning are dropped.
     loses_first: AtomicU64,
     datagrams: AtomicU64,
     bytes: AtomicU64,
@@ -41,7 +41,7 @@ fn socket() -> UdpSocket {
 }
 
 impl Relay {
-    /// One that leads to this server.
+    /// Starts a relay to this server.
     pub fn to(server: SocketAddr) -> Relay {
         let inside = socket();
         let address = inside.local_addr().unwrap();
@@ -63,42 +63,42 @@ impl Relay {
         Relay { address, shared, threads }
     }
 
-    /// From now on it leads to another server.
+    /// Forwards to another server from now on.
     pub fn lead_to(&self, server: SocketAddr) {
         *self.shared.server.lock().unwrap() = server;
     }
 
-    /// From now on everybody is known to the server by another port; what is sent to the former ones is lost.
+    /// Gives every client a new port towards the server from now on; datagrams to the old ports are lost.
     pub fn roam(&self) {
         self.shared.outside.lock().unwrap().clear();
     }
 
-    /// From now on everything is lost, or nothing.
+    /// Drops everything from now on, or nothing.
     pub fn shut(&self, is_shut: bool) {
         self.shared.is_shut.store(is_shut, Ordering::SeqCst);
     }
 
-    /// From now on what the server says is lost, or nothing.
+    /// Drops what the server sends from now on, or nothing.
     pub fn mute(&self, is_mute: bool) {
         self.shared.is_mute.store(is_mute, Ordering::SeqCst);
     }
 
-    /// From now on one of so many datagrams is lost.
+    /// Drops one in this many datagrams from now on.
     pub fn lose_one_in(&self, datagrams: u64) {
         self.shared.loses_one_in.store(datagrams, Ordering::SeqCst);
     }
 
-    /// Of all datagrams so many of the first are lost.
+    /// Drops the first datagrams of all, up to this many.
     pub fn lose_first(&self, datagrams: u64) {
         self.shared.loses_first.store(datagrams, Ordering::SeqCst);
     }
 
-    /// How many bytes came through.
+    /// Returns how many bytes were forwarded.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
     }
 
-    /// How many addresses of clients were seen; after [`Relay::roam`] each counts again.
+    /// Returns how many client addresses were seen; after [`Relay::roam`] each counts again.
     pub fn clients(&self) -> u64 {
         self.shared.clients.load(Ordering::SeqCst)
     }
@@ -115,7 +115,7 @@ impl Shared {
     fn carry_out(self: Arc<Shared>) {
         let mut datagram = vec![0; LONGEST_BYTES];
         while !self.over.load(Ordering::SeqCst) {
-            // Nothing for a while, or word that somebody is not there.
+            // A timeout, or an ICMP error because a port is closed.
             let Ok((count, client)) = self.inside.recv_from(&mut datagram) else { continue };
             let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
             let known = outside.entry(client).or_insert_with(|| {
@@ -135,10 +135,10 @@ impl Shared {
         }
     }
 
-    /// Until the client is known by another socket.
+    /// Forwards to the client until the client has another socket.
     fn carry_in(&self, socket: &Arc<UdpSocket>, client: SocketAddr) {
         let mut datagram = vec![0; LONGEST_BYTES];
-        // This thread and the map hold it.
+        // This thread and the map hold a reference each.
         while !self.over.load(Ordering::SeqCst) && Arc::strong_count(socket) > 1 {
             let Ok((count, _)) = socket.recv_from(&mut datagram) else { continue };
             let is_lost = self.is_lost() || self.is_mute.load(Ordering::SeqCst) || Arc::strong_count(socket) == 1;

@@ -1,4 +1,4 @@
-//! A client that loses its network and finds another: its connection goes on from there.
+//! Connection migration: a client that loses its network continues its QUIC connection on another.
 
 use super::limits::{QUIET, ROAM_LOOK};
 use super::{by_rate, quic};
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Moves a connection to another socket when nothing is heard any more, or this machine has another address, until it ends.
+/// Moves a connection to a new socket when nothing is received any more, or when this machine has a new address. Runs
+/// until the connection ends.
 ///
-/// A server that is there is heard each [`super::limits::KEEP_ALIVE`], so silence means that what was said is lost: a router
-/// forgot us, or the network is gone. Moving also asks the server at once, however long QUIC itself would wait by then.
+/// A live server answers every [`super::limits::KEEP_ALIVE`], so silence means that our datagrams are lost: the NAT
+/// mapping is gone, or the network is down. A move also probes the server at once, however long QUIC itself would wait.
 pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nudge: Nudge) {
     let peer = connection.remote_address();
     let heard = || connection.stats().udp_rx.datagrams;
@@ -30,40 +31,43 @@ pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nud
         (since, own) = (Since::now(), own_now);
         if let Ok(socket) = quic::client_socket(peer) {
             nudge.allow_more();
-            // The old socket stays where there is no new one.
+            // Without a new socket, the old one stays.
             let _ = endpoint.rebind(socket);
         }
     }
 }
 
-/// Whether this machine would speak to a peer from another address than its own in a connection. One that is gone without
-/// another may come again.
+/// Returns whether packets to the peer would now leave from an address other than `own`. Returns `false` if there is no
+/// route at all, because the old address may come back.
 pub fn is_elsewhere(own: SocketAddr, peer: SocketAddr) -> bool {
     own_address(peer).is_some_and(|now| now != own.ip())
 }
 
-/// The address from which this machine would speak to a peer; `None`: there is no way to it.
+/// Returns the address from which this machine would send to a peer; `None` without a route.
 fn own_address(peer: SocketAddr) -> Option<IpAddr> {
     let socket = quic::client_socket(peer).ok()?;
     socket.connect(peer).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Lets a few datagrams go where the window is full of lost ones. What is lost is known only once something else was heard,
-/// so without this a full window is silent until QUIC tries again, which it does ever more rarely.
+/// Lets a few datagrams pass when the window is full of lost ones.
+///
+/// Losses are only detected once something else is acknowledged. Without this, a full window would stay silent until
+/// QUIC retransmits, which it does ever more rarely.
 #[derive(Clone, Default)]
 pub struct Nudge(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// So many bytes may be under way whatever the window is; 0 where something was heard after the last nudge.
+    /// This many bytes may be in flight regardless of the window; 0 once something was acknowledged after the last
+    /// nudge.
     floor_bytes: AtomicU64,
-    /// Under way now.
+    /// Bytes in flight.
     out_bytes: AtomicU64,
     mtu_bytes: AtomicU64,
 }
 
-/// So many datagrams are let go at each nudge: one that is begun, and one that is whole.
+/// How many datagrams each nudge lets pass: enough for a partly filled one and at least one full one.
 const DATAGRAMS: u64 = 3;
 
 impl Nudge {
@@ -81,7 +85,7 @@ impl ControllerFactory for Nudge {
     }
 }
 
-/// Our control of congestion, and what a nudge allows beyond it.
+/// Our congestion control, with the extra allowance of a nudge.
 struct Nudged {
     inner: Box<dyn Controller>,
     shared: Arc<Shared>,
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn the_way_begins_elsewhere_where_there_is_one_from_another_address() {
         let moved = |own: &str, peer: &str| is_elsewhere(own.parse().unwrap(), peer.parse().unwrap());
-        // Of these networks (RFC 5737, RFC 3849) nobody has an address.
+        // Networks reserved for documentation (RFC 5737, RFC 3849): no machine has such an address.
         assert!(moved("192.0.2.7:9", "127.0.0.1:9"));
         assert!(!moved("127.0.0.1:9", "127.0.0.1:9"), "it has it");
         assert!(

@@ -1,4 +1,4 @@
-//! Who may come in: counts handshakes and conversations, so that nobody takes more than there is.
+//! Admission control: counts handshakes and sessions, so that no client exceeds its share.
 
 use super::limits::Limits;
 use crate::trust::Pin;
@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The places of a server.
+/// The slots of a server.
 pub struct Room {
     limits: Limits,
     counts: Mutex<Counts>,
@@ -18,13 +18,13 @@ pub struct Room {
 
 struct Counts {
     sessions: usize,
-    /// The same, by key.
+    /// Sessions by key.
     of_key: HashMap<Pin, usize>,
     half_open: usize,
-    /// Handshakes of this second, by network.
+    /// Handshakes of the current second, by network.
     knocks: HashMap<IpAddr, u32>,
     second: Since,
-    /// Handshakes that can be given up for others, the oldest first.
+    /// Handshakes that can be aborted in favor of others, the oldest first.
     waiting: VecDeque<Waiting>,
     next: u64,
 }
@@ -35,32 +35,32 @@ struct Waiting {
     give_up: GiveUp,
 }
 
-/// Ends a handshake.
+/// Aborts a handshake.
 type GiveUp = Box<dyn FnOnce() + Send>;
 
-/// How many addresses are told apart within a second; all others count as one.
+/// How many addresses are counted separately within a second; all others share one counter.
 const ADDRESSES_MAX: usize = 4096;
 
-/// What becomes of somebody who knocks.
+/// The decision about a new connection.
 pub enum Answer {
-    /// A handshake may begin.
+    /// The handshake may begin.
     Begin(Place),
-    /// First it shall show that the address is its own.
+    /// The client must first validate its address.
     ShowAddress,
-    /// There are as many conversations as there may be.
+    /// The maximum number of sessions is reached.
     Refuse,
-    /// Nothing: its network knocks too often. Who means it knocks again.
+    /// No answer: there were too many handshakes from this network. A legitimate client retries.
     Ignore,
 }
 
-/// Why somebody whose handshake has ended well is not let in, in words for it.
+/// Why a client with a completed handshake is rejected, as a message for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unwelcome {
-    /// Its place is another's.
+    /// Its slot was given to another client.
     GivenUp,
-    /// There are as many conversations as there may be.
+    /// The maximum number of sessions is reached.
     Full,
-    /// There are as many with this key.
+    /// The maximum number of sessions of this key is reached.
     TooManyOfKey,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Unwelcome {
 }
 
 impl Room {
-    /// An empty one.
+    /// Creates an empty room.
     pub fn new(limits: &Limits) -> Arc<Room> {
         let counts = Counts {
             sessions: 0,
@@ -93,14 +93,14 @@ impl Room {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// Returns the number of sessions.
     pub fn conversations(&self) -> usize {
         self.lock().sessions
     }
 
-    /// Somebody knocks; `is_shown`: the address is certainly its own; `may_belong`: it may belong to a conversation that has
-    /// its place. Where all places are taken, or all that its network may have, that of the oldest handshake which can be
-    /// given up becomes free.
+    /// Decides about a new connection. `is_shown`: the address was validated; `may_belong`: it may belong to a session
+    /// that has a slot. If all slots for handshakes are taken, in total or for its network, the oldest handshake that
+    /// can be aborted gives up its slot.
     pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Answer {
         let limits = &self.limits;
         let mut counts = self.lock();
@@ -136,7 +136,7 @@ impl Room {
     }
 }
 
-/// Whoever has one address of IPv6 has a network of them.
+/// Returns the network of an address: a client with one IPv6 address has a /64 of them.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -147,7 +147,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A place that is taken until this is dropped: first of a handshake, then of a conversation.
+/// A slot, first of a handshake, then of a session. Dropping it frees the slot.
 pub struct Place {
     room: Arc<Room>,
     network: IpAddr,
@@ -157,14 +157,14 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     Handshake,
-    /// With its number; the place is somebody else's when the number is not waiting any more.
+    /// With its number. If that is no longer in `waiting`, the slot was given to another client.
     Waiting(u64),
     Session(Pin),
 }
 
 impl Place {
-    /// From now on the handshake can be given up for another one. `give_up` may be called by whoever knocks; it must not
-    /// drop this place itself.
+    /// Lets other connections abort this handshake. `give_up` is called while another is admitted; it must not drop
+    /// this place itself.
     pub fn can_be_given_up(&mut self, give_up: impl FnOnce() + Send + 'static) {
         let mut counts = self.room.lock();
         let number = counts.next;
@@ -174,7 +174,7 @@ impl Place {
         self.held = Held::Waiting(number);
     }
 
-    /// The handshake has ended well, with this key.
+    /// Turns the slot of a completed handshake into that of a session with this key.
     pub fn come_in(mut self, pin: Pin) -> Result<Place, Unwelcome> {
         let limits = &self.room.limits;
         let mut counts = self.room.lock();
@@ -196,7 +196,7 @@ impl Place {
 }
 
 impl Counts {
-    /// Whether it still had its place.
+    /// Frees the slot of a handshake; returns whether it still had one.
     fn end_handshake(&mut self, held: Held) -> bool {
         if let Held::Waiting(number) = held {
             let Some(at) = self.waiting.iter().position(|waits| waits.number == number) else {
@@ -208,7 +208,7 @@ impl Counts {
         true
     }
 
-    /// Whether there was one of these.
+    /// Aborts the oldest handshake that matches `of`; returns whether there was one.
     fn give_up_oldest(&mut self, of: impl Fn(&Waiting) -> bool) -> bool {
         let oldest = self.waiting.iter().position(of).and_then(|at| self.waiting.remove(at));
         let was_there = oldest.is_some();

@@ -1,4 +1,4 @@
-//! The far end of network links: takes clients whose keys are admitted.
+//! The server side of network links: accepts clients whose keys are admitted.
 
 use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
@@ -17,39 +17,40 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A client that was let in.
+/// A client that was admitted.
 pub struct Guest {
-    /// What it says. Pieces can be taken as they came, without being copied.
+    /// The stream from the client. As a `BufRead`, it gives access to received chunks without a copy.
     pub reader: Box<dyn BufRead + Send>,
-    /// What it shall hear. Dropped, the client reads the end once it has heard everything.
+    /// The stream to the client. Dropping it ends the stream after everything that was written.
     pub writer: Box<dyn Write + Send>,
-    /// Begun when nothing more is expected of it.
+    /// Begun when nothing more is expected of the client.
     pub parting: Parting,
-    /// The key by which it was let in.
+    /// The key with which it was admitted.
     pub pin: Pin,
-    /// Where it spoke from first.
+    /// Its address when it connected.
     pub address: SocketAddr,
-    /// How it came.
+    /// Its transport.
     pub kind: Kind,
-    /// Ends the conversation from any thread.
+    /// Ends the session from any thread.
     pub hang_up: HangUp,
 }
 
-/// A server that takes clients until it is dropped, which also ends the conversations over QUIC. Those over TLS have sockets
-/// of their own, and end with the process or by [`HangUp`].
+/// A server that accepts clients until it is dropped, which also ends the sessions over QUIC. Sessions over TLS have
+/// sockets of their own; they end with the process or by [`HangUp`].
 pub struct Listener {
     guests: Mutex<Receiver<Guest>>,
     room: Arc<Room>,
     addresses: Vec<SocketAddr>,
     endpoints: Vec<quinn::Endpoint>,
-    /// Those who take TCP connections.
+    /// The tasks that accept TCP connections.
     takers: Vec<tokio::task::AbortHandle>,
     engine: Option<Engine>,
 }
 
-/// Takes clients at these addresses, over UDP and over TCP at the same port. Port 0 is replaced by one that is free. Who is
-/// let in is settled by `tls`. With the same `lasting` secret as a server before it, those who still speak to that one hear
-/// that it is gone. `patience` says how each conversation waits; each has a parting of its own.
+/// Accepts clients at these addresses, over UDP and TCP on the same port. Port 0 is replaced by a free one.
+///
+/// `tls` decides which clients are admitted. With the same `lasting` secret as a previous server, clients of that
+/// server learn that it is gone. `patience` applies to each session, but each has a parting of its own.
 pub fn listen(
     addresses: &[SocketAddr],
     tls: Arc<rustls::ServerConfig>,
@@ -60,7 +61,7 @@ pub fn listen(
     let engine = Engine::start(crate::env::NETWORK)?;
     let (sender, guests) = sync_channel(limits.sessions);
     let mut config = quic::server_config(tls.clone())?;
-    // Those who knock are answered at once, so few wait, and little that they say has to be kept.
+    // Incoming connections are answered at once, so few of them wait and little of their data must be buffered.
     config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
     let room = Room::new(limits);
     let door = Door {
@@ -99,7 +100,7 @@ pub fn listen(
     Ok(listener)
 }
 
-/// As [`listen`], at all addresses of this machine.
+/// Like [`listen`], at all addresses of this machine.
 pub fn listen_everywhere(
     port: u16,
     tls: &Arc<rustls::ServerConfig>,
@@ -110,8 +111,8 @@ pub fn listen_everywhere(
     everywhere(port, |address| listen(&[address], tls.clone(), lasting, limits, patience))
 }
 
-/// Errs if [`listen`] could not have one of these addresses, or if there are none [`listen_everywhere`] could not have the
-/// port, at this moment. They are let go of again.
+/// Fails if [`listen`] could not bind one of these addresses now, or, if there are none, if [`listen_everywhere`] could
+/// not bind the port. The sockets are closed again.
 pub fn are_free(addresses: &[SocketAddr], port: u16) -> io::Result<()> {
     match addresses {
         [] => everywhere(port, |address| bind(address).map(drop)),
@@ -127,11 +128,11 @@ fn everywhere<T>(port: u16, take: impl Fn(SocketAddr) -> io::Result<T>) -> io::R
     }
 }
 
-/// What is kept of what somebody says before it is answered, and of what all of them say.
+/// How much data is buffered of each incoming connection before it is answered, and of all of them.
 const KNOCK_BYTES: u64 = 64 << 10;
 const KNOCKS_BYTES: u64 = 4 << 20;
 
-/// Both sockets of an address. Where the port is ours to choose, one that is free for both is found.
+/// Binds both sockets of an address. If the port is 0, finds one that is free for both.
 fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
     const TRIES: usize = 16;
     let at = |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{address} ({what}): {error}"));
@@ -148,7 +149,7 @@ fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
 }
 
 impl Listener {
-    /// The next client, if one comes within this time.
+    /// Returns the next client, or `None` if none arrives within this time.
     pub fn accept(&self, within: Duration) -> io::Result<Option<Guest>> {
         match self.guests.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(within) {
             Ok(guest) => Ok(Some(guest)),
@@ -157,34 +158,34 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the ports that were chosen.
+    /// Returns the addresses on which it listens, with the chosen ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Conversations whose clients have not left: some may still hear the last of what was written.
+    /// Returns the number of sessions whose clients have not left, including those that still receive the last data.
     pub fn conversations(&self) -> usize {
         self.room.conversations()
     }
 
-    /// Takes nobody any more. Conversations that have begun go on while this is not dropped.
+    /// Stops accepting clients. Existing sessions continue while this is not dropped.
     pub fn drain(&self) {
         self.endpoints.iter().for_each(|endpoint| endpoint.set_server_config(None));
         self.takers.iter().for_each(tokio::task::AbortHandle::abort);
     }
 
-    /// Takes nobody any more, and waits until each conversation has ended: its client has heard everything, or is not heard
-    /// any more.
+    /// Stops accepting clients and waits until each session has ended: its client has received everything, or has
+    /// fallen silent.
     pub fn leave(self) {
         self.drain();
         while self.conversations() > 0 {
-            // Who comes this late is not let in.
+            // Clients that arrive this late are rejected.
             drop(self.accept(LEAVING_LOOK));
         }
     }
 }
 
-/// How often a listener that leaves looks whether it may.
+/// How often [`Listener::leave`] checks whether all sessions have ended.
 const LEAVING_LOOK: Duration = Duration::from_millis(2);
 
 impl Drop for Listener {
@@ -214,7 +215,7 @@ async fn restart_after_panic<L: Future<Output = ()> + Send + 'static>(accept_loo
 /// The pause before an accept loop runs again, so that a panic at every start does not occupy a processor.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// Lets clients in.
+/// Admits clients.
 #[derive(Clone)]
 struct Door {
     config: quinn::ServerConfig,
@@ -244,7 +245,7 @@ impl Door {
     async fn take_tcp(self, listener: Arc<tokio::net::TcpListener>) {
         loop {
             match listener.accept().await {
-                // Who has come so far over TCP has shown its address.
+                // The TCP handshake has validated the address.
                 Ok((socket, address)) => {
                     sys::count_client();
                     let may_belong = !self.movable.is_empty() || !self.named.is_empty();
@@ -252,7 +253,7 @@ impl Door {
                         begin(place, |place| self.clone().welcome_tls(socket, address, place));
                     }
                 }
-                // No file is left to open, most likely: those that end give some back.
+                // Probably out of file descriptors; sessions that end free some.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
@@ -305,7 +306,7 @@ impl Door {
         };
         if tunnel.carries() == Some(tls::ALPN_LANES) {
             if let Some((token, mover)) = self.movable.find(&mut tunnel, pin).await {
-                // Its conversation has a place.
+                // The session that moves already has a slot.
                 drop(place);
                 let take = |lane| self.named.put(pin, token, lane);
                 mover.answer(tunnel, self.limits.lane_lost_one_in, take).await;
@@ -320,7 +321,7 @@ impl Door {
             },
             Ok(BEGINS) => None,
             Ok(ASKS) if has_name => {
-                // Whatever goes wrong, the client asks again.
+                // On any failure, the client asks again.
                 let _ = self.named.answer(tunnel, pin, &self.limits.signs).await;
                 return;
             }
@@ -341,21 +342,22 @@ impl Door {
         self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Tls, hang_up });
     }
 
-    /// How one conversation waits.
+    /// Returns the patience of one session.
     fn patience(&self) -> Patience {
         Patience { parting: Parting::default(), ..self.patience.clone() }
     }
 
     fn let_in(&self, guest: Guest) {
-        // There is room for as many as there may be; beyond that nobody takes them.
+        // The channel has room for the maximum number of sessions.
         let _ = self.sender.try_send(guest);
     }
 }
 
-/// So long a client that has shaken hands may take to begin: it does at once, but may be one of many on a busy machine.
+/// How long a client may take to begin after its handshake. It begins at once, but may be one of many on a busy
+/// machine.
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Begins a handshake, which ends in time or when another one needs its place.
+/// Runs a handshake, which ends in time or is aborted when another one needs its slot.
 fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Place, welcome: impl FnOnce(Place) -> W) {
     let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
     place.can_be_given_up(move || {
@@ -363,7 +365,7 @@ fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Place, welcome: imp
     });
     let handshake = tokio::spawn(tokio::time::timeout(HANDSHAKE + BEGINS_WITHIN, welcome(place))).abort_handle();
     tokio::spawn(async move {
-        // Otherwise it has ended by itself.
+        // Otherwise the handshake ended by itself.
         if given_up.await.is_ok() {
             handshake.abort();
         }

@@ -1,15 +1,19 @@
-//! A connection of TCP that leads nowhere any more, found out by a fresh one.
+//! Detection of dead TCP connections by means of a fresh one.
 //!
-//! TCP goes from the address with which it began, and tries again ever more rarely. So a client that got another address, or
-//! one that a router has forgotten, stands still until the system gives up, and one whose network was gone for a minute does
-//! for most of another. Such a client connects anew, and asks for its conversation by the name that it has given it: either
-//! end sees there how the old connection stands, and either can end it for both; docs/PROTOCOL.md, section 15, has the bytes.
-//! Whoever is told so dials again.
+//! TCP stays with the address with which it began, and retransmits ever more rarely. So a client with a new address, or
+//! one whose NAT mapping is gone, stalls until the system gives up, and after a network outage of one minute it may
+//! stall for most of another. Such a client connects again and queries its session by the name that it has given it.
+//! Either side sees the state of the old connection there, and either can end it for both; docs/PROTOCOL.md, section
+//! 15, specifies the bytes. A client that learns that its session is over dials again.
 //!
-//! A way that is slow, or loses much, is not given up for that. There is no doubt while anything is heard, be it only that
-//! something was heard; a fresh connection is made where TCP itself has tried several times, as slowly as the way wants it;
-//! that one must come through, there and back twice, behind whatever waits on the way; and where TCP is about to try once
-//! more, that is waited for. Where nothing is in doubt, all of it costs one system call a [`ROAM_LOOK`].
+//! A path that is slow or loses much is not given up for that:
+//!
+//! - There is no doubt while anything is received, even if it is only an acknowledgement.
+//! - A fresh connection is made only after TCP itself has retransmitted several times, at the pace of the path.
+//! - The fresh connection needs two round trips, behind everything that is queued on the path.
+//! - If TCP is about to retransmit, that is awaited.
+//!
+//! Without doubt, the cost is one system call per [`ROAM_LOOK`].
 
 use super::limits::{QUIET, ROAM_LOOK};
 use super::{Trouble, roam, tls};
@@ -23,36 +27,36 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a client calls a conversation: nobody else knows it.
+/// The client's name for a session, known only to the client and its server.
 pub type Name = [u8; 32];
 
-/// What a client says in place of [`super::BEGINS`] where it asks for a conversation; its name follows.
+/// The client's first byte, instead of [`super::BEGINS`], to query a session; the name follows.
 pub const ASKS: [u8; 1] = [2];
-/// The client asks how the conversation stands by now.
+/// The client queries the state again.
 const AGAIN: [u8; 1] = [0];
-/// The client wants it to end.
+/// The client ends the session.
 const END: [u8; 1] = [1];
-/// The server's answer: it goes on.
+/// The server's answer: the session continues.
 const GOES_ON: [u8; 1] = [0];
-/// The server's answer: it has ended, or there is none of that name.
+/// The server's answer: the session has ended, or there is none with this name.
 const OVER: [u8; 1] = [1];
 
-/// So often TCP tries before a fresh connection does: every time it takes twice as long.
+/// How often TCP retransmits before a fresh connection is made; each retransmission takes twice as long.
 const REPEATS: u8 = 3;
-/// If it takes TCP no longer than this to try again, it is waited for.
+/// If TCP retransmits within this time, that is awaited.
 const SOON: Duration = Duration::from_secs(5);
-/// So long a fresh connection may take, and so many times there and back, and each answer on it: TCP asks for one a second
-/// time after a second.
+/// How long a fresh connection, and each answer on it, may take: this time plus this many round trips. TCP repeats its
+/// connection request after a second.
 const FRESH_WITHIN: Duration = Duration::from_secs(3);
 const FRESH_WITHIN_RTTS: u32 = 4;
 
-/// Whether nothing has been heard for a while, although something was tried: so many times.
+/// Returns whether nothing was received for a while although `repeats` retransmissions or probes were sent.
 fn is_silent(standing: &TcpStanding, repeats: u8) -> bool {
     standing.silent >= QUIET && standing.repeats >= repeats
 }
 
-/// Whether nothing is to be hoped for, although a fresh connection came through so long ago. Who owes the peer nothing asks
-/// it each [`super::limits::KEEP_ALIVE`], and would have been answered since.
+/// Returns whether a connection is dead, given that a fresh one has worked for `fresh_for`. A side without
+/// unacknowledged data probes the peer every [`super::limits::KEEP_ALIVE`], and would have had an answer since.
 fn is_hopeless(standing: &TcpStanding, fresh_for: Duration) -> bool {
     is_silent(standing, REPEATS)
         && match standing.is_owed {
@@ -61,14 +65,15 @@ fn is_hopeless(standing: &TcpStanding, fresh_for: Duration) -> bool {
         }
 }
 
-/// How it is seen what becomes of a connection.
+/// How the state of a connection is observed.
 #[derive(Debug, Clone, Copy)]
 pub struct Signs {
-    /// What TCP knows.
+    /// Returns the TCP state of a socket.
     pub standing: fn(BorrowedFd<'_>) -> io::Result<TcpStanding>,
-    /// Whether the way to the peer begins at another address: by the connection's own and the peer's.
+    /// Returns whether packets to the peer would now leave from another address; takes the connection's own address and
+    /// the peer's.
     pub is_elsewhere: fn(SocketAddr, SocketAddr) -> bool,
-    /// How often it is looked.
+    /// How often the state is checked.
     pub look: Duration,
 }
 
@@ -82,18 +87,18 @@ impl Default for Signs {
 pub struct Watch {
     /// The server.
     pub peer: SocketAddr,
-    /// By which it is asked.
+    /// The TLS configuration of fresh connections.
     pub tls: Arc<rustls::ClientConfig>,
-    /// What it knows the conversation by.
+    /// The name of the session.
     pub name: Name,
-    /// What is looked at.
+    /// How the connection is observed.
     pub signs: Signs,
-    /// The server hears otherwise that the conversation ends.
+    /// The server learns of the end of the session in another way.
     pub is_told: bool,
 }
 
 impl Watch {
-    /// Waits until the server knows that a connection leads nowhere; `false`: it ended before.
+    /// Waits until the server knows that a connection is dead; returns `false` if it ended before.
     pub async fn breaks(&self, connection: &tls::Watched) -> bool {
         let mut in_doubt = false;
         loop {
@@ -103,7 +108,7 @@ impl Watch {
             if is_elsewhere && self.is_told {
                 return true;
             }
-            // Once in doubt, it asks, also where something is heard meanwhile: TCP over there may be what waits.
+            // Once in doubt, query even if something is received: TCP of the server may be the side that waits.
             in_doubt |= is_elsewhere || is_silent(&standing, REPEATS);
             if !in_doubt {
                 continue;
@@ -115,9 +120,9 @@ impl Watch {
                     Ok(false) => in_doubt = false,
                     Err(_) => {}
                 },
-                // The network is gone.
+                // The network is down.
                 Err(_) | Ok(Err(Trouble::Unreachable(_))) => {}
-                // A server that does not know how.
+                // The server does not support queries.
                 Ok(Err(_)) => {
                     in_doubt = false;
                     tokio::time::sleep(QUIET).await;
@@ -130,7 +135,8 @@ impl Watch {
         connection.ends().is_some_and(|(own, peer)| (self.signs.is_elsewhere)(own, peer))
     }
 
-    /// Whether the conversation is over; an error: the fresh connection has broken off, or an answer takes longer than `limit`.
+    /// Returns whether the session is over. Fails if the fresh connection is lost, or an answer takes longer than
+    /// `limit`.
     async fn settle(&self, connection: &tls::Watched, mut fresh: tls::Tunnel, limit: Duration) -> io::Result<bool> {
         let since = Since::now();
         fresh.say(&[&ASKS[..], &self.name].concat()).await?;
@@ -152,7 +158,7 @@ impl Watch {
     }
 }
 
-/// The conversations over TLS that a server has, by the names that their clients gave them.
+/// The TLS sessions of a server, by the names that their clients gave them.
 #[derive(Default)]
 pub struct Named(Mutex<HashMap<(Pin, Name), tls::Watched>>);
 
@@ -161,19 +167,19 @@ impl Named {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         !self.lock().values().any(tls::Watched::is_there)
     }
 
-    /// Another one, of whoever has this key. Who gives a name twice means the first.
+    /// Adds the session of a client with this key. If the client uses a name twice, the first session keeps it.
     pub fn put(&self, pin: Pin, name: Name, connection: tls::Watched) {
         let mut all = self.lock();
         all.retain(|_, known| known.is_there());
         all.entry((pin, name)).or_insert(connection);
     }
 
-    /// Whether the conversation of that name is over, or `shall_end`.
+    /// Ends the session of this name if `shall_end`; returns whether it is over.
     fn is_over(&self, pin: Pin, name: Name, shall_end: impl Fn(&TcpStanding) -> bool, signs: &Signs) -> bool {
         let all = self.lock();
         let Some(connection) = all.get(&(pin, name)) else { return true };
@@ -184,7 +190,7 @@ impl Named {
         !goes_on
     }
 
-    /// Answers a client with this key that asks for a conversation.
+    /// Answers the queries of a client with this key.
     pub async fn answer(&self, mut fresh: tls::Tunnel, pin: Pin, signs: &Signs) -> io::Result<()> {
         let since = Since::now();
         let name = fresh.hear().await?;
@@ -216,7 +222,8 @@ mod tests {
         rtt: Duration::ZERO,
     };
 
-    /// TCP repeats after 200 ms first, and after twice as long each time; so many times, and something more than that.
+    /// The state after `times` retransmissions, the first after 200 ms, each after twice the time of the previous one;
+    /// and a little more than that.
     fn repeated(times: u8) -> TcpStanding {
         let first = Duration::from_millis(200);
         let silent = first * (2u32.pow(times.into()) - 1) + Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Links on loopback: what comes through, how they end, and who is not let in.
+//! Tests of links on loopback: transfer, shutdown, and rejected clients.
 
 mod moved;
 mod stalled;
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Longer than anything here may take on a busy machine, and less than [`Limits::idle`] says.
+/// Longer than anything here takes on a busy machine, and less than [`Limits::idle`].
 const LONG: Duration = Duration::from_secs(60);
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
-/// A server on loopback, and the identities of both ends.
+/// A server on loopback, and the identities of both sides.
 struct World {
     near: Identity,
     far: Identity,
@@ -54,7 +54,7 @@ impl World {
         Dial::new(tls::client_config(&self.near, self.far.pin), LONG, patience)
     }
 
-    /// Both ends of a conversation; the server has said one byte, which the client has not read yet.
+    /// Returns both ends of a session; the server has sent one byte, which the client has not read yet.
     fn meet(&self, kind: Kind, patience: Patience) -> (Link, Guest) {
         self.meet_at(self.address(), kind, patience)
     }
@@ -85,18 +85,18 @@ fn patient() -> Patience {
     Patience::default()
 }
 
-/// Runs the case over each kind of link.
+/// Runs the case over each transport.
 fn each(case: impl Fn(Kind)) {
     case(Kind::Quic);
     case(Kind::Tls);
 }
 
-/// First words that are known before they are said.
+/// First bytes that are known in advance.
 fn words(bytes: Vec<u8>) -> Words {
     Words::by(move || bytes.clone())
 }
 
-/// Bytes that a shift or a swap would show: each block of them begins with its number.
+/// Returns bytes in which a shift or swap is visible: each block begins with its number.
 fn bytes(len: usize) -> Vec<u8> {
     let block: Vec<u8> = (0..4099u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let mut all = Vec::with_capacity(len + block.len());
@@ -189,7 +189,7 @@ fn a_server_with_another_key_is_told_nothing() {
 fn a_client_that_is_not_admitted_hears_so() {
     each(|kind| {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
-        // Whatever it says, and although nobody hears that.
+        // Regardless of how much it sends, although the server does not read it.
         for len in [0, FIRST_WORDS_MAX_BYTES] {
             let dial = Dial { first_words: words(bytes(len)), ..world.dial(patient()) };
             let trouble = dial_by(kind, world.address(), &dial).err();
@@ -208,7 +208,7 @@ fn who_shows_no_key_turns_nobody_away() {
         scope.spawn(|| {
             let (mut socket, _) = liar.accept().unwrap();
             let _ = socket.read(&mut [0; 4096]);
-            // An alert in the clear: access denied.
+            // A plaintext alert: access denied.
             let _ = socket.write_all(&[21, 3, 3, 0, 2, 2, 49]);
         });
         let trouble = dial_by(Kind::Tls, address, &world.dial(patient())).err().unwrap();
@@ -220,7 +220,7 @@ fn who_shows_no_key_turns_nobody_away() {
 fn nobody_there_is_said_in_time() {
     each(|kind| {
         let world = World::new();
-        // Bound, and never read from or accepted on.
+        // Bound, but never read from or accepted on.
         let udp = std::net::UdpSocket::bind(HERE).unwrap();
         let address = match kind {
             Kind::Quic => udp.local_addr().unwrap(),
@@ -248,10 +248,10 @@ fn that_nobody_is_there_is_heard_where_somebody_says_so() {
 fn who_is_not_heard_at_first_says_it_again_before_long() {
     let world = World::new();
     let relay = Relay::to(world.address());
-    // What is said within two seconds.
+    // The datagrams of the first two seconds.
     relay.lose_first(4);
     let (_link, _guest) = world.meet_at(relay.address, Kind::Quic, patient());
-    // Each attempt has a socket, the first has asked by another whether anybody is there.
+    // Each attempt has a socket, and the first one checked for a closed port with another.
     assert!(relay.clients() > 2, "{}", relay.clients());
 }
 
@@ -269,7 +269,7 @@ fn a_run_that_shall_stop_waits_neither_for_a_dial_nor_for_a_word() {
             let error = read.join().unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
         });
-        // Not even as long as a farewell.
+        // Without the delay of a farewell.
         assert!(!patience.parting.has_begun());
         let soon = || {
             let begun = Since::now();
@@ -306,7 +306,7 @@ fn a_parting_lasts_as_long_as_a_farewell() {
         link.parting.begin();
         assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionAborted);
         assert!(begun.elapsed() >= FAREWELL);
-        // Nor does a writer wait for somebody who never reads.
+        // A writer does not wait for a peer that never reads either.
         let error = std::iter::repeat_with(|| link.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
         assert_eq!(error.expect("the windows are smaller than that").kind(), ErrorKind::ConnectionAborted);
     });
@@ -319,7 +319,7 @@ fn who_writes_learns_that_nobody_reads() {
         let (link, mut guest) = world.meet(kind, patient());
         let Link { reader, writer, .. } = link;
         drop(reader);
-        // TCP has no word for that alone.
+        // TCP cannot signal that only the reader is gone.
         let kept = [writer].into_iter().find(|_| kind == Kind::Quic);
         let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
@@ -377,7 +377,7 @@ fn a_server_that_drains_goes_on_with_those_that_it_has() {
     });
 }
 
-/// What a race does where the server speaks in the way that it does once it has a guest.
+/// Runs a race while the server sends a byte to each guest.
 fn race_with(world: &World, peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(peers, kinds, dial));
@@ -395,7 +395,7 @@ fn race_with(world: &World, peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -
 #[test]
 fn quic_wins_a_race_where_it_is_to_be_had() {
     let world = World::new();
-    // Nobody is at the first address, which is tried first.
+    // Nothing listens at the first address, which is tried first.
     let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
     let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
     let won = race_with(&world, &[closed, world.address()], &Kind::BOTH, &dial).ok().unwrap();
@@ -418,7 +418,7 @@ fn the_kind_that_is_named_first_has_the_head_start() {
 #[test]
 fn tls_wins_a_race_where_udp_is_blocked() {
     let world = World::new();
-    // TCP of this address leads to the server, and its UDP to nobody.
+    // TCP of this address leads to the server; its UDP is not answered.
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let address = mute.local_addr().unwrap();
     let relay = std::net::TcpListener::bind(address).unwrap();
@@ -447,7 +447,7 @@ fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
     let lost = race(&[address], &Kind::BOTH, &dial).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::Silent(_)), "{:?}", lost.trouble);
     assert_eq!(lost.story.len(), 2, "{:?}", lost.story);
-    // Another key at one address matters more than nobody at another.
+    // A wrong key at one address is more important than silence at another.
     let stranger = Identity::passing().unwrap();
     let limit = Duration::from_secs(3);
     let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), limit, ..dial };
@@ -456,14 +456,14 @@ fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
     assert!(race(&[], &Kind::BOTH, &dial).is_err());
 }
 
-/// Takes guests until one comes in this way.
+/// Accepts guests until one uses this transport.
 fn guest_over(world: &World, kind: Kind) -> Guest {
     std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a guest comes"))
         .find(|guest| guest.kind == kind)
         .unwrap()
 }
 
-/// The server hears that this guest has left; else it would wait for it as long as [`Limits::idle`] says.
+/// Checks that the server notices that this guest has left; otherwise it would wait for [`Limits::idle`].
 fn hears_the_end(mut guest: Guest) {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(guest.reader.read(&mut [0]).is_err()));
@@ -477,7 +477,7 @@ fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
         let mut first = world.listener.accept(LONG).unwrap().expect("a guest comes");
-        // By now the other one has shaken hands, too.
+        // By now the other attempt has completed its handshake too.
         assert!(world.listener.accept(2 * KIND_STEP).unwrap().is_none(), "only one speaks");
         first.writer.write_all(b"!").unwrap();
         assert_eq!(racing.join().unwrap().ok().unwrap().kind, first.kind);
@@ -520,10 +520,10 @@ fn the_next_of_a_race_speaks_where_the_first_is_not_answered() {
     });
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
-        // QUIC has begun when TLS begins.
+        // QUIC has begun its session when TLS begins.
         let racing = scope.spawn(|| race(&[relay.address], &Kind::BOTH, &dial));
         let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
-        // A network that does not like QUIC finds out what it is.
+        // Like a network that blocks QUIC once it has recognized it.
         relay.shut(true);
         let mut next = match first.kind {
             Kind::Quic => world.listener.accept(LONG).unwrap().expect("the other one takes over"),
@@ -590,13 +590,13 @@ fn what_is_said_first_is_the_beginning_of_what_is_said() {
 
 #[test]
 fn who_leaves_in_peace_waits_for_nobody() {
-    // Over QUIC it does on a way as short as this; tests/turns.rs has a long one.
+    // Over QUIC it waits on a path this short; tests/turns.rs tests a long one.
     let world = World::new();
     let soon = || {
         let (link, mut guest) = world.meet_at(world.address(), Kind::Tls, patient());
         let Link { mut reader, mut writer, leave, .. } = link;
         reader.read_exact(&mut [0]).unwrap();
-        // Somebody who reads is no hindrance.
+        // A blocked reader does not prevent it.
         let reading = std::thread::spawn(move || reader.read(&mut [0]).map_or(0, |got| got));
         let begun = Since::now();
         writer.write_all(b"bye").unwrap();
@@ -647,7 +647,7 @@ fn a_server_takes_as_many_conversations_as_it_shall() {
             Kind::Tls => assert!(trouble.is_some()),
         }
         drop((link, guest));
-        // The place is free as soon as both ends have parted, which takes them a moment.
+        // The slot is freed when both ends have closed, which takes a moment.
         let begun = Since::now();
         loop {
             let begins = world.dial(patient());
@@ -674,12 +674,12 @@ fn noise_at_both_ports_leaves_room_for_others() {
     let world = World::that(near, Arc::new(|_| true), &Limits { handshakes_per_sec: 100_000, ..Limits::default() });
     let address = world.address();
     let noise: [&[u8]; 3] = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &[0xff; 1200], &[0x16, 3, 1, 2, 0, 1]];
-    // Another address of this machine, from which nothing good comes.
+    // Another address of this machine, which only sends noise.
     let udp = std::net::UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).unwrap();
     let mut held = std::collections::VecDeque::new();
     for n in 0..10_000 {
         let _ = udp.send_to(noise[n % 3], address);
-        // A long header of QUIC, version 1, that begins a handshake and goes on as noise.
+        // A QUIC version 1 long header that begins a handshake and continues with noise.
         let mut initial = vec![0xa5; 1200];
         initial[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
         initial[6..14].copy_from_slice(&n.to_le_bytes());
@@ -711,7 +711,7 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
         &Patience::default(),
     );
     let again = again.unwrap();
-    // The first one goes on and hears nothing, which is what a server that was killed does.
+    // The first server keeps running but receives nothing, like a server that was killed.
     let relay = Relay::to(world.address());
     for client_speaks in [true, false] {
         relay.lead_to(world.address());
@@ -724,7 +724,7 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
         }
         let error = link.reader.read(&mut [0]).unwrap_err();
         assert!(error.to_string().contains("the peer was started anew"), "{error}");
-        // One that is silent asks now and then.
+        // A silent client sends keepalives.
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
 }
@@ -747,7 +747,7 @@ fn peers_that_say_nothing_keep_nobody_out() {
     assert!(at_least_once(soon), "somebody waited for the mute ones");
 }
 
-/// The first word of a client over QUIC; each begins a handshake of its own.
+/// Returns the first datagram of a QUIC client; each begins a handshake of its own.
 fn first_word(world: &World) -> Vec<u8> {
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let (patience, address) = (patient(), mute.local_addr().unwrap());
@@ -771,7 +771,7 @@ fn clients_of_quic_that_say_one_word_keep_nobody_out() {
         let mute = std::net::UdpSocket::bind(HERE).unwrap();
         for _ in 0..8 {
             mute.send_to(&first_word(&world), world.address()).unwrap();
-            // An answer, so it has begun.
+            // An answer, so the handshake has begun.
             mute.recv(&mut [0; 1 << 16]).unwrap();
         }
         each(|kind| {
@@ -805,7 +805,7 @@ fn who_hears_nothing_is_not_waited_for_for_ever() {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = Relay::to(world.address());
     let (link, mut guest) = world.meet_at(relay.address, Kind::Quic, patient());
-    // The client lets hear of itself all the time.
+    // The client keeps sending, but receives nothing.
     relay.mute(true);
     guest.writer.write_all(&bytes(1 << 20)).unwrap();
     drop(guest);
@@ -819,7 +819,7 @@ fn a_client_that_leaves_with_a_full_window_is_not_missed_for_long() {
     let relay = Relay::to(world.address());
     let (link, Guest { reader: mut far_reader, writer: far_writer, .. }) =
         world.meet_at(relay.address, Kind::Quic, patient());
-    // Nothing that it says is acknowledged any more.
+    // Nothing that the client sends is acknowledged any more.
     relay.mute(true);
     let Link { reader, mut writer, parting, .. } = link;
     parting.begin();
@@ -850,11 +850,11 @@ fn a_place_is_taken_until_the_last_word_was_heard() {
     link.reader.read_to_end(&mut got).unwrap();
     assert!(got[1..] == sent);
     drop(link);
-    // That the client is gone is said once, and may be lost; then it is not heard any more.
+    // The client announces its end only once, and that datagram can be lost; then the server waits for the timeout.
     assert!(until(LAST_WORDS + LONG, || world.listener.conversations() == 0));
 }
 
-/// Sends so much that it is under way while something happens to the network; what came.
+/// Sends enough data that some is in flight while `meanwhile` changes the network, and compares what arrives.
 fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
     let sent = bytes(24 << 20);
     let (Link { mut reader, mut writer, .. }, Guest { reader: mut far_reader, writer: mut far_writer, .. }) =
@@ -873,15 +873,15 @@ fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
     });
 }
 
-/// Whether something that goes fast did so: a busy machine may hold up one attempt, and not each of them.
+/// Returns whether one of several attempts was fast: a busy machine may delay one of them, but not all.
 fn at_least_once(mut is_fast: impl FnMut() -> bool) -> bool {
     (0..5).any(|_| is_fast())
 }
 
-/// Waits until it is so; whether it came about.
+/// Waits until `is_so` returns `true`; returns whether it did in time.
 fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
     let begun = Since::now();
-    // What is so may be so once: a place that is taken and given back may be asked for, and not be there.
+    // The condition may hold only once, because asking can take a slot and give it back: do not evaluate it again.
     while begun.elapsed() < limit {
         if is_so() {
             return true;
@@ -910,7 +910,7 @@ fn a_client_that_gets_another_address_goes_on() {
 
 #[test]
 fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
-    // QUIC alone tries again after ever longer times: 7 s into an outage it says nothing for another 6.
+    // QUIC alone retransmits after ever longer times: 7 s into an outage, it sends nothing for another 6 s.
     const ASKS: u64 = 3;
     let case = |up| {
         let world = World::new();
@@ -934,7 +934,7 @@ fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
     });
 }
 
-/// Not a test of speed: it says what the speed is where `SPARSYNC_BENCH_MIB` says how much to send.
+/// Not a test: prints the throughput if `SPARSYNC_BENCH_MIB` sets how much to send.
 #[test]
 fn a_gigabyte_goes_as_fast_as_it_goes() {
     let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB").ok().and_then(|said| said.parse::<usize>().ok()) else {

@@ -1,8 +1,8 @@
 //! TLS over TCP: the handshake, and the two halves of a connection as a reader and a writer.
 //!
-//! What rustls holds is asked for under a lock that nobody keeps while he waits for the network, so one thread can read
-//! while another writes. A reader that owes the peer an answer leaves it to the next write; RFC 8446 wants it before that
-//! and not earlier.
+//! The rustls state is behind a mutex that is never held while a thread waits for the network, so one thread can read
+//! while another writes. A reader that owes the peer an answer leaves it to the next write; RFC 8446 requires it before
+//! that write, not earlier.
 
 use super::limits::{self, PIECE_MAX_BYTES};
 use super::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How much is read off a socket at once.
+/// How many bytes are read from a socket at once.
 const READ_BYTES: usize = 128 << 10;
-/// What records add to a piece, and room for an answer that is due.
+/// The overhead of records for one piece, plus room for a pending answer.
 const RECORDS_ADD_BYTES: usize = 4 << 10;
 
-/// One end of TLS, either.
+/// The TLS state of one side, client or server.
 pub enum Side {
     /// The client.
     Client(Box<UnbufferedClientConnection>),
@@ -34,7 +34,7 @@ pub enum Side {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What a step shall do once nothing else is due.
+/// What a step does when nothing else is pending.
 #[derive(Clone, Copy)]
 enum Want<'a> {
     Nothing,
@@ -42,28 +42,28 @@ enum Want<'a> {
     Close,
 }
 
-/// Where a step led.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// There may be more to do.
     Again,
-    /// The peer has to say more.
+    /// The peer must send more.
     Hungry,
-    /// Nothing was left to do, and what was wanted is done.
+    /// Nothing is pending, and the request is done.
     Done,
-    /// The peer says nothing more.
+    /// The peer has closed the stream.
     Closed,
 }
 
 impl Side {
-    /// The client's, for a server whose key `tls` knows.
+    /// Creates the client side, for a server whose key `tls` expects.
     pub fn client(tls: Arc<rustls::ClientConfig>) -> Result<Side, rustls::Error> {
         let name =
             ServerName::try_from(super::quic::NO_NAME).map_err(|error| rustls::Error::General(error.to_string()))?;
         UnbufferedClientConnection::new(tls, name).map(|side| Side::Client(Box::new(side)))
     }
 
-    /// The server's.
+    /// Creates the server side.
     pub fn server(tls: Arc<rustls::ServerConfig>) -> Result<Side, rustls::Error> {
         UnbufferedServerConnection::new(tls).map(|side| Side::Server(Box::new(side)))
     }
@@ -75,7 +75,7 @@ impl Side {
         }
     }
 
-    /// The certificate that the peer showed.
+    /// Returns the certificate of the peer.
     pub fn peer_cert(&self) -> Option<Vec<u8>> {
         self.common().peer_certificates().and_then(|chain| chain.first()).map(|cert| cert.to_vec())
     }
@@ -91,7 +91,7 @@ impl Side {
         step
     }
 
-    /// Goes on until the peer has to say more, or what is wanted is done.
+    /// Runs steps until the peer must send more, or the request is done.
     fn run(&mut self, want: Want<'_>, buffers: &mut Buffers) -> Result<Step, rustls::Error> {
         let mut used = 0;
         let mut ended = Ok(Step::Again);
@@ -99,8 +99,8 @@ impl Side {
             ended = self.step(want, buffers, &mut used);
         }
         if ended.is_err() {
-            // What the peer shall be told of it. Nothing of what came may be looked at again, nor may it be taken away:
-            // rustls complains of either.
+            // Queue the alert for the peer. The input must be neither processed again nor removed: rustls objects to
+            // both.
             while self.common().wants_write() && self.step(Want::Nothing, buffers, &mut used).is_ok() {}
             return ended;
         }
@@ -109,7 +109,7 @@ impl Side {
     }
 }
 
-/// What came and is not understood yet, what is to be sent, and what the peer said.
+/// Received bytes that were not processed yet, bytes to send, and decrypted bytes.
 #[derive(Default)]
 struct Buffers {
     incoming: Vec<u8>,
@@ -117,7 +117,7 @@ struct Buffers {
     plain: Vec<u8>,
 }
 
-/// Takes one state of rustls further. Also how many bytes of what came are used up.
+/// Processes one state of rustls. Also returns how many received bytes were consumed.
 fn settle<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     want: Want<'_>,
@@ -151,7 +151,7 @@ fn settle<Data>(
                 }
             }
         }
-        // It lies in `outgoing`, and goes before anything that is encrypted later.
+        // The data is in `outgoing`, before anything that is encrypted later.
         Ok(ConnectionState::TransmitTlsData(data)) => {
             data.done();
             Ok(Step::Again)
@@ -178,7 +178,7 @@ fn settle<Data>(
     (discard, step)
 }
 
-/// A connection whose handshake has ended.
+/// A connection whose handshake is complete.
 pub struct Tunnel {
     side: Side,
     buffers: Buffers,
@@ -186,14 +186,14 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Goes on until it `is_enough`.
+    /// Continues until `is_enough` returns `true`.
     async fn go_on(&mut self, is_enough: impl Fn(&Tunnel) -> bool) -> Result<(), Fault> {
         let mut piece = vec![0; HANDSHAKE_READ_BYTES];
         loop {
             let stepped = self.side.run(Want::Nothing, &mut self.buffers);
             let sent = send(&self.socket, &mut self.buffers.outgoing).await;
             let step = stepped.map_err(|error| match error {
-                // Of somebody who has not shown his key it means nothing.
+                // From a peer that has not shown its key, the alert means nothing.
                 rustls::Error::AlertReceived(alert)
                     if is_about_keys(alert.into()) && self.side.peer_cert().is_some() =>
                 {
@@ -219,17 +219,18 @@ impl Tunnel {
         }
     }
 
-    /// Says the first words of a conversation, and waits for the server's.
+    /// Sends the first bytes of a session and waits for the server's.
     pub async fn begin(&mut self, words: &[u8]) -> Result<(), Trouble> {
         let said = self.say(words).await;
-        // A server that does not take this client may have hung up before it heard them, and said why.
+        // A server that rejects this client may have closed before it received them, and sent a reason.
         match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
             Err(Fault::Io(error)) => Err(Trouble::Broken(said.err().unwrap_or(error).to_string())),
             heard => heard.map_err(Trouble::from),
         }
     }
 
-    /// Takes leave of a peer that was told why: closed while something is unread, a socket throws away what it has to say.
+    /// Closes after an alert for the peer was sent. Unread data is consumed first: otherwise the socket would discard
+    /// the alert.
     async fn part(self) {
         let unread = async {
             let socket = self.socket.into_std()?;
@@ -248,23 +249,23 @@ impl Tunnel {
         let _ = tokio::time::timeout(FAREWELL, unread).await;
     }
 
-    /// The certificate that the peer showed.
+    /// Returns the certificate of the peer.
     pub fn peer_cert(&self) -> Option<Vec<u8>> {
         self.side.peer_cert()
     }
 
-    /// What it carries (ALPN).
+    /// Returns the agreed protocol (ALPN).
     pub fn carries(&self) -> Option<&[u8]> {
         self.side.common().alpn_protocol()
     }
 
-    /// Says something short.
+    /// Sends a short message.
     pub async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.side.run(Want::Encrypt(bytes), &mut self.buffers).map_err(io::Error::other)?;
         send(&self.socket, &mut self.buffers.outgoing).await
     }
 
-    /// Hears so many bytes; what comes behind them is kept for the reader.
+    /// Receives `COUNT` bytes. Bytes after them are kept for the reader.
     pub async fn hear<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
         let mut piece = [0; HANDSHAKE_READ_BYTES];
         loop {
@@ -285,7 +286,7 @@ impl Tunnel {
     }
 }
 
-/// Connects to a server. Whether it takes this client is not known yet.
+/// Connects to a server. Whether it accepts this client is not known yet.
 pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
     let side = Side::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
     let socket = tokio::net::TcpStream::connect(peer).await.map_err(|error| Trouble::Unreachable(error.to_string()))?;
@@ -295,7 +296,7 @@ pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result
     Ok(tunnel)
 }
 
-/// Ends a client's handshake; `None`: it was not let in, or did not speak TLS.
+/// Completes a client's handshake; `None` if the client was rejected or does not speak TLS.
 pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfig>) -> Option<Tunnel> {
     prepare(&socket);
     let mut tunnel = Tunnel { side: Side::server(tls).ok()?, buffers: Buffers::default(), socket };
@@ -316,7 +317,7 @@ fn prepare(socket: &tokio::net::TcpStream) {
 /// Why a handshake failed.
 enum Fault {
     Tls(rustls::Error),
-    /// A peer that has shown its key does not like ours.
+    /// A peer that has shown its key rejects ours.
     TurnedAway,
     Io(io::Error),
 }
@@ -337,11 +338,11 @@ impl From<Fault> for Trouble {
     }
 }
 
-/// How much of a handshake is read at once.
+/// How many bytes of a handshake are read at once.
 const HANDSHAKE_READ_BYTES: usize = 4 << 10;
-/// The most of a handshake that may wait to be understood: rustls takes messages of 64 KiB.
+/// The maximum of unprocessed handshake bytes: rustls accepts messages of 64 KiB.
 const HANDSHAKE_MAX_BYTES: usize = 80 << 10;
-/// So much is read of what somebody says who was turned away: a handshake, and first words.
+/// The maximum read from a rejected peer: a handshake and the first bytes of a session.
 const UNREAD_MAX_BYTES: usize = HANDSHAKE_MAX_BYTES + limits::FIRST_WORDS_MAX_BYTES;
 
 async fn send(socket: &tokio::net::TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
@@ -368,23 +369,23 @@ async fn receive(socket: &tokio::net::TcpStream, into: &mut [u8]) -> io::Result<
     }
 }
 
-/// What the halves share.
+/// The state shared by both halves.
 struct Shared {
     state: Mutex<State>,
     socket: TcpStream,
     hung_up: AtomicBool,
 }
 
-/// Something that lasts as long as the halves of a connection. It is not the connection's, which may be looked at by what it
-/// drives.
+/// A value that lives as long as the halves of a connection. It is not part of [`Shared`], which tasks of the same
+/// engine may hold for a moment.
 type UntilEnd = Arc<dyn Send + Sync>;
 
 struct State {
     side: Side,
     incoming: Vec<u8>,
-    /// What the reader left for the next write.
+    /// Bytes that the reader left for the next write.
     due: Vec<u8>,
-    /// Something was wrong with what came: rustls is asked nothing more.
+    /// The received data was invalid: rustls must not be called again.
     is_broken: bool,
 }
 
@@ -408,29 +409,29 @@ impl Shared {
     }
 }
 
-/// Ends a connection at once, whoever reads or writes.
+/// Ends a connection at once, from any thread.
 #[derive(Clone)]
 pub struct HangUp(Arc<Shared>);
 
 impl HangUp {
-    /// Hangs up.
+    /// Closes the connection.
     pub fn now(&self) {
         self.0.hung_up.store(true, Ordering::Relaxed);
         let _ = self.0.socket.shutdown(Shutdown::Both);
     }
 
-    /// What hangs up in peace. What was written goes all the same.
+    /// Returns a closure that closes the connection. Data written before is still sent.
     pub fn leave(&self) -> Leave {
         let watched = self.watched();
         Box::new(move || watched.hang_up())
     }
 
-    /// What looks at the connection and does not hold it open.
+    /// Returns a handle that does not keep the connection open.
     pub fn watched(&self) -> Watched {
         Watched(Arc::downgrade(&self.0))
     }
 
-    /// Whether the peer says nothing more, although some of what it said may not have been read.
+    /// Returns whether the peer has closed its stream, even if some of its data was not read yet.
     pub fn is_over(&self) -> bool {
         sys::has_hung_up(self.0.socket.as_fd())
     }
@@ -441,25 +442,25 @@ impl HangUp {
 pub struct Watched(Weak<Shared>);
 
 impl Watched {
-    /// Its own address and the peer's; `None`: it has ended.
+    /// Returns its own address and the peer's; `None` if it has ended.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let shared = self.0.upgrade()?;
         Some((shared.socket.local_addr().ok()?, shared.socket.peer_addr().ok()?))
     }
 
-    /// How it stands; `None`: it has ended, or was hung up.
+    /// Returns its TCP state; `None` if it has ended or was closed.
     pub fn standing(&self, of: fn(BorrowedFd<'_>) -> io::Result<TcpStanding>) -> Option<TcpStanding> {
         let shared = self.0.upgrade().filter(|shared| !shared.hung_up.load(Ordering::Relaxed))?;
-        // Of a system that does not say it nothing is thought.
+        // A system that does not report the state gives the default, which raises no doubts.
         Some(of(shared.socket.as_fd()).unwrap_or_default())
     }
 
-    /// Whether it has not ended.
+    /// Returns whether the connection still exists.
     pub fn is_there(&self) -> bool {
         self.0.strong_count() > 0
     }
 
-    /// Hangs up, if it has not ended.
+    /// Closes the connection if it still exists.
     pub fn hang_up(&self) {
         if let Some(shared) = self.0.upgrade() {
             HangUp(shared).now();
@@ -467,12 +468,12 @@ impl Watched {
     }
 }
 
-/// The two halves of a connection. `until_end` is dropped with the last of them.
+/// Returns the two halves of a connection. `until_end` is dropped with the last of them.
 pub fn halves(tunnel: Tunnel, patience: Patience, until_end: UntilEnd) -> io::Result<(Reader, Writer, HangUp)> {
     let Tunnel { side, buffers, socket } = tunnel;
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
-    // So often whoever waits looks whether it still shall.
+    // A waiting thread checks this often whether it should still wait.
     let look = Some(Duration::from_millis(LOOK_MS.into()));
     socket.set_read_timeout(look)?;
     socket.set_write_timeout(look)?;
@@ -492,14 +493,15 @@ pub fn halves(tunnel: Tunnel, patience: Patience, until_end: UntilEnd) -> io::Re
     Ok((reader, writer, HangUp(shared)))
 }
 
-/// What the peer says. A peer learns that nobody reads only when the writer is dropped too: TCP has no word for it.
+/// The stream from the peer. TCP cannot signal that the reader is gone: the peer learns it when the writer is dropped
+/// too.
 pub struct Reader {
     shared: Arc<Shared>,
     raw: Vec<u8>,
-    /// What was understood; what is before `at` is used up.
+    /// Decrypted bytes; those before `at` are used up.
     plain: Vec<u8>,
     at: usize,
-    /// The peer said that nothing more comes.
+    /// The peer has closed its stream.
     is_over: bool,
     patience: Patience,
     #[expect(dead_code, reason = "it ends with the last of the halves")]
@@ -507,7 +509,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Understands what there is, and waits for more while that is nothing.
+    /// Decrypts what has arrived, and waits for more while that is nothing.
     fn refill(&mut self) -> io::Result<()> {
         self.plain.clear();
         self.at = 0;
@@ -547,14 +549,14 @@ impl Reader {
                 self.is_over |= step == Step::Closed;
                 Ok(())
             }
-            // What was understood before is said first; the error comes again.
+            // Return what was decrypted before; the error is reported by the next call.
             Err(_) if !self.plain.is_empty() => Ok(()),
             Err(error) => Err(self.shared.lost(&io::Error::other(error.to_string()))),
         }
     }
 }
 
-/// A wait that is only interrupted.
+/// Returns whether an error only interrupted a wait.
 fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
@@ -582,7 +584,7 @@ impl Read for Reader {
     }
 }
 
-/// What the peer shall hear.
+/// The stream to the peer.
 pub struct Writer {
     shared: Arc<Shared>,
     outgoing: Vec<u8>,
@@ -592,12 +594,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Encrypts, and sends all that there is while `may_wait`.
+    /// Encrypts, and sends everything pending while `may_wait` returns `true`.
     fn send(&mut self, want: Want<'_>, may_wait: impl Fn() -> bool) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
         let State { side, incoming, due, is_broken } = &mut *state;
-        // What is due goes first.
+        // Pending answers go first.
         self.outgoing.clear();
         self.outgoing.append(due);
         let mut buffers = Buffers {

@@ -1,23 +1,23 @@
-//! How much QUIC may have under way on a path, at the end that reads and at the one that writes; pure.
+//! The sizes of the QUIC windows on a path, for the receiver and the sender; pure.
 //!
-//! Whoever reads takes all that comes at once, and what it may be sent beyond that is for the conversation to say. So these
-//! windows need only be as long as the path: a longer one would take memory while the processor is what is slow.
+//! The receiver consumes data as soon as it arrives; the session's own flow control limits how much is sent. So these
+//! windows only need to cover the path: larger ones would cost memory when the CPU is the bottleneck.
 
 use super::limits::{SEND_MIN_BYTES, WINDOW_BYTES, WINDOW_MAX_BYTES};
 use std::time::Duration;
 
-/// A path that brought this part of the window within a round may be held up by it.
+/// If a path delivered this fraction of the window (one half) within a round trip, the window may be the bottleneck.
 const FULL_PART: u64 = 2;
-/// So many times what congestion control lets be under way is taken from whoever writes: a round's worth waits to follow it.
+/// The writer may be this many congestion windows ahead: one round trip's worth waits to be sent next.
 const AHEAD: u64 = 2;
 
-/// The window at the end that reads.
+/// The window of the receiver.
 #[derive(Debug)]
 pub struct Reading {
     window_bytes: u64,
-    /// The shortest time there and back that was seen: where the processor is slow others are longer.
+    /// The shortest round trip seen; on a slow CPU others are longer.
     round: Duration,
-    /// Since when how much came.
+    /// When the current measurement began. `came_bytes` counts the bytes received since then.
     since: Duration,
     came_bytes: u64,
 }
@@ -29,8 +29,8 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// So many bytes were taken at this moment, on a path that takes so long there and back; the window, if it changes now.
-    /// `most`: how far it may grow, which is asked where that matters.
+    /// Records that `bytes` were read at `now` on a path with this round trip. Returns the window if it changes. `most`
+    /// returns how far it may grow; it is only called if that matters.
     pub fn took(&mut self, now: Duration, bytes: u64, round: Duration, most: impl FnOnce() -> u64) -> Option<u64> {
         self.round = self.round.min(round);
         self.came_bytes += bytes;
@@ -48,12 +48,12 @@ impl Reading {
     }
 }
 
-/// The window at the end that writes, where congestion control lets so many bytes be under way; `most` as above.
+/// Returns the window of the sender for a congestion window of `control_bytes`; `most` as in [`Reading::took`].
 pub fn writing(control_bytes: u64, most: impl FnOnce() -> u64) -> u64 {
     at_most(control_bytes.saturating_mul(AHEAD).max(SEND_MIN_BYTES), most)
 }
 
-/// A window that is wanted, as far as it may grow. What each has at the beginning is nobody's to take.
+/// Limits a window to `most`, but never below the initial size, which is always available.
 fn at_most(wanted: u64, most: impl FnOnce() -> u64) -> u64 {
     let start = u64::from(WINDOW_BYTES);
     if wanted <= start { wanted } else { wanted.min(most().clamp(start, WINDOW_MAX_BYTES.into())) }
@@ -65,7 +65,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The window after a minute of so many bytes in each millisecond, held up by it.
+    /// Returns the window after a minute with `per_ms` bytes per millisecond, as far as the window permits.
     fn after_a_minute(reading: &mut Reading, per_ms: u64, round_ms: u64, most: u64) -> u64 {
         let mut window = reading.window_bytes;
         let (mut under_way, mut came) = (std::collections::VecDeque::from(vec![0; round_ms as usize]), 0);
@@ -73,7 +73,7 @@ mod tests {
             let said = per_ms.min(window.saturating_sub(under_way.iter().sum::<u64>()));
             under_way.push_back(said);
             came += under_way.pop_front().unwrap();
-            // It is read a little later, several times.
+            // The reader is a little late and then reads several pieces at once.
             if ms % 2 == 0 {
                 let [now, round] = [ms, round_ms].map(Duration::from_millis);
                 window = reading.took(now, std::mem::take(&mut came), round, || most).unwrap_or(window);
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_window_grows_with_what_the_path_holds() {
         let start = u64::from(WINDOW_BYTES);
-        // Mbit/s, ms, times the first window: the path holds less than half of what comes out.
+        // Mbit/s, ms, multiple of the initial window: the path holds less than half of the result.
         for (mbit, ms, times) in
             [(10_000, 1, 1), (250, 38, 1), (40, 800, 1), (1000, 38, 2), (1000, 150, 8), (250, 400, 4), (1000, 600, 8)]
         {

@@ -1,4 +1,4 @@
-//! The control of congestion on paths that are reckoned: senders as quinn's are, a link with a queue.
+//! Congestion control on simulated paths: senders that behave like quinn's, and a link with a queue.
 
 use super::{Control, FLOOR_DATAGRAMS, LOST_AT_ONCE_DATAGRAMS, Pause, Step};
 use proptest::prelude::*;
@@ -6,25 +6,25 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-/// What QUIC counts of a datagram, and what the link carries.
+/// The size of a datagram for QUIC, and on the link.
 const DATAGRAM_BYTES: u64 = 1472;
 const PACKET_BYTES: f64 = 1500.0;
 const SEC: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// One way of a path; the way back is as long, and carries all.
+/// One direction of a path; the other one is as long and loses nothing.
 struct Path {
-    /// Bits in a second at a moment.
+    /// Bits per second at a given time.
     rate: Box<dyn Fn(f64) -> f64>,
-    /// Of one way, in seconds, at a moment.
+    /// One-way delay in seconds at a given time.
     delay: Box<dyn Fn(f64) -> f64>,
     queue_bytes: f64,
-    /// Part of the packets that is lost, and in bursts of how many.
+    /// The fraction of packets that are lost, and the mean length of loss bursts.
     loss: (f64, f64),
     jitter_ms: u64,
-    /// What is beyond the rate is dropped at once, but for so many bytes.
+    /// Policing: packets beyond the rate are dropped at once, except for this many bytes.
     policed: Option<f64>,
-    /// From when to when nothing passes.
+    /// The time span in which nothing passes, in nanoseconds.
     outage: (u64, u64),
 }
 
@@ -44,7 +44,7 @@ fn path(mbit: f64, rtt_ms: f64, queue_bytes: f64) -> Path {
 enum Event {
     Wake(usize),
     Arrives(usize, u64),
-    /// So late an acknowledgement goes that waits for a second datagram.
+    /// An acknowledgement that was delayed for a second datagram is sent at the latest now.
     AckDue(usize, u64),
     Acked(usize, Vec<u64>),
 }
@@ -61,13 +61,13 @@ struct Sender {
     tokens: f64,
     tokens_at: u64,
     tries: u32,
-    /// When it is sent again without being heard.
+    /// When the sender retransmits without an acknowledgement.
     probe_at: u64,
     wake_at: u64,
-    /// At the receiver, not told yet.
+    /// Received datagrams that were not acknowledged yet.
     untold: Vec<u64>,
     lost: u64,
-    /// The smallest that the window ever was.
+    /// The smallest window so far.
     smallest: u64,
 }
 
@@ -82,7 +82,7 @@ struct World {
     bucket: (f64, u64),
     in_burst: bool,
     random: u64,
-    /// By seconds, the longest that the queue was, in seconds.
+    /// The longest queue of each second, in seconds.
     queues: Vec<f64>,
 }
 
@@ -228,7 +228,7 @@ impl World {
         let is_late = |number: u64, sent: u64| number + 3 <= sender.largest || (now - sent) as f64 > late;
         let gone = sender.out.range(..sender.largest).map(|(number, sent)| (*number, *sent));
         let lost: Vec<_> = gone.take_while(|(number, sent)| is_late(*number, *sent)).collect();
-        // All that was sent in a long time, and nothing in between was heard.
+        // Persistent congestion: everything sent over a long time is lost, with nothing acknowledged in between.
         let long = 3.0 * sender.timeout();
         let mut run: Option<(u64, u64)> = None;
         let mut is_all = false;
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// As quinn does it: a bucket that a window and a quarter flows through in a round trip.
+    /// Paces like quinn: a token bucket that fills by 1.25 windows per round trip.
     fn send_all(&mut self, at: usize) {
         loop {
             let now = self.now;
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// When a packet that goes now arrives, if it does.
+    /// Returns when a packet sent now arrives; `None` if it is lost.
     fn pass(&mut self) -> Option<u64> {
         let secs = self.secs();
         let rate = (self.path.rate)(secs) / 8.0;
@@ -338,7 +338,7 @@ impl World {
         Some(self.last_at)
     }
 
-    /// By sender, the part of the rate at the end that it got from now until a moment.
+    /// Returns the fraction of the capacity that each sender gets from now until `until_sec`.
     fn shares(&mut self, until_sec: u64) -> Vec<f64> {
         let before: Vec<_> = self.senders.iter().map(|sender| sender.heard).collect();
         let begin = self.secs();
@@ -360,20 +360,20 @@ impl Sender {
 }
 
 impl World {
-    /// The part of the rate that the first sender gets between two moments, in seconds.
+    /// Returns the fraction of the capacity that the first sender gets between two times, in seconds.
     fn share(mut self, from_sec: u64, until_sec: u64) -> (f64, World) {
         self.run_until(from_sec * SEC);
         let share = self.shares(until_sec)[0];
         (share, self)
     }
 
-    /// The part of what was sent that was lost.
+    /// Returns the fraction of sent datagrams that were lost.
     fn lost(&self) -> f64 {
         let (lost, sent) = self.senders.iter().fold((0, 0), |(lost, sent), one| (lost + one.lost, sent + one.next));
         lost as f64 / sent as f64
     }
 
-    /// The longest queue from a moment on, in seconds.
+    /// Returns the longest queue from this time on, in seconds.
     fn queue_secs(&self, from_sec: usize) -> f64 {
         self.queues[from_sec..].iter().copied().fold(0.0, f64::max)
     }
@@ -443,7 +443,7 @@ fn it_follows_a_path_that_grows_longer() {
 
 #[test]
 fn a_path_by_radio_that_grows_and_shrinks_and_loses_bursts_is_used() {
-    // 60 to 800 ms there and back within 10 s, as a train moves between cells.
+    // Round trips of 60 to 800 ms within 10 s, as when a train moves between cells.
     let wave = |t: f64| 0.03 + 0.37 * (1.0 - (t / 10.0 % 2.0 - 1.0).abs());
     let path = Path { loss: (0.005, 8.0), jitter_ms: 8, delay: Box::new(wave), ..path(12.0, 0.0, 600e3) };
     let (share, _) = alone(path).share(0, 40);
@@ -456,22 +456,22 @@ fn a_pause_goes_on_until_the_queue_is_gone() {
     world.run_until(5 * SEC);
     let (moment, control) = (world.moment(), &mut world.senders[0].control);
     let believed = control.base.unwrap();
-    // A step that ended a little above what fills the path: what it finds is no longer way.
+    // A step that ended a little above the BDP: part of the measured round trip is still queue.
     let (rate, before) = (control.rate(), believed.mul_f64(1.8));
     let step = Step { believed, before, rate, is_doubt: false };
     let found = believed.mul_f64(1.17);
     let next = control.conclude(moment, &step, found, rate).expect("it is not over");
     assert_eq!(control.base, Some(believed));
     assert!(next.target() < believed, "{next:?}");
-    // One that began where there was no queue ends with the first step.
+    // A pause that began without a queue ends with the first step.
     let step = Step { before: believed.mul_f64(1.1), ..step };
     assert!(control.conclude(moment, &step, believed, rate).is_none());
-    // Where a doubt finds a path that has grown longer, its rate is what it was.
+    // If a doubt finds that the path has become longer, the rate stays.
     let grown = believed.mul_f64(3.0);
     let doubt = Step { before: grown, rate: rate / 2.0, is_doubt: true, ..step };
     assert!(control.conclude(moment, &doubt, grown, rate / 2.0).is_none());
     assert_eq!((control.base, control.rate()), (Some(grown), rate));
-    // Nor is a queue a way that has become longer while another flow filled it.
+    // A queue of another flow is not taken for a longer path either.
     let step = Step { before: believed.mul_f64(2.0), ..step };
     assert!(control.conclude(moment, &step, believed.mul_f64(4.0), rate).is_some());
     control.pause = Some(Pause::Drains(step));
@@ -495,7 +495,7 @@ fn a_link_that_fades_is_not_taken_for_a_full_one() {
 #[test]
 fn it_goes_on_after_an_outage() {
     let mut world = alone(Path { outage: (3 * SEC, 8 * SEC), ..path(40.0, 38.0, 500e3) });
-    // quinn tries again ever more rarely: by then it has.
+    // quinn retransmits ever more rarely; by this time it has.
     world.run_until(14 * SEC);
     let share = world.shares(17)[0];
     assert!(share > 0.95, "{share}");
@@ -520,7 +520,7 @@ fn where_there_is_not_enough_to_send_nothing_is_forgotten() {
     let control = &mut world.senders[0].control;
     let before = control.window_bytes();
     let mut now = Duration::from_secs(60);
-    // A datagram now and then; then much at once, and nothing for as long as it takes.
+    // Single datagrams at intervals, then large bursts with long pauses.
     for bytes in std::iter::repeat_n(DATAGRAM_BYTES, 500).chain(std::iter::repeat_n(before * 9 / 10, 100)) {
         control.sent(now, bytes);
         control.heard(now + Duration::from_millis(200), now, bytes);
@@ -535,7 +535,7 @@ fn an_end_that_acknowledges_and_says_little_does_not_find_a_slow_path() {
     let mut control = Control::new(DATAGRAM_BYTES);
     for at in 0..100 {
         let now = Duration::from_secs(at);
-        // What acknowledges is itself not acknowledged.
+        // Acknowledgements are not acknowledged themselves.
         (0..1000).for_each(|_| control.sent(now, 50));
         let said = now + Duration::from_millis(1);
         control.sent(said, DATAGRAM_BYTES);
@@ -577,7 +577,7 @@ fn it_begins_with_what_is_usual() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Any usual path is used, and with one flow on it the queue stays within the window.
+    /// Any usual path is used, and the window stays above its minimum.
     #[test]
     fn any_path_is_used(mbit in 1.0..60f64, rtt_ms in 5.0..200f64, queue in 0.3..4.0f64, lost in 0.0..0.01f64, seed in 1..1000u64) {
         let queue_bytes = (queue * mbit * 1e3 / 8.0 * rtt_ms).max(20e3);
@@ -588,7 +588,7 @@ proptest! {
         prop_assert!(world.senders[0].smallest >= FLOOR_DATAGRAMS * DATAGRAM_BYTES);
     }
 
-    /// Whatever is told, in whatever order, the window stays above the floor and is a number.
+    /// For any sequence of events, the window stays above its minimum and finite.
     #[test]
     fn nothing_that_is_told_breaks_it(told in proptest::collection::vec((0..4u8, 0..2_000_000u64, any::<bool>()), 1..400)) {
         let mut control = Control::new(DATAGRAM_BYTES);

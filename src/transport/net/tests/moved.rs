@@ -1,4 +1,4 @@
-//! Conversations that begin over QUIC and go on over TLS, and those that must not.
+//! Sessions that begin over QUIC and move to TLS, and those that must not.
 
 use super::*;
 use crate::fs::sys::TcpStanding;
@@ -11,17 +11,17 @@ use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
-/// Moves wherever it can after so many bytes.
+/// Moves on any path, after this many bytes.
 fn after(after_bytes: u64) -> Terms {
     Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG }
 }
 
-/// Likewise, for whoever has a key.
+/// A server that also moves on any path, for clients with any key.
 pub(super) fn open_world() -> World {
     World::that(Identity::passing().unwrap(), Arc::new(|_| true), &Limits { lane_lost_one_in: 0, ..Limits::default() })
 }
 
-/// Both ends of a conversation that may be moved; the server has said one byte, which the client has not read yet.
+/// Both ends of a session that can move; the server has sent one byte, which the client has not read yet.
 struct Met {
     link: Link,
     near: Arc<Progress>,
@@ -48,7 +48,7 @@ impl Met {
         Met::at(world, world.address(), patient(), terms)
     }
 
-    /// One that goes on over TLS both ways. The byte was read.
+    /// Returns a session that uses TLS in both directions. The byte was read.
     fn moved(world: &World, patience: Patience) -> Met {
         let mut met = Met::at(world, world.address(), patience, after(1));
         let Met { link, near, guest } = &mut met;
@@ -65,12 +65,12 @@ impl Met {
     }
 }
 
-/// Until both ends may go on over TLS.
+/// Waits until both sides can switch to TLS.
 fn await_move(near: &Progress, far: &crate::transport::net::HangUp) {
     assert!(until(LONG, || near.moved_after().is_some() && far.moved_after().is_some()), "it is not moved");
 }
 
-/// Writes in pieces of all lengths, and waits at this byte for something.
+/// Writes in pieces of various lengths, and calls `wait` at byte `wait_at`.
 fn write(to: &mut dyn Write, bytes: &[u8], wait_at: usize, wait: &dyn Fn()) {
     let (mut done, mut has_waited) = (0, false);
     while done < bytes.len() {
@@ -125,7 +125,7 @@ fn whenever_it_is_moved_every_byte_comes_once_and_in_order() {
 #[test]
 fn an_end_is_an_end_before_at_and_after_the_move() {
     let world = open_world();
-    // Before it can be moved, when it may be and nothing more is said, and behind the move; each way.
+    // Ends before the move, once it is possible but nothing more is sent, and after it; in each direction.
     for (up, down) in (0..3).flat_map(|up| (0..3).map(move |down| (up, down))) {
         let Met { link, near, guest } = Met::that(&world, after(1));
         let Guest { mut reader, mut writer, hang_up, .. } = guest;
@@ -173,7 +173,7 @@ fn what_was_said_last_is_heard_though_it_was_moved_and_the_speaker_leaves_at_onc
         let Met { mut link, near, mut guest } = Met::that(&world, after(1 << 20));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // What goes over QUIC waits in the windows while the rest goes over TLS.
+                // The data sent over QUIC is still queued while the rest is sent over TLS.
                 write(&mut link.writer, &sent, (2 << 20) + round * 300_000, &|| await_move(&near, &guest.hang_up));
                 drop(link);
             });
@@ -188,7 +188,7 @@ fn what_was_said_last_is_heard_though_it_was_moved_and_the_speaker_leaves_at_onc
 #[test]
 fn a_peer_that_is_silent_or_gone_is_noticed_after_the_move() {
     let world = open_world();
-    // More than it takes to be moved on a busy machine.
+    // Longer than a move takes on a busy machine.
     let patience = Patience { idle: Some(Duration::from_secs(4)), ..patient() };
     let Met { mut link, guest, .. } = Met::moved(&world, patience);
     assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
@@ -219,9 +219,9 @@ fn a_server_hangs_up_by_both_lanes_and_says_why() {
         assert!(near.moved_after().is_some());
         error.to_string().contains("revoked")
     };
-    // The reason comes by the other lane, and is not waited for for long.
+    // The reason arrives over QUIC, and the client does not wait long for it.
     assert!(at_least_once(says_why));
-    // One that was hung up before is not moved any more.
+    // A session that was closed before does not move any more.
     let Met { mut link, near, guest } = Met::that(&world, after(1));
     guest.hang_up.now("revoked");
     let mut all = Vec::new();
@@ -229,7 +229,7 @@ fn a_server_hangs_up_by_both_lanes_and_says_why() {
     assert_eq!((near.moved_after(), guest.hang_up.moved_after()), (None, None));
 }
 
-/// By TCP the server would not know before the system gives up.
+/// Over TCP alone, the server would not notice before the system gives up.
 #[test]
 fn a_client_that_has_another_address_hangs_up_by_quic_and_both_know() {
     static HAS_MOVED: AtomicBool = AtomicBool::new(false);
@@ -261,7 +261,7 @@ fn one_that_was_moved_can_be_asked_for_and_goes_on() {
         let silent = if in_doubt { LONG } else { Duration::ZERO };
         Ok(TcpStanding { repeats: 9, silent, is_owed: true, ..TcpStanding::default() })
     };
-    // Only of one that it knows the server looks how it stands.
+    // The server only checks the state of connections that it knows.
     let knows = |_: BorrowedFd<'_>| {
         IS_KNOWN.store(true, Ordering::SeqCst);
         Ok(TcpStanding::default())
@@ -305,14 +305,14 @@ fn a_conversation_with_two_connections_has_one_place() {
     assert!(until(LONG, is_let_in), "and gives it back");
 }
 
-/// Whether a relay of TCP hands on that somebody says nothing more.
+/// Whether a TCP relay forwards the end of a stream.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Ends {
     Told,
     Lost,
 }
 
-/// A port at which both UDP and TCP lead to the server.
+/// Returns a relay with one port that forwards both UDP and TCP to the server.
 pub(super) fn relay_of_both(world: &World, ends: Ends) -> Relay {
     loop {
         let relay = Relay::to(world.address());
@@ -340,7 +340,8 @@ pub(super) fn relay_of_both(world: &World, ends: Ends) -> Relay {
 
 #[test]
 fn where_datagrams_are_lost_quic_stays() {
-    // Either end looks at what it sends itself. That neither minds shows that it would be moved otherwise.
+    // Each side checks the losses of its own datagrams. The case without checks shows that the session would move
+    // otherwise.
     for (client_minds, server_minds, up) in [(true, false, true), (false, true, false), (false, false, true)] {
         let one_in = |minds| if minds { LANE_LOST_ONE_IN } else { 0 };
         let limits = Limits { lane_lost_one_in: one_in(server_minds), ..Limits::default() };
@@ -401,7 +402,7 @@ fn one_that_wants_quic_or_does_not_know_better_gets_it() {
     let (near, guest) = world.meet(Kind::Quic, patient());
     assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "it did not ask for more");
     drop((near, guest));
-    // A server that knows one thing.
+    // A server that only supports the basic protocol.
     let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
     config.alpn_protocols = vec![ALPN.to_vec()];
     let far = Identity::passing().unwrap();
@@ -413,7 +414,7 @@ fn one_that_wants_quic_or_does_not_know_better_gets_it() {
     assert!(won.lanes.is_none());
 }
 
-/// A connection by QUIC that could be moved and is not, for tests that ask for it themselves.
+/// A QUIC connection that can move and does not, for tests that request the move themselves.
 struct Asked {
     engine: Engine,
     conversation: quic::Conversation,
@@ -439,7 +440,7 @@ impl Asked {
         lanes::token(&self.conversation.connection).unwrap()
     }
 
-    /// What a server answers whoever names a conversation.
+    /// Returns the server's answer to a request to move the session with this token.
     fn ask(&self, world: &World, who: &Identity, token: [u8; 32]) -> io::Result<[u8; 1]> {
         let (config, address) = (lanes_config(who, world), world.address());
         let asking = self.engine.handle().spawn(async move {
@@ -471,7 +472,7 @@ fn a_conversation_is_moved_by_whoever_has_it_and_by_nobody_else() {
     assert!(until(LONG, || asked.guest.hang_up.moved_after().is_some()));
     assert!(asked.ask(&world, &world.near, token).is_err(), "a name counts once");
     assert_eq!(other.guest.hang_up.moved_after(), None, "another conversation is not meant");
-    // One that has ended has no name any more.
+    // A session that has ended cannot be found by its token.
     let token = other.token();
     other.conversation.connection.close(0u32.into(), b"");
     assert!(until(LONG, || asked.ask(&world, &world.near, token).is_err()));
@@ -481,7 +482,7 @@ fn a_conversation_is_moved_by_whoever_has_it_and_by_nobody_else() {
 #[test]
 fn what_contradicts_itself_is_refused() {
     let world = open_world();
-    // It says more over QUIC than it announced; it breaks off before it said that much.
+    // The client sends more over QUIC than announced, or resets the stream before it has sent that much.
     for (left_at, breaks_off) in [(9, false), (11, true)] {
         let Asked { engine, conversation, mut guest } = Asked::of(&world);
         let quic::Conversation { connection, mut send, .. } = conversation;

@@ -1,4 +1,4 @@
-//! Conversations over TLS whose connection leads nowhere: a fresh one finds out, and both ends know.
+//! TLS sessions whose connection is dead: a fresh one detects it, and both sides learn of it.
 
 use super::moved::{Ends, open_world, relay_of_both};
 use super::*;
@@ -10,12 +10,12 @@ use crate::trust::tls::{ALPN, ALPN_NAMED, client_config_for};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
 
-/// TCP waits for long, and is not answered.
+/// TCP gets no answer and waits long before it retransmits.
 fn hopeless(_: BorrowedFd<'_>) -> io::Result<TcpStanding> {
     Ok(TcpStanding { repeats_after: LONG, ..doubtful() })
 }
 
-/// It tries again in no time.
+/// TCP gets no answer but retransmits at once.
 fn doubtful() -> TcpStanding {
     TcpStanding { repeats: 9, silent: LONG, is_owed: true, ..TcpStanding::default() }
 }
@@ -23,7 +23,7 @@ fn doubtful() -> TcpStanding {
 const SIGNS: Signs =
     Signs { standing: |_| Ok(TcpStanding::default()), is_elsewhere: |_, _| false, look: Duration::from_millis(5) };
 
-/// A conversation over TLS; what either end sees of it. The relay does not say that an end has gone.
+/// Returns a TLS session whose state each side sees as given. The relay does not forward the end of a stream.
 fn meet(near: Signs, far: Signs) -> (World, Link, Guest, Relay) {
     let limits = Limits { signs: far, ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
@@ -33,7 +33,7 @@ fn meet(near: Signs, far: Signs) -> (World, Link, Guest, Relay) {
     (world, link, guest, relay)
 }
 
-/// Until both ends hear that it is over; nobody comes instead.
+/// Waits until both sides have learned that the session is over, and no other session has begun.
 fn await_end(world: &World, mut link: Link, mut guest: Guest) {
     link.reader.read_exact(&mut [0]).unwrap();
     assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -91,7 +91,7 @@ fn one_that_tcp_is_about_to_mend_goes_on() {
     link.reader.read_exact(&mut [0; 6]).unwrap();
 }
 
-/// A conversation over TLS that is begun by hand.
+/// A TLS session that the test begins by hand.
 struct ByHand {
     engine: Engine,
     guest: Guest,
@@ -112,7 +112,7 @@ impl ByHand {
         ByHand { engine, guest, _tunnel: wait(dialling, || Ok(())).unwrap().unwrap() }
     }
 
-    /// What a server answers whoever asks, to each of the bytes that follow the name.
+    /// Returns the server's answers to a query of this name and to each byte that follows it.
     fn ask(&self, world: &World, who: &Identity, name: [u8; 32], then: &[u8]) -> Vec<u8> {
         let (config, address) = (config(who, world, ALPN_NAMED), world.address());
         let then = then.to_vec();
@@ -155,13 +155,13 @@ fn a_conversation_is_ended_by_whoever_has_it_and_by_nobody_else() {
 
 #[test]
 fn one_without_a_name_is_as_good() {
-    // A client that gives none.
+    // A client without a name.
     let world = open_world();
     let mut met = ByHand::that_says(&world, ALPN, &[&BEGINS[..], b"hello"].concat());
     let mut heard = [0; 5];
     met.guest.reader.read_exact(&mut heard).unwrap();
     assert_eq!(&heard, b"hello");
-    // A server that takes none: whatever is seen of the connection, it stays.
+    // A server that does not support names: the connection stays, whatever its state.
     let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
     config.alpn_protocols = vec![ALPN.to_vec()];
     let far = Identity::passing().unwrap();
