@@ -1,30 +1,31 @@
-//! Digests: of the content of a file, of what a comparison would look at in a directory, and the one that rsync
-//! shows as `%C`. Reading is the caller's.
+//! Digests of file contents, of the compared attributes of a directory, and the checksum that rsync prints for `%C`.
+//! The caller does the reading.
 
 use crate::options::Checksum;
 use std::io;
 use twox_hash::XxHash3_128;
 
-/// Length of a content's digest: BLAKE3, cut. A content is compared with the one that it shall be, never looked up.
+/// Length of a content digest. BLAKE3 is truncated to it: a digest is only compared with one expected value, never
+/// looked up among many.
 pub const CONTENT_LEN_BYTES: usize = 16;
 
-/// Length of a directory's digest. Two directories are compared with each other, never looked up among many, so 96
-/// bits of a keyed digest are plenty.
+/// Length of a directory digest. 96 bits of a keyed digest are enough, because two directories are compared with each
+/// other and never looked up among many.
 pub const DIR_LEN_BYTES: usize = 12;
 
-/// By what a content is digested.
+/// The hash function of a content digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum By {
-    /// BLAKE3: nobody can prepare two contents that have the same. For one that is put together with blocks of a basis, which
-    /// are told by short sums: who knows the basis could prepare blocks that look the same.
+    /// BLAKE3, which is collision resistant. For files rebuilt from blocks of a basis: short sums identify the blocks,
+    /// so an attacker who knows the basis could craft blocks that match.
     #[default]
     Blake3,
-    /// XXH3, 128 bits: five times as fast. For one that comes as it is from whoever says its digest: it can only tell bytes that
-    /// were changed by accident.
+    /// XXH3 with 128 bits, five times as fast. It detects only accidental changes. For files sent whole, where data and
+    /// digest come from the same peer.
     Xxh3,
 }
 
-/// Digests the content of a file, piece by piece.
+/// Computes the digest of a file's content incrementally.
 #[derive(Clone)]
 pub struct ContentHasher(Hasher);
 
@@ -35,7 +36,7 @@ enum Hasher {
 }
 
 impl ContentHasher {
-    /// Starts with no content.
+    /// Creates a hasher for an empty content.
     pub fn new(by: By) -> ContentHasher {
         ContentHasher(match by {
             By::Blake3 => Hasher::Blake3(Box::default()),
@@ -43,8 +44,7 @@ impl ContentHasher {
         })
     }
 
-    /// Takes the next bytes. Pieces of 16 KiB and more are the fastest; how the content is cut does not matter
-    /// otherwise.
+    /// Adds the next bytes. How the content is split does not change the digest; pieces of 16 KiB or more are fastest.
     pub fn update(&mut self, piece: &[u8]) {
         match &mut self.0 {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
@@ -52,7 +52,7 @@ impl ContentHasher {
         }
     }
 
-    /// The digest of all bytes so far.
+    /// Returns the digest of all bytes so far.
     pub fn finish(&self) -> [u8; CONTENT_LEN_BYTES] {
         match &self.0 {
             Hasher::Blake3(hasher) => cut(&hasher.finalize()),
@@ -61,29 +61,29 @@ impl ContentHasher {
     }
 }
 
-/// What digests contents that two machines have and only compare: both ends of a session have the same.
+/// The hash function for comparing file contents that both machines have. Both ends of a session use the same one.
 #[derive(Clone)]
 pub enum Comparison {
-    /// BLAKE3: for a peer that does not know the other.
+    /// BLAKE3, for peers that do not support the keyed digest.
     Blake3,
-    /// XXH3, 128 bits, under a secret: of [`Comparison::keyed`].
+    /// XXH3 with 128 bits and a secret, made by [`Comparison::keyed`].
     Keyed(Secret),
 }
 
-/// What XXH3 is keyed with. No MAC, but whoever prepares two contents that shall look the same has never seen a digest under
-/// it, since these are said between the two machines alone; it is another one in each session.
+/// The secret of keyed XXH3, different in each session. This is not a MAC. But an attacker who wants two contents to
+/// collide has never seen a digest made with the secret: only the two machines exchange those.
 #[derive(Clone)]
 pub struct Secret {
     bytes: Box<[u8]>,
-    /// For contents of up to 240 bytes, where XXH3 does not look at the bytes.
+    /// Used for contents of up to 240 bytes, where XXH3 ignores the secret bytes.
     seed: u64,
 }
 
-/// So many bytes of secret XXH3 is made for.
+/// Length of the secret that XXH3 is designed for.
 const SECRET_LEN_BYTES: usize = 192;
 
 impl Comparison {
-    /// By XXH3 under what follows from the key of a session: BLAKE3 under that key, as long as needed.
+    /// Returns keyed XXH3. The secret and the seed are derived from the session key with BLAKE3's extendable output.
     pub fn keyed(key: &[u8; 16]) -> Comparison {
         let mut stream = blake3::Hasher::new_keyed(&widened(key, OF_CONTENT)).finalize_xof();
         let (mut bytes, mut seed) = ([0; SECRET_LEN_BYTES], [0; 8]);
@@ -92,7 +92,7 @@ impl Comparison {
         Comparison::Keyed(Secret { bytes: bytes.into(), seed: u64::from_le_bytes(seed) })
     }
 
-    /// Digests a content piece by piece.
+    /// Returns a hasher for a content that arrives in pieces.
     pub fn hasher(&self) -> ContentHasher {
         ContentHasher(match self {
             Comparison::Blake3 => Hasher::Blake3(Box::default()),
@@ -103,7 +103,7 @@ impl Comparison {
         })
     }
 
-    /// The digest of a content that is in memory as a whole: what [`Comparison::hasher`] says of it.
+    /// Returns the digest of a complete content in memory, equal to that of [`Comparison::hasher`].
     pub fn digest(&self, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
         match self {
             Comparison::Blake3 => cut(&blake3::hash(content)),
@@ -115,33 +115,33 @@ impl Comparison {
     }
 }
 
-/// The digest of a content that is in memory as a whole: what [`ContentHasher`] says of it by BLAKE3.
+/// Returns the BLAKE3 digest of a complete content in memory, equal to that of [`ContentHasher`].
 #[cfg(test)]
 pub fn content(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
     cut(&blake3::hash(content))
 }
 
-/// The digest of a content that goes whole in one message: [`By::Xxh3`]. For 1 KiB BLAKE3, which cannot do several things at
-/// once there, took a sixth of the time of both ends.
+/// Returns the [`By::Xxh3`] digest of a content that is sent in one message. For 1 KiB, where BLAKE3 cannot hash blocks
+/// in parallel, BLAKE3 took a sixth of the time of both ends.
 pub fn whole(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
     XxHash3_128::oneshot(content).to_be_bytes()
 }
 
-/// What makes the digests of directories other than those of names under the same key.
+/// Separates directory digests from name digests under the same key.
 const OF_DIR: &[u8; 16] = b"sparsync-dir-v01";
-/// What makes the digests of names other than those of directories under the same key.
+/// Separates name digests from directory digests under the same key.
 const OF_NAME: &[u8; 16] = b"sparsync-name-v1";
-/// What makes the secret for contents other than all digests under the same key.
+/// Separates the secret for contents from all digests under the same key.
 const OF_CONTENT: &[u8; 16] = b"sparsync-data-v1";
 
-/// How much [`KeyedHasher`] gathers before it hashes: an entry of a directory is a handful of numbers, and a call of
-/// BLAKE3 for each of them is three times as slow (12 us for 4,000 bytes in eights, 4 us at once).
+/// How much [`KeyedHasher`] buffers before it hashes. A directory entry is a handful of numbers, and calling BLAKE3 for
+/// each of them is three times as slow (4,000 bytes: 12 µs in pieces of eight, 4 µs at once).
 const GATHERED_BYTES: usize = 4096;
 
-/// Digests a directory's entries under the key of a session, so that nobody can prepare two directories that look the
-/// same.
+/// Computes the digest of a directory's entries under the session key, so that an attacker cannot craft two directories
+/// that collide.
 ///
-/// A directory of 100 entries with 40 bytes each takes about 4 us, a tenth of what it takes to stat them.
+/// 100 entries of 40 bytes each take about 4 µs, a tenth of the time to stat them.
 #[derive(Debug, Clone)]
 pub struct KeyedHasher {
     hasher: blake3::Hasher,
@@ -149,14 +149,14 @@ pub struct KeyedHasher {
 }
 
 impl KeyedHasher {
-    /// Starts with no bytes.
+    /// Creates a hasher for no bytes.
     pub fn new(key: &[u8; 16]) -> KeyedHasher {
         let hasher = blake3::Hasher::new_keyed(&widened(key, OF_DIR));
         KeyedHasher { hasher, gathered: Vec::with_capacity(GATHERED_BYTES) }
     }
 
-    /// Takes the next bytes. Where one piece ends and the next begins is not part of the digest: the caller writes
-    /// lengths where they are needed.
+    /// Adds the next bytes. The digest does not cover where pieces begin and end: the caller adds lengths where they
+    /// matter.
     pub fn update(&mut self, piece: &[u8]) {
         if self.gathered.len() + piece.len() > GATHERED_BYTES {
             self.hasher.update(&self.gathered);
@@ -169,19 +169,19 @@ impl KeyedHasher {
         }
     }
 
-    /// The digest of all bytes.
+    /// Returns the digest of all bytes.
     pub fn finish(mut self) -> [u8; DIR_LEN_BYTES] {
         self.hasher.update(&self.gathered);
         cut(&self.hasher.finalize())
     }
 }
 
-/// A directory's name under the key of a session, in 80 ns. Two names may have the same.
+/// Returns a short digest of a directory's name under the session key. Two names may collide. Takes 80 ns.
 pub fn keyed_name(key: &[u8; 16], name: &[u8]) -> u32 {
     u32::from_le_bytes(cut(&blake3::keyed_hash(&widened(key, OF_NAME), name)))
 }
 
-/// The key that BLAKE3 wants.
+/// Extends a session key to the 32 bytes of a BLAKE3 key, one for each purpose.
 fn widened(key: &[u8; 16], purpose: &[u8; 16]) -> [u8; 32] {
     let mut wide = [0; 32];
     wide[..16].copy_from_slice(key);
@@ -189,15 +189,15 @@ fn widened(key: &[u8; 16], purpose: &[u8; 16]) -> [u8; 32] {
     wide
 }
 
-/// The first bytes of a digest.
+/// Returns the first bytes of a digest.
 fn cut<const LEN: usize>(digest: &blake3::Hash) -> [u8; LEN] {
     std::array::from_fn(|at| digest.as_bytes()[at])
 }
 
-/// How much is read and hashed at a time for [`shown`].
+/// How many bytes [`shown`] reads and hashes at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How long the digest is that `%C` shows; 0: none is.
+/// Returns the length of the checksum that `%C` prints; 0 if it prints none.
 pub const fn shown_len_bytes(sum: Checksum) -> usize {
     match sum {
         Checksum::None => 0,
@@ -207,8 +207,8 @@ pub const fn shown_len_bytes(sum: Checksum) -> usize {
     }
 }
 
-/// The digest that `%C` shows, of all that `read` hands out until it says 0; `None` without a checksum. `read` fills the
-/// piece from its start.
+/// Returns the checksum that `%C` prints for everything `read` returns until it returns 0; `None` for
+/// [`Checksum::None`]. `read` fills the buffer from its start.
 pub fn shown(sum: Checksum, read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
     use md5::Digest as _;
     use std::hash::Hasher;
@@ -224,7 +224,7 @@ pub fn shown(sum: Checksum, read: impl FnMut(&mut [u8]) -> io::Result<usize>) ->
     }))
 }
 
-/// Gives a hasher all that is read.
+/// Passes everything that `read` returns to the hasher.
 fn feed<H>(
     mut hasher: H,
     update: impl Fn(&mut H, &[u8]),
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_content_has_the_beginning_of_its_blake3() {
-        // The empty one and "abc": the published vectors.
+        // The published test vectors for the empty input and "abc".
         assert_eq!(hex(&content(b"")), "af1349b9f5f9a1a6a0404dea36dcc949");
         assert_eq!(hex(&content(b"abc")), "6437b3ac38465133ffb63b75273a8db5");
     }
@@ -275,7 +275,7 @@ mod tests {
     fn a_whole_content_has_its_xxh3() {
         assert_eq!(hex(&whole(b"")), "99aa06d3014798d86001c324468d497f");
         assert_eq!(hex(&whole(b"abc")), "06b05ab6733a618578af5f94892f3950");
-        // Of that there is another beginning of the algorithm for what is long.
+        // XXH3 has a separate code path for long inputs.
         assert_eq!(hex(&whole(&[7; 100_000])), "6e09cf516e366b7811b328c9d584c63b");
     }
 
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Peers of different versions must agree on these.
+    /// Peers of different versions must agree on these digests.
     #[test]
     fn the_keyed_digests_stay_what_they_are() {
         let keyed = Comparison::keyed(b"0123456789abcdef");

@@ -8,32 +8,32 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a command may know of the process that it runs in.
+/// Everything a command may know about its process.
 pub struct Env {
-    /// The name that the program was called by.
+    /// The name under which the program was called.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// The working directory, absolute; `/` where there is none.
+    /// The absolute working directory; `/` if there is none.
     pub cwd: Vec<u8>,
-    /// Why there is no working directory: it was removed, for instance.
+    /// Why there is no working directory. For example, it was removed.
     pub no_cwd: Option<std::io::Error>,
-    /// Where results go.
+    /// Receives the results.
     pub stdout: Box<dyn Write + Send>,
-    /// Where trouble is told.
+    /// Receives error messages.
     pub stderr: Box<dyn Write + Send>,
-    /// Somebody sits before `stdout`.
+    /// Whether `stdout` is a terminal.
     pub stdout_is_tty: bool,
-    /// The umask as it was; it is 0 since, so that modes are what we say.
+    /// The original umask. The process sets it to 0, so that files get exactly the requested modes.
     pub umask: u32,
-    /// Set by SIGINT, SIGTERM and SIGHUP, and by whoever ends the run for another reason.
+    /// Set by SIGINT, SIGTERM and SIGHUP, and by any code that stops the run for another reason.
     pub stop: Arc<AtomicBool>,
-    /// Set by these signals alone.
+    /// Set only by these signals.
     pub asked: Arc<AtomicBool>,
 }
 
 impl Env {
-    /// The process itself. Called once, before any thread is started.
+    /// Returns the environment of this process and sets its umask to 0. Call it once, before any thread is started.
     pub fn of_process() -> Env {
         let mut args = std::env::args_os();
         let program = args.next().unwrap_or_else(|| "sparsync".into());
@@ -55,18 +55,19 @@ impl Env {
         }
     }
 
-    /// Makes a file that grows beyond `ulimit -f` an error to be told; by itself the signal would end the process.
+    /// Turns exceeding `ulimit -f` into an I/O error. By default, SIGXFSZ would end the process.
     pub fn outlive_file_limits(&self) {
-        // A handler is not passed on to programs that are started, as being ignored is.
+        // A handler, because child processes would inherit an ignored signal.
         let _ = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
     }
 
-    /// A variable of the environment.
+    /// Returns an environment variable.
     pub fn var(&self, name: &str) -> Option<OsString> {
         std::env::var_os(name)
     }
 
-    /// Lets signals that ask the process to end set [`Env::stop`] instead; a second one ends it at once.
+    /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A second signal ends it at
+    /// once.
     pub fn hear_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.asked.clone())?;
@@ -76,7 +77,7 @@ impl Env {
         Ok(())
     }
 
-    /// As [`Env::hear_signals`] for a server: a terminal that goes away does not end it.
+    /// Like [`Env::hear_signals`], for a server: SIGHUP has no effect, so a closed terminal does not stop it.
     pub fn hear_end(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
@@ -86,8 +87,8 @@ impl Env {
         Ok(())
     }
 
-    /// Lets the signal by which a server stops its sessions ([`tell_session_to_stop`]) set [`Env::stop`], and the flag that is
-    /// returned.
+    /// Makes the signal with which a server stops its sessions ([`tell_session_to_stop`]) set [`Env::stop`] and the
+    /// returned flag.
     pub fn hear_server_stop(&self) -> std::io::Result<Arc<AtomicBool>> {
         let stopped = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(STOPPED_BY_SERVER.as_raw(), stopped.clone())?;
@@ -95,7 +96,8 @@ impl Env {
         Ok(stopped)
     }
 
-    /// Takes a stop back that the end of one conversation asked for, so that another may follow; a signal's stays.
+    /// Clears a stop requested by the end of one session, so that another can follow. A stop requested by a signal
+    /// remains.
     pub fn go_on(&self) {
         self.stop.store(false, std::sync::atomic::Ordering::SeqCst);
         if self.is_stopping() {
@@ -103,7 +105,7 @@ impl Env {
         }
     }
 
-    /// Whether a signal asked the process to end.
+    /// Returns whether a signal requested the process to stop.
     pub fn is_stopping(&self) -> bool {
         self.asked.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -115,21 +117,21 @@ impl Env {
         Ok(text)
     }
 
-    /// Becomes another program with these arguments and one variable more; returns only if that failed.
+    /// Replaces this process with another program, with one additional environment variable. Returns only on failure.
     pub fn become_program(&self, program: &OsStr, args: &[OsString], variable: (&str, &str)) -> std::io::Error {
         use std::os::unix::process::CommandExt;
-        // The umask was set to 0 for our own use.
+        // Undo the umask of 0, which is for this program only.
         crate::fs::sys::set_umask(self.umask);
         std::process::Command::new(program).args(args).env(variable.0, variable.1).exec()
     }
 
-    /// The program that runs, wherever links lead.
+    /// Returns the path of the running executable with symlinks resolved.
     pub fn own_path(&self) -> Option<std::path::PathBuf> {
         std::env::current_exe().ok()
     }
 }
 
-/// This very program with other arguments, also where its file was replaced since.
+/// Returns a command that runs this same executable, even if its file has been replaced since.
 pub fn itself(words: &[OsString]) -> std::process::Command {
     use std::os::unix::process::CommandExt;
     let mut command = std::process::Command::new("/proc/self/exe");
@@ -137,26 +139,26 @@ pub fn itself(words: &[OsString]) -> std::process::Command {
     command
 }
 
-/// Gives a process that [`itself`] started the program's name, by which `ps` and `ss` show it: until then it has that of the
-/// link by which it was found.
+/// Sets the name that `ps` and `ss` show for a process started with [`itself`]. Otherwise, they would show `exe`, the
+/// name of the link that was executed.
 pub fn name_process() {
     let _ = rustix::thread::set_name(c"sparsync");
 }
 
-/// Leaves the terminal that this process was started from. A process that leads a group already stays where it is.
+/// Detaches the process from its terminal. Has no effect on a process group leader.
 pub fn leave_terminal() {
     let _ = rustix::process::setsid();
 }
 
-/// By this signal a server stops its sessions.
+/// The signal with which a server stops its sessions.
 const STOPPED_BY_SERVER: rustix::process::Signal = rustix::process::Signal::USR1;
 
-/// Tells the process of a session that its server was stopped.
+/// Signals the process of a session that its server was stopped.
 pub fn tell_session_to_stop(pid: u32) -> std::io::Result<()> {
     signal_process(pid, STOPPED_BY_SERVER)
 }
 
-/// Ends another process of this user: now, or as it sees fit.
+/// Ends another process of this user, with SIGKILL if `now`, otherwise with SIGTERM.
 pub fn end_process(pid: u32, now: bool) -> std::io::Result<()> {
     signal_process(pid, if now { rustix::process::Signal::KILL } else { rustix::process::Signal::TERM })
 }
@@ -167,7 +169,7 @@ fn signal_process(pid: u32, signal: rustix::process::Signal) -> std::io::Result<
     Ok(rustix::process::kill_process(pid, signal)?)
 }
 
-/// Lets go of whoever reads standard output.
+/// Redirects standard output to `/dev/null`, so that the process that reads it sees its end.
 pub fn leave_stdout() {
     let null = rustix::fs::open(c"/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty());
     if let Ok(null) = null {
@@ -175,7 +177,7 @@ pub fn leave_stdout() {
     }
 }
 
-/// From here on this file is standard error.
+/// Redirects standard error to this file.
 pub fn become_stderr(file: std::os::fd::BorrowedFd<'_>) {
     let _ = rustix::stdio::dup2_stderr(file);
 }

@@ -1,19 +1,19 @@
-//! The exit codes of rsync(1) and the words that go with them.
+//! The exit codes of rsync(1) and their messages.
 
-/// How a run ended. The numbers are rsync's: scripts act on them.
+/// How a run ended. The numbers are rsync's, because scripts depend on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Success.
     Ok,
     /// Syntax or usage error.
     Usage,
-    /// The peers do not understand each other.
+    /// The peers have incompatible protocols.
     Protocol,
     /// Errors selecting input or output files or directories.
     FileSelect,
     /// The requested action is not supported.
     Unsupported,
-    /// Error starting the client-server conversation.
+    /// Error starting the client-server protocol.
     StartClient,
     /// Error in socket I/O.
     SocketIo,
@@ -27,11 +27,11 @@ pub enum Exit {
     Ipc,
     /// A worker crashed.
     Crashed,
-    /// A process was ended by a signal.
+    /// A signal ended a process.
     Terminated,
     /// SIGINT, SIGTERM or SIGHUP.
     Signal,
-    /// Memory could not be had.
+    /// Memory could not be allocated.
     Malloc,
     /// Some files or attributes were not transferred.
     Partial,
@@ -43,19 +43,19 @@ pub enum Exit {
     Timeout,
     /// Timeout waiting for a daemon.
     ConTimeout,
-    /// The remote shell says that it failed.
+    /// The remote shell failed.
     ShellFailed,
-    /// The remote shell says that it was killed.
+    /// The remote shell was killed.
     ShellKilled,
     /// The remote shell could not run the program.
     CmdNotRun,
     /// The remote shell did not find the program.
     CmdNotFound,
-    /// A number without a meaning of its own, from a remote shell: ssh's 255 when it cannot connect.
+    /// A code of a remote shell that rsync(1) does not define, such as ssh's 255 when it cannot connect.
     Other(u8),
 }
 
-/// Every code that has a meaning, its number and rsync's sentence for it.
+/// Every code that rsync(1) defines, with its number and rsync's message.
 const MEANINGS: [(Exit, u8, &str); 24] = [
     (Exit::Ok, 0, "success"),
     (Exit::Usage, 1, "syntax or usage error"),
@@ -84,7 +84,7 @@ const MEANINGS: [(Exit, u8, &str); 24] = [
 ];
 
 impl Exit {
-    /// The process exit code.
+    /// Returns the process exit code.
     pub fn code(self) -> u8 {
         match self {
             Exit::Other(code) => code,
@@ -92,12 +92,12 @@ impl Exit {
         }
     }
 
-    /// The exit of a code; `None` for a number that rsync(1) does not have.
+    /// Returns the exit for a code; `None` for a number that rsync(1) does not define.
     pub fn of_code(code: u8) -> Option<Exit> {
         MEANINGS.iter().find(|(_, known, _)| *known == code).map(|(exit, ..)| *exit)
     }
 
-    /// rsync's sentence for this code, as in `rsync error: SENTENCE (code N)`.
+    /// Returns rsync's message for this code, as in `rsync error: MESSAGE (code N)`.
     pub fn words(self) -> &'static str {
         MEANINGS.iter().find(|(exit, ..)| *exit == self).map_or("unexplained error", |(.., words)| words)
     }

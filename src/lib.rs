@@ -1,4 +1,4 @@
-//! The library behind the program `sparsync`; the page below is docs/ARCHITECTURE.md.
+//! The library behind the program `sparsync`. The page below is docs/ARCHITECTURE.md.
 //!
 #![doc = include_str!("../docs/ARCHITECTURE.md")]
 // Unit tests build their scratch trees with std; see clippy.toml.

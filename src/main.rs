@@ -1,4 +1,4 @@
-//! The program: makes an `Env` of the process, runs the command, returns its exit code.
+//! The entry point: creates an `Env` for the process, runs the command and returns its exit code.
 
 use std::process::ExitCode;
 

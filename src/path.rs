@@ -1,9 +1,9 @@
-//! Relative paths in bytes, and the small operations on them that every floor needs.
+//! Relative paths as bytes, and the small operations on them that every layer needs.
 //!
-//! A path of a tree is a byte string without leading or trailing slash; the root is empty. It may
-//! name nothing: the file system is not asked here.
+//! A path inside a tree is a byte string without leading or trailing slash; the root is empty.
+//! This module does not access the file system, so the path may not exist.
 
-/// A path inside a tree: relative, in bytes, never leading outside.
+/// A relative path inside a tree, as bytes. It never leads outside the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct RelPath(Box<[u8]>);
 
@@ -12,20 +12,20 @@ pub struct RelPath(Box<[u8]>);
 pub enum BadPath {
     /// Begins with a slash.
     Absolute,
-    /// Has a `..` element.
+    /// Contains a `..` element.
     Climbs,
-    /// Has an empty or `.` element, or a NUL byte.
+    /// Contains an empty or `.` element, or a NUL byte.
     Malformed,
 }
 
 impl RelPath {
-    /// The tree's root.
+    /// Returns the root of the tree.
     pub fn root() -> RelPath {
         RelPath::default()
     }
 
-    /// Accepts bytes from outside. The only door besides [`RelPath::join`], so holding a `RelPath`
-    /// is proof of the checks.
+    /// Parses untrusted bytes. A `RelPath` is created only here and by [`RelPath::join`], so holding one proves that
+    /// the checks passed.
     pub fn parse(bytes: &[u8]) -> Result<RelPath, BadPath> {
         if bytes.is_empty() {
             return Ok(RelPath::root());
@@ -44,7 +44,7 @@ impl RelPath {
         Ok(RelPath(bytes.into()))
     }
 
-    /// The path of `name` in this directory. `name` is one element, as a directory lists it.
+    /// Returns the path of `name` in this directory. `name` is a single element, as a directory lists it.
     pub fn join(&self, name: &[u8]) -> RelPath {
         debug_assert!(!name.contains(&b'/') && name != b".." && name != b"." && !name.is_empty());
         if self.0.is_empty() {
@@ -57,22 +57,22 @@ impl RelPath {
         RelPath(bytes.into())
     }
 
-    /// The bytes; empty for the root.
+    /// Returns the bytes; empty for the root.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether this is the root.
+    /// Returns whether this is the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The last element; empty for the root.
+    /// Returns the last element; empty for the root.
     pub fn name(&self) -> &[u8] {
         file_name(&self.0)
     }
 
-    /// The directory that holds it; `None` for the root.
+    /// Returns the parent directory; `None` for the root.
     pub fn parent(&self) -> Option<RelPath> {
         if self.0.is_empty() {
             return None;
@@ -81,12 +81,12 @@ impl RelPath {
     }
 }
 
-/// The bytes after the last slash.
+/// Returns the bytes after the last slash.
 pub fn file_name(path: &[u8]) -> &[u8] {
     split_parent(path).1
 }
 
-/// A path cut at its last slash: directory (without the slash) and last element.
+/// Splits a path at its last slash into the directory, without the slash, and the last element.
 pub fn split_parent(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&b| b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -94,7 +94,7 @@ pub fn split_parent(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// `dir/name`, or the one that is not empty.
+/// Returns `dir/name`; if one of them is empty, returns the other.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         return name.to_vec();

@@ -9,10 +9,11 @@ use std::io::Read as _;
 const SYSTEM_ZONE: &str = "/etc/localtime";
 /// The directory of named zones.
 const ZONES_DIR: &str = "/usr/share/zoneinfo";
-/// The longest zone file that is read, in bytes. The largest in use has about 4000.
+/// The maximum number of bytes read from a zone file. The largest in use has about 4000.
 const ZONE_MAX_BYTES: u64 = 1 << 20;
 
-/// The zone of `TZ`, as a name, path or POSIX string, or the system's zone. UTC if it cannot be read.
+/// Returns the zone of `TZ`, which is a name, path or POSIX string, or else the system's zone. UTC if it cannot be
+/// read.
 pub fn local() -> TimeZone {
     of(std::env::var("TZ").ok().as_deref())
 }

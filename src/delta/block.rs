@@ -1,52 +1,53 @@
-//! How long the blocks of a basis are, and how long the tag of each.
+//! Block length and tag length of a signature.
 //!
-//! Short blocks find more; every block costs a tag that the receiver sends. A tag costs less here than elsewhere
-//! because a match is believed for one of two reasons:
+//! Shorter blocks find more matches, but the receiver sends a tag for each block. Tags are shorter here than in other
+//! implementations because a match is accepted in only two cases:
 //!
-//! * It lies where it was expected: behind the last match, at the same offset, or as far from the end. There are few
-//!   such comparisons, so one tag needs few bits.
-//! * Several blocks in a row match. There are as many comparisons as pairs of a position and a block, but the bits of
-//!   all tags in the row count together.
+//! * The block is at an expected offset: directly behind the last match, at the same offset, or at the same distance
+//!   from the end. There are few such comparisons, so few bits suffice.
+//! * Several blocks in a row match. Every pair of position and block is compared, but the bits of all tags in the row
+//!   add up.
 //!
-//! A wrong match does no harm but to the time: the digest of the whole content tells, and the file is sent again.
+//! A false match costs only time: the digest of the whole content detects it, and the file is sent again.
 
-/// The longest encoded signature. Blocks grow so that none is longer.
+/// The maximum length of an encoded signature. Blocks are made longer to stay within it.
 pub const SIGNATURE_MAX_BYTES: usize = 15 << 20;
 
-/// What an encoded signature has before its tags.
+/// The length of an encoded signature before its tags.
 pub const HEADER_BYTES: usize = 13;
 
-/// The shortest block. `--block-size` can ask for less than the program would choose.
+/// The minimum block length. `--block-size` can request shorter blocks than the automatic choice.
 pub const BLOCK_MIN_BYTES: u32 = 64;
-/// The longest block. With [`SIGNATURE_MAX_BYTES`] this covers 30 TiB; what a basis has beyond is not looked at.
+/// The maximum block length. With [`SIGNATURE_MAX_BYTES`] this covers 30 TiB; the rest of a longer basis is ignored.
 pub const BLOCK_MAX_BYTES: u32 = 16 << 20;
 
-/// The shortest tag. The index looks at its first four bytes.
+/// The minimum tag length. The index needs the first four bytes.
 pub const TAG_MIN_BYTES: usize = 5;
-/// The longest tag.
+/// The maximum tag length.
 pub const TAG_MAX_BYTES: usize = 8;
 
-/// The shortest block that the program chooses itself: half of rsync's shortest, in whole words.
+/// The minimum block length of the automatic choice: half of rsync's minimum, rounded to a multiple of 4.
 const CHOSEN_MIN_BYTES: u32 = 348;
-/// The longest block that the program chooses itself, as long as the signature stays within its limit.
+/// The maximum block length of the automatic choice, unless the signature would exceed its limit.
 const CHOSEN_MAX_BYTES: u32 = 128 * 1024;
-/// Where blocks stop to grow with half of the square root of the length: the page of memory, of file systems and of
-/// most databases.
+/// Above this length, blocks no longer grow with half the square root of the file length. It is the page size of
+/// memory, file systems and most databases.
 const PAGE_BYTES: u64 = 4096;
 
-/// A file may have a wrong match with a probability of one in two to the power of this.
+/// The accepted probability of a false match in a file is 1 in 2 to the power of this.
 const SAFETY_BITS: u32 = 20;
-/// How many places a block can be expected at: see `scan`.
+/// The number of expected offsets of a block: see `scan`.
 pub const EXPECTED_PLACES: usize = 4;
 
-/// The length of a block in bytes, for a basis of `basis_len` bytes: a power of two (or 348 for short files), or what
-/// `--block-size` asks for (`wished`; see [`nearest`]). In either case it is longer if the signature would be too long
-/// otherwise.
+/// Returns the block length in bytes for a basis of `basis_len` bytes.
 ///
-/// rsync takes the square root of the length. Half of that finds at least what rsync finds, also where two blocks in a
-/// row must match. From 64 MiB on, blocks stay at 4 KiB; from 1 GiB on, where a signature is a thousandth of the file, they
-/// grow with the square root again. With 4 KiB changed here and there in 1 GiB, that is an eighth of rsync's literal
-/// bytes.
+/// It is a power of two (348 for short files), or the length that `--block-size` requests (`wished`; see [`nearest`]).
+/// It is doubled as long as the signature would exceed its limit.
+///
+/// rsync uses the square root of the file length. Half of that finds at least the same matches, even where two blocks
+/// in a row must match. Blocks stay at 4 KiB from 64 MiB on. From 1 GiB on, where the signature is a thousandth of the
+/// file, they grow with the square root again. With scattered 4 KiB changes in 1 GiB, this sends an eighth of rsync's
+/// literal bytes.
 pub fn block_len(basis_len: u64, wished: Option<u32>) -> u32 {
     let mut len = match wished {
         Some(wished) => nearest(wished),
@@ -63,32 +64,33 @@ pub fn block_len(basis_len: u64, wished: Option<u32>) -> u32 {
     len
 }
 
-/// The nearest length that a block can have: a multiple of 4, so that it is whole words, within its limits.
+/// Returns the nearest valid block length: a multiple of 4 (whole words) between the limits.
 pub fn nearest(block_len: u32) -> u32 {
     (block_len / 4 * 4).clamp(BLOCK_MIN_BYTES, BLOCK_MAX_BYTES)
 }
 
-/// Whether the signature of the whole basis stays within its limit.
+/// Returns whether the signature of the whole basis stays within its limit.
 fn fits(basis_len: u64, block_len: u32) -> bool {
     basis_len.div_ceil(block_len.into()) <= blocks_max(tag_len(basis_len, block_len))
 }
 
-/// How many blocks a signature can hold.
+/// Returns the maximum number of blocks in a signature.
 pub fn blocks_max(tag_len: usize) -> u64 {
     ((SIGNATURE_MAX_BYTES - HEADER_BYTES) / tag_len) as u64
 }
 
-/// How much of a basis a signature can cover, in bytes: all of it if `block_len` is from [`block_len`], but for lengths
-/// beyond 30 TiB.
+/// Returns how many bytes of a basis a signature covers: all of them if `block_len` comes from [`block_len`] and the
+/// basis is at most 30 TiB long.
 pub fn covered_len(basis_len: u64, block_len: u32, tag_len: usize) -> u64 {
     basis_len.min(blocks_max(tag_len).saturating_mul(block_len.into()))
 }
 
-/// The length of a tag in bytes.
+/// Returns the length of a tag in bytes.
 ///
-/// One tag is enough for a block at an expected place. Where blocks are at most half as long as rsync's, two in a row are
-/// asked for anywhere else; where they are not, one tag must do everywhere, or changes close to each other would cost
-/// more than they cost rsync. The source is taken to be as long as the basis; if it is longer, see [`row_len`].
+/// A single tag is enough for a block at an expected offset. At any other offset, two blocks in a row must match if
+/// blocks are at most half as long as rsync's. If they are longer, a single tag must be enough everywhere, because
+/// changes close to each other would otherwise cost more than with rsync. The source is assumed to be as long as the
+/// basis; [`row_len`] handles longer ones.
 pub fn tag_len(basis_len: u64, block_len: u32) -> usize {
     let blocks = basis_len.div_ceil(block_len.into());
     let expected = SAFETY_BITS + bits(blocks.saturating_mul(EXPECTED_PLACES as u64));
@@ -100,18 +102,18 @@ pub fn tag_len(basis_len: u64, block_len: u32) -> usize {
     (needed.div_ceil(8) as usize).clamp(TAG_MIN_BYTES, TAG_MAX_BYTES)
 }
 
-/// How many blocks in a row must match where none was expected, in a source of `source_len` bytes: 1 to 3.
+/// Returns how many blocks in a row must match at an unexpected offset in a source of `source_len` bytes: 1 to 3.
 pub fn row_len(blocks: u64, tag_len: usize, source_len: u64) -> usize {
     let anywhere = SAFETY_BITS + bits(blocks) + bits(source_len);
     (anywhere as usize).div_ceil(tag_len * 8).max(1)
 }
 
-/// What rsync chooses, near enough, if it had no upper limit.
+/// Returns approximately the block length that rsync would choose without its upper limit.
 fn rsyncs_block_len(basis_len: u64) -> u64 {
     basis_len.isqrt().max(700)
 }
 
-/// The bits that it takes to number `count` things.
+/// Returns the number of bits needed to number `count` items.
 fn bits(count: u64) -> u32 {
     count.saturating_sub(1).checked_ilog2().map_or(0, |last| last + 1)
 }

@@ -1,4 +1,4 @@
-//! Puts together what lies together, cuts what is too long, counts, and digests the source on its way.
+//! Merges adjacent ranges, splits long literals, counts bytes, and computes the digest of the source.
 
 use std::io;
 
@@ -6,32 +6,32 @@ use super::search::Found;
 use super::{DATA_MAX_BYTES, Op};
 use crate::digest::{By, ContentHasher};
 
-/// A range of the basis that goes on is told once it is so long. To tell it only where it ends would leave the receiver
-/// idle for as long as the search goes on: for a file with something inserted in front, to its end.
+/// A range of the basis is emitted when it reaches this length, even if it continues. Otherwise a file with an
+/// insertion at the front would leave the receiver idle until the end of the search.
 pub const RANGE_BYTES: u64 = 4 << 20;
 
-/// The way of a search's results to whoever wants them.
+/// Passes the results of a search to a callback.
 pub struct Emitter<'a> {
     emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>,
     hasher: ContentHasher,
-    /// A range of the basis that may go on: where it begins and how long it is.
+    /// A range of the basis that may continue: its offset and its length.
     pending: Option<(u64, u64)>,
     literal_bytes: u64,
     matched_bytes: u64,
 }
 
 impl<'a> Emitter<'a> {
-    /// With nothing told yet.
+    /// Creates an emitter that has emitted nothing yet.
     pub fn new(emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>) -> Emitter<'a> {
         Emitter { emit, hasher: ContentHasher::new(By::Blake3), pending: None, literal_bytes: 0, matched_bytes: 0 }
     }
 
-    /// The next bytes of the source, whatever they are told as. The more at once, the faster.
+    /// Adds the next bytes of the source to the digest. Larger calls are faster.
     pub fn digest(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
     }
 
-    /// The next bytes are told as they are.
+    /// Emits the next bytes as literal data.
     pub fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -41,7 +41,7 @@ impl<'a> Emitter<'a> {
         bytes.chunks(DATA_MAX_BYTES).try_for_each(|piece| (self.emit)(Op::Data(piece)))
     }
 
-    /// The next bytes are told as a range of the basis.
+    /// Emits the next bytes as a range of the basis.
     pub fn copy(&mut self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         self.matched_bytes += len_bytes;
         let range = match self.pending.take() {
@@ -58,12 +58,12 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// How many bytes of the source were told.
+    /// Returns how many bytes of the source have been passed to the emitter.
     pub fn told_bytes(&self) -> u64 {
         self.literal_bytes + self.matched_bytes
     }
 
-    /// The source is complete.
+    /// Emits the pending range and returns the totals.
     pub fn finish(mut self) -> io::Result<Found> {
         self.copy_now()?;
         Ok(Found {

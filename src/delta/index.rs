@@ -1,14 +1,14 @@
-//! The blocks of a signature, in an order in which they are found by their tags.
+//! An index of the blocks of a signature by tag.
 
 use super::block::row_len;
 use super::rolling::Sum;
 use super::signature::{Signature, Tag};
 
-/// How many bits of each filter there are for a block.
+/// The size of each filter, in bits per block.
 const FILTER_BITS_PER_BLOCK: usize = 32;
 
-/// The bits that a block sets in its word of the first filter, three nearly always, by the upper bits of its tag. To look
-/// them up is faster than to shift them into place.
+/// The bits that a block sets in its word of the first filter, indexed by the upper bits of its tag. Nearly all entries
+/// have three bits set. A table lookup is faster than computing the shifts.
 static TRIPLES: [u64; 1024] = {
     let mut triples = [0; 1024];
     let mut at = 0;
@@ -20,37 +20,37 @@ static TRIPLES: [u64; 1024] = {
     triples
 };
 
-/// See [`TRIPLES`].
+/// Returns the entry of [`TRIPLES`] for these tag bits.
 #[inline]
 fn triple(first_bits: u32) -> u64 {
     TRIPLES[(first_bits >> 22) as usize]
 }
 
-/// The blocks of a signature by their tags. The last one is not among them if it is shorter than the others.
+/// The blocks of a signature by tag. Excludes the last block if it is shorter than the others.
 #[derive(Debug)]
 pub struct Index<'a> {
     signature: &'a Signature,
-    /// How many blocks have the full length.
+    /// The number of blocks of full length.
     full: usize,
-    /// How many blocks in a row must match where none was expected.
+    /// How many blocks in a row must match at an unexpected offset.
     row: usize,
-    /// Words in which each block has set its [`triple`]: the lower ones of the first bits of its tag say which word. As
-    /// many as a power of two.
+    /// A Bloom filter: each block sets its [`triple`] in the word that the lower tag bits select. The length is a power
+    /// of two.
     filter: Vec<u64>,
-    /// One bit for each block, in a place that does not depend on where it has its three. Two tables of which the second
-    /// is seldom asked take less of a cache than one that lets as little through.
+    /// A second filter with one bit per block, at a position independent of the first filter. Two tables, of which the
+    /// second is rarely read, use less cache than one table with the same false-positive rate.
     second_filter: Vec<u64>,
-    /// Where the blocks whose tags begin with the same bits begin in `sorted`; one more at the end.
+    /// For each prefix of tag bits, the index in `sorted` of the first block with that prefix, and one final entry.
     starts: Vec<u32>,
-    /// By how much the first 32 bits of a tag are shifted to be an index into `starts`.
+    /// The right shift that turns the first 32 bits of a tag into an index into `starts`.
     starts_shift: u32,
-    /// The numbers of the blocks by their tags and those of the blocks behind them, as many as make a row; then by
-    /// themselves.
+    /// Block numbers, sorted by the tags of the block and of the following blocks (as many as a row has), then by
+    /// number.
     sorted: Vec<u32>,
 }
 
 impl<'a> Index<'a> {
-    /// Makes it, to search a source of about `source_len` bytes.
+    /// Builds the index for a source of about `source_len` bytes.
     pub fn new(signature: &'a Signature, source_len: u64) -> Index<'a> {
         let tags = signature.tags();
         let full = (signature.covered_len() / u64::from(signature.block_len())) as usize;
@@ -73,7 +73,7 @@ impl<'a> Index<'a> {
             end += *start;
             *start = end;
         }
-        // Each start is the end of its blocks now; filling in from behind makes it their start.
+        // Each start is the end of its blocks here; filling backwards turns it into their start.
         let mut sorted = vec![0u32; full];
         for (block, tag) in tags.iter().enumerate().rev() {
             let start = &mut starts[(tag.first_bits() >> starts_shift) as usize];
@@ -90,34 +90,34 @@ impl<'a> Index<'a> {
         Index { signature, full, row, filter, second_filter, starts, starts_shift, sorted }
     }
 
-    /// The signature that it was made of.
+    /// Returns the signature that this index was built from.
     pub fn signature(&self) -> &'a Signature {
         self.signature
     }
 
-    /// How many blocks in a row must match where none was expected; at least 1.
+    /// Returns how many blocks in a row must match at an unexpected offset; at least 1.
     pub fn row(&self) -> usize {
         self.row
     }
 
-    /// How many blocks have the full length.
+    /// Returns the number of blocks of full length.
     pub fn full_blocks(&self) -> usize {
         self.full
     }
 
-    /// Whether a block may have this sum. About one sum in 300 that no block has gets through.
+    /// Returns whether a block may have this sum. About 1 in 300 sums that no block has is a false positive.
     #[inline]
     pub fn may_have(&self, sum: Sum) -> bool {
         let bits = (sum.bits() >> 32) as u32;
-        // The words are a power of two, so this is no more than a mask.
+        // The length is a power of two, so this is a mask.
         let word = self.filter[bits as usize & (self.filter.len() - 1)];
         !word & triple(bits) == 0
     }
 
-    /// The blocks with this tag: what [`Index::narrow`] goes on with.
+    /// Returns the blocks with this tag, as input for [`Index::narrow`].
     pub fn with_tag(&self, tag: Tag) -> &[u32] {
         let bits = tag.first_bits();
-        // Nearly all chance ends here, before anything is looked at that may be in no cache.
+        // Rejects nearly all false positives before reading tables that may not be in the cache.
         let (word, bit) = second_place(bits, self.second_filter.len());
         if self.second_filter[word] >> bit & 1 == 0 {
             return &[];
@@ -127,10 +127,12 @@ impl<'a> Index<'a> {
         self.narrow(blocks, 0, tag)
     }
 
-    /// Those of the blocks whose `nth` follower has this tag; the 0th is the block itself. To be asked from 1 on, each
-    /// time of what was left the last time; what is left is in order of the blocks' numbers when a whole row was asked.
+    /// Returns those of `blocks` whose `nth` follower has this tag; follower 0 is the block itself.
+    ///
+    /// Call it with `nth` = 1, 2, … on the result of the previous call. After a whole row, the remaining blocks are in
+    /// order of their numbers.
     pub fn narrow<'b>(&self, blocks: &'b [u32], nth: usize, tag: Tag) -> &'b [u32] {
-        // A block near the end may have no nth follower: it comes before those that have.
+        // A block near the end may have no nth follower; such blocks sort first.
         let tag_of = |block: &u32| self.signature.tags()[..self.full].get(*block as usize + nth).copied();
         let from = blocks.partition_point(|block| tag_of(block) < Some(tag));
         let to = blocks.partition_point(|block| tag_of(block) <= Some(tag));
@@ -138,7 +140,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// The word and the bit in the second filter of so many words, which are a power of two.
+/// Returns the word and the bit of a tag in the second filter. `words` must be a power of two.
 fn second_place(first_bits: u32, words: usize) -> (usize, u32) {
     let mixed = first_bits.wrapping_mul(0x9e37_79b1);
     (mixed as usize & (words - 1), mixed >> 26)

@@ -1,4 +1,4 @@
-//! What must hold of a signature and a search together, whatever the bytes; and what a change may cost.
+//! Tests: properties of signature and search for arbitrary bytes, and what a change may cost.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::search::{search_at_by, search_by};
 use super::*;
 use crate::digest;
 
-/// What telling a source cost.
+/// The cost of sending a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cost {
     signature_bytes: usize,
@@ -18,8 +18,8 @@ struct Cost {
     ops: usize,
 }
 
-/// Tells `source` to one who has `basis`, in every way there is, and looks whether it was understood. The cost is that
-/// of a whole source with one thread.
+/// Sends `source` to a receiver that has `basis`, in every supported way, and checks the result. Returns the cost of
+/// searching the whole source on one thread.
 #[track_caller]
 fn tell(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> Cost {
     let signature = Signature::of(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
@@ -59,7 +59,7 @@ fn tell(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> Cost {
         let parts = check("in segments", &mut |receiver| {
             search_at_by(segment, &signature, len, in_place, threads, &read_at(source), &mut |op| receiver.take(op))
         });
-        // One thread does not know where the others are in the basis: what moved is found again a row later.
+        // A thread does not know the last matches of the others: moved data is found again a row later.
         let segments = (source.len() / segment + 1) as u64;
         let lost = parts.literal_bytes.saturating_sub(whole.literal_bytes);
         assert!(lost <= segments * 2 * u64::from(signature.block_len()), "{lost} bytes lost at borders");
@@ -74,10 +74,10 @@ fn read_at(bytes: &[u8]) -> impl Fn(u64, &mut [u8]) -> io::Result<usize> + Sync 
     }
 }
 
-/// Carries ops out, and looks whether they are as they should be.
+/// Carries out ops and checks their invariants.
 struct Receiver<'a> {
     basis: &'a [u8],
-    /// With `in_place`, this is the basis at first.
+    /// With `in_place`, initially a copy of the basis.
     content: Vec<u8>,
     in_place: bool,
     at: usize,
@@ -138,7 +138,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Bytes that are the same for the same seed, and nothing like others.
+/// Returns deterministic pseudorandom bytes for a seed.
 fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let words = std::iter::repeat_with(|| next(&mut state).to_le_bytes()).take(len.div_ceil(8));
@@ -147,7 +147,7 @@ fn random(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// The next number of a row.
+/// Returns the next pseudorandom number.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -155,7 +155,7 @@ fn next(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A change of a content.
+/// A change to a file's content.
 #[derive(Debug, Clone)]
 enum Edit {
     Overwrite { at: usize, len: usize, seed: u64 },
@@ -197,7 +197,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// A content: random, or with much that repeats.
+/// Generates content: random or highly repetitive.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     (0..20_000usize, any::<u64>(), prop_oneof![Just(0xffu8), Just(1), Just(0)], 1..600usize).prop_map(
         |(len, seed, mask, period)| {
@@ -251,7 +251,7 @@ proptest! {
     }
 }
 
-/// A basis and a source of it.
+/// A basis and a source derived from it.
 type Change = (Vec<u8>, Vec<u8>);
 
 fn overwritten(len: usize, unit: usize, is_aligned: bool) -> Change {
@@ -293,7 +293,7 @@ fn thinned(len: usize, longest: usize) -> Change {
     (basis, source)
 }
 
-/// Tells the source in the one usual way.
+/// Sends the source in the usual way only.
 #[track_caller]
 fn cost((basis, source): &Change, block_len: u32, in_place: bool) -> Cost {
     let signature = Signature::of(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
@@ -306,8 +306,8 @@ fn cost((basis, source): &Change, block_len: u32, in_place: bool) -> Cost {
     Cost { signature_bytes, literal_bytes: found.literal_bytes, ops: receiver.ops }
 }
 
-/// Files of 1 MiB with what rsync 3.5.0 tells of the same bytes: `--no-whole-file --stats`, literal data and bytes
-/// received. It takes blocks of 1 KiB, we take half of that.
+/// Files of 1 MiB, compared with what rsync 3.5.0 sends for the same bytes: `--no-whole-file --stats`, literal data and
+/// bytes received. rsync uses blocks of 1 KiB, sparsync half of that.
 #[test]
 fn a_change_costs_no_more_than_it_costs_rsync() {
     const LEN: usize = 1 << 20;
@@ -329,8 +329,8 @@ fn a_change_costs_no_more_than_it_costs_rsync() {
     check("nothing in common", (basis, random(LEN, 77)), 1 << 20, 1 << 20);
 }
 
-/// The cases of 1 GiB, with as many bytes changed in proportion, and rsync with `--block-size=32768`, which it takes for
-/// 1 GiB. There, 10.7 MB in pieces of 4 KiB cost it 82 MB, and us 10.7 MB and a signature of 1.3 MB.
+/// The cases of 1 GiB, scaled down, compared with rsync using `--block-size=32768`, which it chooses for 1 GiB. At full
+/// size, changes of 10.7 MB in pieces of 4 KiB cost rsync 82 MB; they cost sparsync 10.7 MB and a signature of 1.3 MB.
 #[test]
 fn a_change_of_a_long_file_costs_far_less_than_it_costs_rsync() {
     const LEN: usize = 4 << 20;
@@ -353,7 +353,7 @@ fn in_place_finds_what_is_still_there() {
     let block_len = block_len(LEN as u64, None);
     assert_eq!(cost(&overwritten(LEN, 512, true), block_len, true).literal_bytes, 10_240);
     assert!(cost(&thinned(LEN, 5), block_len, true).literal_bytes <= 53_448);
-    // Everything moves back, onto what is still wanted.
+    // Everything moves back, over data that is still needed.
     let (basis, source) = prefixed(LEN);
     assert_eq!(cost(&(basis, source.clone()), block_len, true).literal_bytes, source.len() as u64);
 }
@@ -394,7 +394,7 @@ fn zeros_are_one_range() {
     assert_eq!(tell(&basis, &basis, 512, true), Cost { signature_bytes: 1189, literal_bytes: 0, ops: 1 });
     let longer = tell(&basis, &vec![0; 150_000], 512, false);
     assert!(longer.literal_bytes < 512 && longer.ops <= 4, "{longer:?}");
-    // Zeros that the basis has not in a row: every position looks like a block of it.
+    // Zeros that the basis does not have in a row: every position looks like one of its blocks.
     let mut lone = random(100_000, 1);
     lone.chunks_mut(512).step_by(9).for_each(|block| block.fill(0));
     tell(&lone, &vec![0; 60_000], 512, false);
@@ -417,7 +417,7 @@ fn a_long_range_is_told_while_it_goes_on() {
         assert_eq!(offset_bytes, told);
         told += len_bytes;
         lens.push(len_bytes);
-        // No more than the window was read beyond what is told.
+        // The search reads at most one window ahead of what it has emitted.
         assert!(read_bytes.get() <= told + (1 << 20), "{} bytes read, {told} told", read_bytes.get());
         Ok(())
     };

@@ -1,11 +1,11 @@
-//! From a basis to a file, over bytes only: what the receiver says of its basis, and what the sender finds in it.
+//! The delta algorithm over bytes: block signatures of a basis, and matching a source against them.
 //!
-//! 1. The receiver cuts its basis into blocks of one length and tells a short tag of each: a [`Signature`].
-//! 2. The sender goes through the source and tells it as ranges of the basis and literal bytes: [`Op`]s.
-//! 3. The receiver puts the ops one behind the other. A tag is too short to be proof, so the digest of the whole
-//!    content, which the search hands over at its end, has the last word: if it differs, the file is sent whole.
+//! 1. The receiver splits its basis into blocks of equal length and sends a short tag of each: a [`Signature`].
+//! 2. The sender scans the source and encodes it as ranges of the basis and literal bytes: [`Op`]s.
+//! 3. The receiver concatenates the ops. A tag is too short to prove a match, so the search also returns the digest of
+//!    the whole content. If that differs, the file is sent whole.
 //!
-//! Nothing here reads a file or knows one; whoever calls hands in a way to read.
+//! This module does not open or read files; the caller passes closures that read.
 
 mod block;
 mod emit;
@@ -22,20 +22,20 @@ pub use block::block_len;
 pub use search::{search, search_at};
 pub use signature::Signature;
 
-/// What the next bytes of the source are.
+/// The next bytes of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
-    /// These; at least one, at most [`DATA_MAX_BYTES`].
+    /// Literal bytes: at least one, at most [`DATA_MAX_BYTES`].
     Data(&'a [u8]),
-    /// A range of the basis. It is not empty, lies within what the signature covers, and does not begin where the range
-    /// before it ended, unless that one was long: 4 MiB or more.
+    /// A range of the basis. It is not empty and lies within the part that the signature covers. It does not begin
+    /// where the previous range ended, unless that one was 4 MiB or longer.
     Copy {
-        /// Where it begins in the basis.
+        /// The offset in the basis.
         offset_bytes: u64,
-        /// How long it is.
+        /// The length of the range.
         len_bytes: u64,
     },
 }
 
-/// The longest literal piece of an [`Op`].
+/// The maximum length of the literal bytes in one [`Op`].
 pub const DATA_MAX_BYTES: usize = 128 * 1024;

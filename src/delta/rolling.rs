@@ -1,16 +1,16 @@
-//! The sum of a block that can be rolled: its words of four bytes as digits of a number, modulo 2^64.
+//! A rolling block sum: the block's 4-byte words are the digits of a number, modulo 2^64.
 //!
-//! With words instead of bytes the sum of a block takes one multiplication for four bytes. It can be rolled by four
-//! bytes only; so there are four sums under way, one for each of the next four positions. None of them waits for
-//! another, and a processor works on several at once.
+//! Words instead of bytes need one multiplication per four bytes. Such a sum can only be rolled by four bytes, so four
+//! sums are kept, one for each of the next four positions. They are independent of each other, so the processor
+//! computes several at once.
 //!
-//! Only upper bits count, because in a product these depend on all lower ones. Unlike a sum of bytes and a sum of sums,
-//! such sums do not crowd together for text or for small changes, so that bits of them can be counted as such.
+//! Only the upper bits are used, because in a product these depend on all lower bits. Unlike a sum of bytes and a sum
+//! of sums, these sums do not cluster for text or small changes, so each bit counts in the error estimate.
 
-/// The base of the digits: its powers repeat as late as they can (it is 5 modulo 8), and its bits look random.
+/// The base of the digits. It is 5 modulo 8, so its powers have the longest possible period, and its bits look random.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Bytes in a digit.
+/// The number of bytes in a digit.
 pub const WORD_BYTES: usize = 4;
 
 /// The sum of a block or of a window of the source.
@@ -18,9 +18,9 @@ pub const WORD_BYTES: usize = 4;
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of these bytes. If they do not fill their last word, zeros do.
+    /// Returns the sum of these bytes. An incomplete last word is padded with zeros.
     pub fn of(bytes: &[u8]) -> Sum {
-        // Four sums, each of every fourth word, wait for each other less than one.
+        // Four interleaved sums, each of every fourth word, have shorter dependency chains than one.
         const BASE_4: u64 = BASE.wrapping_pow(4);
         let (groups, rest) = bytes.as_chunks::<{ 4 * WORD_BYTES }>();
         let mut sums = [0u64; 4];
@@ -30,7 +30,7 @@ impl Sum {
                 *sum = sum.wrapping_mul(BASE_4).wrapping_add(digit(*word));
             }
         }
-        // The last digit is multiplied too: its lower bits would not show in the upper ones otherwise.
+        // The last digit is multiplied too; otherwise its lower bits would not affect the upper bits of the sum.
         let append = |sum: u64, digit: u64| sum.wrapping_add(digit).wrapping_mul(BASE);
         let sum = sums.into_iter().fold(0, append);
         let (words, rest) = rest.as_chunks();
@@ -43,35 +43,35 @@ impl Sum {
         Sum(append(sum, digit(word)))
     }
 
-    /// All bits of the sum. The upper ones are the best.
+    /// Returns all bits of the sum. The upper ones are the best distributed.
     #[inline]
     pub fn bits(self) -> u64 {
         self.0
     }
 }
 
-/// What a word counts.
+/// Returns the value of a word.
 #[inline]
 fn digit(word: [u8; WORD_BYTES]) -> u64 {
     u32::from_le_bytes(word).into()
 }
 
-/// The sums of the windows at some position and at the three behind it.
+/// The sums of the windows at a position and at the three positions after it.
 #[derive(Debug)]
 pub struct Rolling<'a> {
     bytes: &'a [u8],
     window_len: usize,
-    /// What the word that leaves is multiplied with.
+    /// The factor for the word that leaves the window.
     leaving: u64,
     at: usize,
     /// One more than the last position at which a window fits.
     end: usize,
-    /// For each position from `at` to `at + 3` its sum, in the place of the position modulo 4.
+    /// The sums for positions `at` to `at + 3`, each at the index of its position modulo 4.
     sums: [Sum; WORD_BYTES],
 }
 
 impl<'a> Rolling<'a> {
-    /// Begins at position `from`. Windows are `window_len` bytes long, a multiple of [`WORD_BYTES`].
+    /// Starts at position `from`. Windows are `window_len` bytes long, a multiple of [`WORD_BYTES`].
     pub fn new(bytes: &'a [u8], window_len: usize, from: usize) -> Rolling<'a> {
         debug_assert!(window_len.is_multiple_of(WORD_BYTES), "windows are whole words");
         let end = (bytes.len() + 1).saturating_sub(window_len);
@@ -83,8 +83,10 @@ impl<'a> Rolling<'a> {
         Rolling { bytes, window_len, leaving, at: from, end, sums }
     }
 
-    /// Goes on to the first position from where it is on that is below `before` and whose sum `matches`. None: there is
-    /// no such position, or no window fits any more. [`Rolling::skip`] goes on behind it.
+    /// Advances to the first position, from the current one on and below `before`, whose sum `matches`.
+    ///
+    /// Returns `None` if there is no such position or no further window fits. Call [`Rolling::skip`] to continue after
+    /// a match.
     #[inline]
     pub fn find(&mut self, before: usize, matches: impl Fn(Sum) -> bool) -> Option<(usize, Sum)> {
         let end = self.end.min(before);
@@ -101,15 +103,16 @@ impl<'a> Rolling<'a> {
         None
     }
 
-    /// Goes on in steps of four positions while none of the four matches and four more are left behind them. All the
-    /// time of a search through new data is spent here. To ask about all four before looking at an answer takes two
-    /// thirds of the time that it takes one by one.
+    /// Advances four positions at a time while none of them matches and at least four more follow.
+    ///
+    /// A search through new data spends all its time here. Testing all four sums before branching takes two thirds of
+    /// the time of testing them one by one.
     #[inline]
     fn leap(&mut self, end: usize, matches: &impl Fn(Sum) -> bool) {
         const REACH: usize = 2 * WORD_BYTES - 1;
         let mut sums = self.sums;
         while self.at + 2 * WORD_BYTES <= end && !sums.iter().fold(false, |any, sum| any | matches(*sum)) {
-            // The last of the windows four positions on ends where the second of these ends.
+            // After this step, the last of the four windows ends where `entering` ends.
             let leaving: &[u8; REACH] = self.bytes[self.at..].first_chunk().expect("the window is there");
             let entering: &[u8; REACH] =
                 self.bytes[self.at + self.window_len..].first_chunk().expect("the windows four positions on are there");
@@ -121,10 +124,10 @@ impl<'a> Rolling<'a> {
         self.sums = sums;
     }
 
-    /// Goes on by one position.
+    /// Advances by one position.
     pub fn skip(&mut self) {
         let sum = &self.sums[self.at % WORD_BYTES];
-        // Where the window does not fit any more, nobody asks for the sum.
+        // The sum is not needed if the window four bytes on does not fit.
         if self.at + WORD_BYTES < self.end {
             let (leaves, enters) = (word(self.bytes, self.at), word(self.bytes, self.at + self.window_len));
             self.sums[self.at % WORD_BYTES] = self.rolled(*sum, leaves, enters);
@@ -132,7 +135,7 @@ impl<'a> Rolling<'a> {
         self.at += 1;
     }
 
-    /// The sum of the window four bytes on.
+    /// Returns the sum of the window four bytes on.
     #[inline]
     fn rolled(&self, sum: Sum, leaves: [u8; WORD_BYTES], enters: [u8; WORD_BYTES]) -> Sum {
         let left = digit(leaves).wrapping_mul(self.leaving);
@@ -140,7 +143,7 @@ impl<'a> Rolling<'a> {
     }
 }
 
-/// The word that begins here.
+/// Returns the word at this position.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> [u8; WORD_BYTES] {
     *bytes[at..].first_chunk().expect("the window is whole words")
@@ -186,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Every byte moves the bits that count, wherever it is; also where two changes could cancel each other.
+    /// Every byte affects the bits in use, wherever it is, even where two changes could cancel each other out.
     #[test]
     fn small_changes_show() {
         let bytes = random(4096);
@@ -210,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Peers of different versions must agree on it.
+    /// Peers of different versions must agree on the sum.
     #[test]
     fn the_sum_stays_what_it_is() {
         assert_eq!(Sum::of(b"").bits(), 0);

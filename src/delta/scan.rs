@@ -5,20 +5,20 @@ use super::index::Index;
 use super::rolling::{Rolling, Sum};
 use super::signature::Tag;
 
-/// How many bytes may be summed up in vain at first; see `Scanner::credit`.
+/// The initial credit, in bytes; see `Scanner::credit`.
 const CREDIT_AT_FIRST_BYTES: i64 = 1 << 20;
 
-/// What a part of the source is.
+/// A part of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// So many bytes that the basis has not, as far as is known.
+    /// A number of bytes that were not found in the basis.
     Literal(usize),
-    /// A range of the basis: where it begins, and its length.
+    /// A range of the basis: its offset and its length.
     Copy(u64, usize),
 }
 
 impl Part {
-    /// How many bytes of the source it is.
+    /// Returns how many bytes of the source it covers.
     pub fn len(self) -> usize {
         match self {
             Part::Literal(len) | Part::Copy(_, len) => len,
@@ -29,37 +29,39 @@ impl Part {
 /// A piece of the source.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
-    /// Its bytes, and those that a match may reach into: a row of blocks behind each position that counts.
+    /// Its bytes, followed by those that a match may extend into: one row of blocks behind the last position to search.
     pub bytes: &'a [u8],
-    /// Where the first of them is in the source.
+    /// The offset of the first byte in the source.
     pub offset: u64,
-    /// How many positions at its beginning count; a match that begins at one of them may end behind.
+    /// How many positions at the beginning to search; a match at one of them may end behind them.
     pub positions: usize,
-    /// Nothing follows in the source.
+    /// Whether the source ends with this stretch.
     pub is_end: bool,
 }
 
-/// Goes through a source, stretch by stretch.
+/// Searches a source, stretch by stretch.
 #[derive(Debug)]
 pub struct Scanner<'a> {
     index: &'a Index<'a>,
     block_len: usize,
-    /// Only what lies at or behind its place in the source may be copied: see [`super::search()`].
+    /// Copies only blocks at or behind their destination offset: see [`super::search()`].
     in_place: bool,
-    /// Where matches are expected: how much further on in the basis than in the source. The last two that were of use,
-    /// the latest first; none at all; and the one with which both end together.
+    /// The shifts at which matches are expected, as basis offset minus source offset: the last two successful ones, the
+    /// latest first; zero; and the one that aligns both ends.
     shifts: [i64; EXPECTED_PLACES],
     /// Where the last match ended in the basis.
     basis_end: u64,
-    /// How many bytes may be summed up in vain. A tag that many positions have, and that belongs to a block whose
-    /// followers differ, like a period in the source that the basis has once, would cost a block's sum for every byte; so
-    /// would a signature that is made for it. Without credit, blocks are found only where they are expected.
+    /// How many bytes may still be summed in vain.
+    ///
+    /// A tag that occurs at many positions but belongs to a block with different followers, such as a periodic source
+    /// whose period the basis contains once, would cost the sum of a block per byte. So would a signature crafted for
+    /// that. Without credit, blocks are found only at expected offsets.
     credit: i64,
-    /// How much credit a byte brings that is gone past.
+    /// How much credit each scanned byte adds.
     credit_per_byte: i64,
 }
 
-/// A block that is at a position.
+/// A block found at a position.
 #[derive(Debug, Clone, Copy)]
 struct Match {
     block: usize,
@@ -67,13 +69,13 @@ struct Match {
 }
 
 impl<'a> Scanner<'a> {
-    /// For a source of about `source_len` bytes.
+    /// Creates a scanner for a source of about `source_len` bytes.
     pub fn new(index: &'a Index<'a>, source_len: u64, in_place: bool) -> Scanner<'a> {
         let signature = index.signature();
-        // Lengths beyond i64 do not exist; a hint may say anything, and a wrong shift only matches nothing.
+        // Lengths beyond i64 do not exist. A hint can have any value; a wrong shift just never matches.
         let at_the_end = signature.covered_len().wrapping_sub(source_len) as i64;
-        // So much is summed up for a byte because its tag is by chance that of a block: not much for what can be expected
-        // in earnest, and a peer shall not ask for more.
+        // How many bytes are summed per byte because of chance tag matches: few in practice. The bound limits what a
+        // malicious peer can cause.
         let by_chance = signature.covered_len().checked_shr(8 * signature.tag_len() as u32).unwrap_or(0).min(40);
         Scanner {
             index,
@@ -86,8 +88,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Adds what the stretch is, from its beginning up to at least all positions that count. Returns how many bytes
-    /// that is; the next stretch begins behind.
+    /// Appends the parts of the stretch, from its beginning to at least the last position to search. Returns the number
+    /// of bytes covered; the next stretch begins behind them.
     pub fn scan(&mut self, stretch: Stretch<'_>, parts: &mut Vec<Part>) -> usize {
         let mut at = 0;
         while at < stretch.positions {
@@ -108,7 +110,7 @@ impl<'a> Scanner<'a> {
         at
     }
 
-    /// The block that is at a position where one is expected. The sum is that of a full block here, where it is known.
+    /// Returns the block at this position, if it is expected here. `sum` is the sum of a full block here, if known.
     fn expected(&self, stretch: Stretch<'_>, at: usize, sum: Option<Sum>) -> Option<Match> {
         let signature = self.index.signature();
         let mut full_tag = None;
@@ -131,7 +133,7 @@ impl<'a> Scanner<'a> {
         None
     }
 
-    /// The first position from `from` on, of those that count, at which a block is found, and the block.
+    /// Returns the first position to search from `from` on at which a block is found, and the block.
     fn seek(&mut self, stretch: Stretch<'_>, from: usize) -> Option<(usize, Match)> {
         if self.index.full_blocks() == 0 {
             return self.rest_at_the_end(stretch, from);
@@ -154,14 +156,14 @@ impl<'a> Scanner<'a> {
         self.rest_at_the_end(stretch, from)
     }
 
-    /// The first position from `from` on at which a full block is expected.
+    /// Returns the first position from `from` on at which a full block is expected.
     fn due(&self, stretch: Stretch<'_>, from: usize) -> usize {
         let here = i128::from(stretch.offset) + from as i128;
         let to_the_next = |shift: i64| (-(here + i128::from(shift))).rem_euclid(self.block_len as i128) as usize;
         from + self.shifts.map(to_the_next).into_iter().min().unwrap_or(0)
     }
 
-    /// The block at a position where none is expected: a whole row must match, see [`Index::row`].
+    /// Finds a block at an unexpected offset. A whole row must match, see [`Index::row`].
     fn anywhere(&mut self, stretch: Stretch<'_>, at: usize, sum: Sum) -> Option<Match> {
         if self.credit < 0 {
             return None;
@@ -178,13 +180,14 @@ impl<'a> Scanner<'a> {
         let here = stretch.offset + at as u64;
         let from = |offset: u64| blocks.partition_point(|block| self.offset_of(*block as usize) < offset);
         let allowed = if self.in_place { from(here) } else { 0 };
-        // Of blocks that are the same, the next one behind the last match: what follows is the more likely to match.
+        // Among identical blocks, prefers the next one behind the last match: what follows is more likely to match.
         let block = *blocks.get(allowed.max(from(self.basis_end))).or(blocks.get(allowed))? as usize;
         self.credit += ((self.index.row() - 1) * self.block_len) as i64;
         Some(Match { block, shift: self.offset_of(block) as i64 - here as i64 })
     }
 
-    /// The last block at the end of the source, if it is shorter than the others: it cannot be found by rolling.
+    /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by
+    /// rolling.
     fn rest_at_the_end(&self, stretch: Stretch<'_>, from: usize) -> Option<(usize, Match)> {
         let block = self.index.full_blocks();
         let tag = self.index.signature().tags().get(block)?;
@@ -194,7 +197,7 @@ impl<'a> Scanner<'a> {
         (counts && self.tag(Sum::of(&stretch.bytes[at..])) == *tag).then_some((at, Match { block, shift }))
     }
 
-    /// Adds a match; returns its length.
+    /// Appends a match and returns its length.
     fn take(&mut self, matched: Match, parts: &mut Vec<Part>) -> usize {
         let (offset, len) = (self.offset_of(matched.block), self.len_of(matched.block));
         if matched.shift != self.shifts[0] {
@@ -206,23 +209,23 @@ impl<'a> Scanner<'a> {
         len
     }
 
-    /// The tag of what has this sum.
+    /// Returns the tag for this sum.
     fn tag(&self, sum: Sum) -> Tag {
         Tag::of(sum, self.index.signature().tag_len())
     }
 
-    /// Where a block begins in the basis.
+    /// Returns the offset of a block in the basis.
     fn offset_of(&self, block: usize) -> u64 {
         block as u64 * self.block_len as u64
     }
 
-    /// How long a block is.
+    /// Returns the length of a block.
     fn len_of(&self, block: usize) -> usize {
         (self.index.signature().covered_len() - self.offset_of(block)).min(self.block_len as u64) as usize
     }
 }
 
-/// Adds a part to those before it, or to the last of them if it goes on where that ends.
+/// Appends a part, or extends the last one if the part continues it.
 fn push(parts: &mut Vec<Part>, part: Part) {
     match (parts.last_mut(), part) {
         (_, Part::Literal(0)) => {}

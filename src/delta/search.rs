@@ -1,4 +1,4 @@
-//! A source and a signature: what of the source the basis has already.
+//! Finds the parts of a source that the basis already has.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,35 +10,35 @@ use super::index::Index;
 use super::scan::{Part, Scanner, Stretch};
 use super::signature::{ReadAt, Signature, fill_at};
 
-/// How much of the source is in memory at once, for blocks that are not very long: it should stay in the cache of a
-/// core from one look at it to the next.
+/// How much of the source is in memory at once, unless blocks are very long. It should stay in a core's cache between
+/// passes.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// How much of the source a thread searches at a time, for blocks that are not very long.
+/// How much of the source a thread searches at a time, unless blocks are very long.
 const SEGMENT_BYTES: usize = 1 << 20;
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// How many bytes of the source the ops carry.
+    /// The number of source bytes sent as literal data.
     pub literal_bytes: u64,
-    /// How many bytes of the source come from the basis.
+    /// The number of source bytes copied from the basis.
     pub matched_bytes: u64,
-    /// The length of the source: both together.
+    /// The length of the source: the sum of both.
     pub len_bytes: u64,
-    /// Of the content of the source: `digest::content`.
+    /// The digest of the source's content: `digest::content`.
     pub digest: [u8; 16],
 }
 
-/// Tells a source as ops, from its beginning to its end.
+/// Encodes a source as ops, from its beginning to its end.
 ///
-/// `read` fills its buffer from the start, says how much, and 0 at the end. `len_hint` is how long the source is
-/// thought to be, in bytes; if that is wrong, less may be found. `in_place` means that the basis is overwritten while
-/// the ops are carried out: each [`Op::Copy`] then begins in the basis where it goes to or behind that, so that nothing
-/// is read that was overwritten. A range may overlap its own place, as with `memmove`.
+/// `read` fills its buffer from the start and returns the number of bytes, 0 at the end. `len_hint` is the expected
+/// length of the source in bytes; a wrong value may lose matches. `in_place` means that the receiver overwrites the
+/// basis while it carries out the ops. Then the basis offset of each [`Op::Copy`] is at or behind its destination
+/// offset, so that no overwritten data is read. A range may overlap its destination, as with `memmove`.
 ///
-/// Errs as `read` and `emit` do, at once. Memory: a window of 256 KiB (more for blocks of more than 32 KiB), and about 30
-/// bytes for each block.
+/// Returns the first error of `read` or `emit`. Memory: a window of 256 KiB (more for blocks of more than 32 KiB) and
+/// about 30 bytes per block.
 pub fn search(
     signature: &Signature,
     len_hint: u64,
@@ -49,7 +49,7 @@ pub fn search(
     search_by(WINDOW_BYTES, signature, len_hint, in_place, read, emit)
 }
 
-/// As [`search`], with so much in memory, or as little as there must be.
+/// Like [`search`], with a window of this size or the minimum size.
 pub(super) fn search_by(
     window_bytes: usize,
     signature: &Signature,
@@ -62,7 +62,7 @@ pub(super) fn search_by(
     let mut scanner = Scanner::new(&index, len_hint, in_place);
     let mut emitter = Emitter::new(emit);
     let row_len = index.row() * signature.block_len() as usize;
-    // One byte more than the source has: the end is seen without another turn.
+    // One byte longer than the source, so that the first pass sees the end of file.
     let enough = len_hint.saturating_add(1).max(2 * row_len as u64);
     let mut window = vec![0; enough.min(window_bytes.max(2 * row_len) as u64) as usize];
     let mut parts = Vec::new();
@@ -86,12 +86,11 @@ pub(super) fn search_by(
     }
 }
 
-/// As [`search`], on `threads` threads besides the caller's: for sources of 64 MiB and more.
+/// Like [`search`], on `threads` threads besides the caller's, for sources of 64 MiB and more.
 ///
-/// The source is `len` bytes long; if it turns out to be shorter, it is told as far as it goes. `emit` is called by the
-/// calling thread, in order. Where the work of one thread meets that of the next, nothing is lost but that a block in
-/// the midst of changes may be missed. Memory: three segments of 1 MiB for each thread (more for blocks of more than
-/// 512 KiB), and about 30 bytes for each block.
+/// The source is `len` bytes long; if it turns out to be shorter, the ops end where it ends. `emit` runs on the calling
+/// thread, in order. At the borders between threads, only a block surrounded by changes may be missed. Memory: three
+/// segments of 1 MiB per thread (more for blocks of more than 512 KiB) and about 30 bytes per block.
 pub fn search_at(
     signature: &Signature,
     len: u64,
@@ -103,7 +102,7 @@ pub fn search_at(
     search_at_by(SEGMENT_BYTES, signature, len, in_place, threads, read_at, emit)
 }
 
-/// As [`search_at`], in segments of this length, or as short as they can be.
+/// Like [`search_at`], with segments of this length or the minimum length.
 pub(super) fn search_at_by(
     segment_bytes: usize,
     signature: &Signature,
@@ -118,7 +117,7 @@ pub(super) fn search_at_by(
     let mut emitter = Emitter::new(emit);
     let threads = threads.clamp(1, plan.segments.clamp(1, 1024) as usize);
     std::thread::scope(|scope| {
-        // The segments of a thread depend on the number of threads, so they wait until that is known.
+        // The segments of a thread depend on the number of threads, so threads wait until that is known.
         let mut starts = Vec::new();
         let mut lanes: Vec<Receiver<_>> = Vec::new();
         for first in 0..threads as u64 {
@@ -137,14 +136,15 @@ pub(super) fn search_at_by(
             lanes.push(lane);
         }
         for start in &starts {
-            // A thread that does not receive it has panicked, see below.
+            // A thread that does not receive this has panicked, see below.
             let _ = start.send(starts.len());
         }
         for (_, lane) in (0..plan.segments).zip(lanes.iter().cycle()) {
-            // A lane that is cut off: its thread has panicked, and the scope goes on with that.
+            // If the channel is closed, its thread has panicked; the scope resumes that panic.
             let Ok(segment) = lane.recv() else { break };
             let Segment { offset, bytes, done, mut parts, is_end } = segment?;
-            // The last match of the segment before may reach into this one, whose thread could not know.
+            // The last match of the previous segment may extend into this one; this segment's thread could not know
+            // that.
             let told = (emitter.told_bytes() - offset) as usize;
             tell(&mut emitter, &bytes[told.min(done)..done], told, &mut parts)?;
             if is_end {
@@ -156,39 +156,40 @@ pub(super) fn search_at_by(
     })
 }
 
-/// How a source is cut for several threads.
+/// The division of a source into segments for several threads.
 struct Plan<'a> {
     index: &'a Index<'a>,
     len: u64,
     in_place: bool,
     segment_len: u64,
     segments: u64,
-    /// Buffers that were of use. New memory for each segment would cost as much time as reading it.
+    /// Buffers to reuse. Allocating memory for each segment would take as long as reading it.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A part of the source that one thread has searched.
+/// A segment of the source that a thread has searched.
 struct Segment {
-    /// Where it begins in the source.
+    /// The offset in the source.
     offset: u64,
-    /// Its bytes, and some behind it.
+    /// Its bytes, and some of those that follow.
     bytes: Vec<u8>,
-    /// How many of the bytes the parts are.
+    /// How many of the bytes the parts cover.
     done: usize,
     parts: Vec<Part>,
-    /// The source ends here.
+    /// Whether the source ends here.
     is_end: bool,
 }
 
 impl<'a> Plan<'a> {
     fn new(index: &'a Index<'a>, len: u64, in_place: bool, segment_bytes: usize) -> Plan<'a> {
         let block_len = index.signature().block_len() as usize;
-        // A multiple of the block's length: nothing that stayed where it was crosses a border.
+        // A multiple of the block length, so that blocks at an unchanged offset do not cross a border.
         let segment_len = (segment_bytes.max(2 * block_len) / block_len * block_len) as u64;
         Plan { index, len, in_place, segment_len, segments: len.div_ceil(segment_len), spare: Mutex::default() }
     }
 
-    /// Searches the segments `first`, `first + step` and so on, until there are no more or nobody wants them.
+    /// Searches the segments `first`, `first + step` and so on, until the end or until the receiver of the results is
+    /// dropped.
     fn work(&self, first: u64, step: usize, read_at: &ReadAt<'_>, results: &SyncSender<io::Result<Segment>>) {
         for number in (first..self.segments).step_by(step) {
             if results.send(self.search(number, read_at)).is_err() {
@@ -197,7 +198,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Takes a buffer that is of no use any more.
+    /// Takes back a buffer that is no longer in use.
     fn give_back(&self, bytes: Vec<u8>) {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
     }
@@ -220,7 +221,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Tells the parts but for the first `skipped` bytes of them; `bytes` begin behind these. Leaves no parts.
+/// Emits the parts except for their first `skipped` bytes, and clears them. `bytes` starts after the skipped bytes.
 fn tell(emitter: &mut Emitter<'_>, bytes: &[u8], skipped: usize, parts: &mut Vec<Part>) -> io::Result<()> {
     emitter.digest(bytes);
     let (mut skipped, mut rest) = (skipped, bytes);

@@ -1,4 +1,4 @@
-//! What the receiver says of a basis: how long it is, and a tag of each block.
+//! The signature of a basis: its length and a tag for each block.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -6,33 +6,30 @@ use std::sync::{Mutex, PoisonError};
 use super::block::{HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len};
 use super::rolling::Sum;
 
-/// Reads at an offset of a file: fills the buffer from its start, says how much; 0 is the end.
+/// Reads at an offset of a file: fills the buffer from its start and returns the number of bytes, 0 at the end.
 pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<usize> + Sync + 'a;
 
 /// How much of a basis is read at a time.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// What is known of a block: the upper bits of its sum. What does not travel is 0.
-///
-/// The sum alone, and no digest of the block besides: a signature is no proof, and to go over all that both sides have a
-/// second time would cost both for the few bits of it that travel.
+/// The upper bits of a block's sum. Bits that are not sent are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(u64);
 
 impl Tag {
-    /// Of a block with this sum, in so many bytes.
+    /// Returns the first `tag_len` bytes of this sum.
     #[inline]
     pub fn of(sum: Sum, tag_len: usize) -> Tag {
         Tag(sum.bits() & u64::MAX << (64 - 8 * tag_len))
     }
 
-    /// Its first 32 bits.
+    /// Returns the first 32 bits.
     pub fn first_bits(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// The blocks of a basis. All are of one length but the last, which is the rest.
+/// The block tags of a basis. All blocks have the same length except the last, which is the remainder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     block_len: u32,
@@ -41,7 +38,7 @@ pub struct Signature {
     tags: Vec<Tag>,
 }
 
-/// A peer's signature that cannot be: what is wrong with it.
+/// The reason why a peer's signature is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadSignature(pub &'static str);
 
@@ -54,18 +51,18 @@ impl std::fmt::Display for BadSignature {
 impl std::error::Error for BadSignature {}
 
 impl Signature {
-    /// Reads a basis of `basis_len` bytes once, on up to `threads` threads, and takes the tags of its blocks.
+    /// Reads a basis of `basis_len` bytes once, on up to `threads` threads, and computes the tags of its blocks.
     ///
-    /// `block_len` is in bytes, best from [`super::block_len`]; beyond its limits the nearest is taken. What does not fit
-    /// into [`super::block::SIGNATURE_MAX_BYTES`] is left out. Errs as `read_at` does, and with `UnexpectedEof` if the basis is
-    /// shorter than said: then do without a basis.
+    /// `block_len` is in bytes and should come from [`super::block_len`]; it is clamped to its limits. The part of the
+    /// basis that does not fit into [`super::block::SIGNATURE_MAX_BYTES`] is left out. Returns the error of `read_at`,
+    /// or `UnexpectedEof` if the basis is shorter than `basis_len`; the caller then sends the file without a basis.
     pub fn of(basis_len: u64, block_len: u32, threads: usize, read_at: &ReadAt<'_>) -> io::Result<Signature> {
         let block_len = nearest(block_len);
         let tag_len = tag_len(basis_len, block_len);
         let covered_len = covered_len(basis_len, block_len, tag_len);
         let mut tags = vec![Tag(0); covered_len.div_ceil(block_len.into()) as usize];
 
-        // Threads take turns, so that a file is read about from its beginning to its end.
+        // Interleaves the pieces, so that the file is read roughly from beginning to end.
         let blocks_at_once = (PIECE_BYTES / block_len as usize).max(1);
         let piece_len = (blocks_at_once * block_len as usize) as u64;
         let pieces = tags.chunks_mut(blocks_at_once);
@@ -87,7 +84,7 @@ impl Signature {
             }
             Ok(())
         };
-        // Each thread takes the next share. If no thread can be started, this one takes all of them.
+        // Each thread takes the next share. If no thread can be started, this one processes all of them.
         let shares = Mutex::new(shares);
         let next = || shares.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let take_all = || std::iter::from_fn(next).try_for_each(take);
@@ -103,8 +100,8 @@ impl Signature {
         Ok(Signature { block_len, covered_len, tag_len, tags })
     }
 
-    /// The bytes that say it: the length of a block (4 bytes), of what is covered (8), of a tag (1), then the tags,
-    /// their first bytes first. Numbers begin with their lowest byte. Never more than [`super::block::SIGNATURE_MAX_BYTES`].
+    /// Encodes the signature: block length (4 bytes), covered length (8), tag length (1), then the tags, most
+    /// significant byte first. The lengths are little-endian. Never longer than [`super::block::SIGNATURE_MAX_BYTES`].
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.tags.len() * self.tag_len);
         bytes.extend_from_slice(&self.block_len.to_le_bytes());
@@ -116,8 +113,8 @@ impl Signature {
         bytes
     }
 
-    /// Reads what [`encode`](Signature::encode) wrote. The only door for what a peer says; memory is taken only for what
-    /// is there.
+    /// Decodes the output of [`encode`](Signature::encode). This is the only entry point for a peer's signature; it
+    /// allocates memory only in proportion to the input.
     pub fn decode(bytes: &[u8]) -> Result<Signature, BadSignature> {
         let (block_len, rest) = bytes.split_first_chunk().ok_or(BadSignature("end early"))?;
         let (covered_len, rest) = rest.split_first_chunk().ok_or(BadSignature("end early"))?;
@@ -145,28 +142,28 @@ impl Signature {
         Ok(Signature { block_len, covered_len, tag_len, tags: tags.collect() })
     }
 
-    /// The length of every block but the last, in bytes.
+    /// Returns the length of every block but the last, in bytes.
     pub fn block_len(&self) -> u32 {
         self.block_len
     }
 
-    /// How much of the basis the blocks cover, from its beginning, in bytes: all of it but for absurd lengths.
+    /// Returns how much of the basis the blocks cover, from its beginning, in bytes: all of it up to 30 TiB.
     pub fn covered_len(&self) -> u64 {
         self.covered_len
     }
 
-    /// The length of a tag that travels, in bytes.
+    /// Returns the length of an encoded tag, in bytes.
     pub fn tag_len(&self) -> usize {
         self.tag_len
     }
 
-    /// The tags of all blocks.
+    /// Returns the tags of all blocks.
     pub fn tags(&self) -> &[Tag] {
         &self.tags
     }
 }
 
-/// Reads at `offset` until `buffer` is full or the file ends; says how much it was.
+/// Reads at `offset` until `buffer` is full or the file ends. Returns the number of bytes read.
 pub fn fill_at(read_at: &ReadAt<'_>, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -183,7 +180,7 @@ mod tests {
     use super::*;
 
     fn reader(bytes: &[u8]) -> impl Fn(u64, &mut [u8]) -> io::Result<usize> + Sync {
-        // At most 1,000 bytes at a time, so that everyone must ask again.
+        // At most 1,000 bytes at a time, so that callers must read repeatedly.
         |offset, buffer| {
             let rest = bytes.get(offset as usize..).unwrap_or_default();
             let len = rest.len().min(buffer.len()).min(1000);
@@ -210,7 +207,7 @@ mod tests {
 
     #[test]
     fn its_bytes_are_those_of_the_protocol() {
-        // Words: fifteen times 0 and 1; fifteen times 0 and 2; 1 and, filled up, 1.
+        // Words: fifteen times 0, then 1; fifteen times 0, then 2; 1, then 1 after zero padding.
         let mut basis = [0; 133];
         (basis[60], basis[124], basis[128], basis[132]) = (1, 2, 1, 1);
         let tags = [

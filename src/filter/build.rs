@@ -1,5 +1,4 @@
-//! What a [`Chain`](super::Chain) is made of: rules that are ready to be matched, and groups of them that per-directory
-//! files fill.
+//! The parts of a [`Chain`](super::Chain): compiled rules, and groups of rules that per-directory files fill.
 
 use crate::exit::Exit;
 use std::fmt;
@@ -10,25 +9,24 @@ use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
 use super::pattern::{Anchor, Pattern, Subject};
 use super::rule::{Merge, Parsed, Rule, Side, Sides};
 
-/// How deep merge files may name merge files before the run is ended.
+/// How deeply merge files may include each other. Beyond that the run ends.
 const NESTING_MAX: usize = 64;
 
-/// What a chain has to know beside its rules.
+/// The options of a chain, apart from its rules.
 #[derive(Clone, Debug, Default)]
 pub struct ChainOptions {
-    /// `--delete-excluded`: rules that name no side are for the sender alone.
+    /// `--delete-excluded`: rules without sides apply only to the sender.
     pub delete_excluded: bool,
-    /// `--from0`: merge files are separated by NUL.
+    /// `--from0`: rules in merge files are separated by NUL.
     pub from0: bool,
-    /// The absolute path of the root of the transfer on this side, without slash at the end: for
-    /// rules with the modifier `/`, for the scan of parent directories, and for messages. A chain
-    /// serves one tree; sender and receiver of one run have one each.
+    /// The absolute path of the root of the transfer on this side, without a trailing slash. Used for rules with the
+    /// modifier `/`, for the scan of parent directories, and in messages. A chain serves one tree: sender and receiver
+    /// have one each.
     pub root_abs: Vec<u8>,
-    /// The side whose tree this is; `None` when both will be asked for. A `:` rule in a per-directory
-    /// file that is for the other side alone is passed over, and its files are not read.
+    /// The side that this tree belongs to; `None` if both sides are queried. A `:` rule in a per-directory file that
+    /// applies only to the other side is skipped, and its files are not read.
     pub side: Option<Side>,
-    /// What a leading `/` of a per-directory name stands for: the module's path in a daemon, else
-    /// empty.
+    /// The meaning of a leading `/` in a per-directory name: the module's path in a daemon, otherwise empty.
     pub module_abs: Vec<u8>,
     /// The text of `~/.cvsignore`, for `-C` rules.
     pub cvs_home: Option<Vec<u8>>,
@@ -36,18 +34,18 @@ pub struct ChainOptions {
     pub cvs_env: Option<Vec<u8>>,
 }
 
-/// Why a directory's rules could not be read; the run ends.
+/// Why the rules of a directory could not be read. This ends the run.
 #[derive(Debug)]
 pub enum FilterError {
-    /// A rule in a file is wrong: exit code 1.
+    /// A rule in a file is invalid: exit code 1.
     BadRule(BadRule),
-    /// A file that another one names cannot be read: exit code 11. The message in rsync's words, without line
-    /// end; the system's answer rsync does not tell.
+    /// A file named by another file cannot be read: exit code 11. Holds rsync's message without a newline; like rsync,
+    /// it does not include the system's error.
     Unreadable(Vec<u8>),
 }
 
 impl FilterError {
-    /// The message in rsync's words, without line end.
+    /// Returns rsync's message without a newline.
     pub fn message(&self) -> Vec<u8> {
         match self {
             FilterError::BadRule(bad) => bad.message(),
@@ -55,7 +53,7 @@ impl FilterError {
         }
     }
 
-    /// How the run ends.
+    /// Returns the exit code of the run.
     pub fn exit(&self) -> Exit {
         match self {
             FilterError::BadRule(_) => Exit::Usage,
@@ -78,7 +76,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// Reads a merge file; `None` when there is none of that name. See [`Chain::enter`](super::Chain::enter).
+/// Reads a merge file; `None` if there is no file of that name. See [`Chain::enter`](super::Chain::enter).
 pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
 
 #[derive(Clone, Debug)]
@@ -87,7 +85,7 @@ pub(super) enum Item {
     Group(Arc<Group>),
 }
 
-/// What the per-directory files of one `:` rule say where we are: the deepest directory's first.
+/// The rules that the per-directory files of one `:` rule add in the current directory, deepest directory first.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) merge: Merge,
@@ -100,7 +98,7 @@ pub(super) struct Compiled {
     pub(super) sender: bool,
     pub(super) receiver: bool,
     pub(super) pattern: Pattern,
-    /// What rsync's debug output puts behind the pattern.
+    /// The suffix that rsync's debug output adds to the pattern.
     pub(super) source: Vec<u8>,
 }
 
@@ -110,7 +108,7 @@ impl Compiled {
     }
 }
 
-/// Lists the rules of `items`, groups opened, in order.
+/// Lists the rules of `items` in order, with those of the groups.
 pub(super) fn flatten<'a>(items: &'a [Item], out: &mut Vec<&'a Arc<Compiled>>) {
     for item in items {
         match item {
@@ -130,7 +128,7 @@ pub(super) fn names_of(items: &[Item], out: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// `root` and a path below it, which may be empty.
+/// Joins `root` and a path below it, which may be empty.
 pub(super) fn join(root: &[u8], path: &[u8]) -> Vec<u8> {
     let mut out = root.to_vec();
     if !path.is_empty() {
@@ -140,7 +138,7 @@ pub(super) fn join(root: &[u8], path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Takes `.`, `..` and empty components out of an absolute path; no slash at the end.
+/// Removes `.`, `..` and empty components from an absolute path, and the trailing slash.
 pub(super) fn clean(path: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     for part in path.split(|&b| b == b'/') {
@@ -156,16 +154,16 @@ pub(super) fn clean(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Makes items of what was parsed.
+/// Builds items from parsed rules.
 pub(super) struct Builder<'a> {
     pub(super) options: &'a ChainOptions,
     pub(super) cvs: Option<Arc<[Rule]>>,
-    /// The file names of the groups there are: each has one group, the first.
+    /// The file names of the existing groups. Each name has only one group, the first.
     pub(super) active: Vec<Vec<u8>>,
 }
 
 impl Builder<'_> {
-    /// `base_abs` is the directory of the merge file, `None` for a rule of the whole transfer.
+    /// Compiles a rule. `base_abs` is the directory of the merge file; `None` for a rule of the whole transfer.
     pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>, source: &[u8]) -> Item {
         let root_abs = &self.options.root_abs[..];
         let pattern = match base_abs {
@@ -194,8 +192,8 @@ impl Builder<'_> {
         items.extend(list.iter().map(|rule| self.compile(rule.clone(), base_abs, b" [global CVS]")));
     }
 
-    /// Adds the group of a `:` rule that stands in a file for the sides `around`; none when the file
-    /// has one.
+    /// Adds the group of a `:` rule in a file that applies to the sides `around`, unless its file name already has a
+    /// group.
     pub(super) fn add_group(&mut self, merge: Merge, around: Sides, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
         if let Some(rule) = merge.own_exclude(around) {
             items.push(self.compile(rule, base_abs, b""));
@@ -212,7 +210,7 @@ impl Builder<'_> {
         self.active.retain(|name| !gone.contains(name));
     }
 
-    /// Reads the files above the first directory, from where the name says down to its parent.
+    /// Reads the files above the first directory, from the directory that the name specifies down to the parent.
     pub(super) fn scan_parents(
         &mut self,
         group: Arc<Group>,
@@ -240,9 +238,9 @@ impl Builder<'_> {
         Ok(group)
     }
 
-    /// Gives what the group says in a directory; the same group when that is what it said before.
+    /// Returns the group with the rules in force in a directory; the same group if nothing changes.
     ///
-    /// `file` is the path to read when it is not the bare name.
+    /// `file` is the path to read if it is not the bare name.
     pub(super) fn enter_group(
         &mut self,
         group: &Arc<Group>,
@@ -271,7 +269,7 @@ impl Builder<'_> {
             changed |= !own.items.is_empty() || own.inherited.len() != inherited.len();
             inherited = own.inherited;
             items = own.items;
-            // Groups that the file has just opened are read in its own directory too.
+            // Groups that the file has just opened are read in its own directory as well.
             for item in &mut items {
                 if let Item::Group(nested) = item {
                     let scanned = self.scan_parents(Arc::clone(nested), dir_abs, read)?;
@@ -295,7 +293,7 @@ impl Builder<'_> {
         Ok(Arc::new(Group { merge: merge.clone(), items }))
     }
 
-    /// Enters a group inside a group; `file` tells by being there that the directory is a parent.
+    /// Enters a group nested in another group. `file` is `Some` if the directory is one of the scanned parents.
     fn enter_nested(
         &mut self,
         nested: &Arc<Group>,
@@ -307,7 +305,7 @@ impl Builder<'_> {
         self.enter_group(nested, dir_abs, file.as_deref(), read)
     }
 
-    /// Puts the rules of one file into `own`, with the files it names by `.` in their places.
+    /// Adds the rules of one file to `own`. Files included with `.` are inserted at their position.
     fn splice(
         &mut self,
         list: Vec<Result<Parsed, BadRule>>,
@@ -317,8 +315,8 @@ impl Builder<'_> {
         read: &mut ReadMerge<'_>,
     ) -> Result<(), FilterError> {
         let source = source_of(group);
-        // In rsync, what a file says that is named by `.` in a per-directory file is anchored at the
-        // root of the transfer, and holds for both sides whatever it says of them.
+        // In rsync, the rules of a file that a per-directory file includes with `.` are anchored at the root of the
+        // transfer. They apply to both sides, whatever sides they specify.
         let named = own.depth > 0;
         let base_abs = (!named).then_some(dir_abs);
         for parsed in list {
@@ -347,7 +345,7 @@ impl Builder<'_> {
                     if own.depth == NESTING_MAX {
                         return Err(unreadable());
                     }
-                    // rsync works in the root of the transfer, and opens the file from there.
+                    // rsync's working directory is the root of the transfer, so the file is opened relative to it.
                     let name = match &merge.name[..] {
                         name @ [b'/', ..] => name.to_vec(),
                         name => join(&self.options.root_abs, name),
@@ -378,15 +376,15 @@ impl Builder<'_> {
     }
 }
 
-/// What one directory's file has come to so far.
+/// The rules collected from one directory's file so far.
 struct Own<'a> {
     items: Vec<Item>,
     inherited: &'a [Item],
-    /// How many files named by `.` we are in.
+    /// The current nesting of files included with `.`.
     depth: usize,
 }
 
-/// ` [per-dir .rules]`
+/// Returns the suffix for debug output, e.g. ` [per-dir .rules]`.
 fn source_of(merge: &Merge) -> Vec<u8> {
     match &merge.named_at {
         None => [b" [per-dir ", merge.file_name(), b"]"].concat(),

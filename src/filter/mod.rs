@@ -1,14 +1,15 @@
-//! Include, exclude, protect and hide: which entries take part, on which side, and who says so.
+//! Include, exclude, protect and hide: which entries take part, on which side, and by which rule.
 //!
-//! Pure: no file is read here. The caller hands in the text of rules and of merge files and is
-//! told, by [`Chain::verdict`], what they mean for one path. Paths are bytes relative to the root
-//! of the transfer, joined by `/`, with no slash at either end; the root itself is empty.
+//! This module is pure and reads no files. The caller passes the text of rules and merge files, and [`Chain::verdict`]
+//! returns their effect on one path. Paths are bytes relative to the root of the transfer, joined by `/`, without a
+//! slash at either end. The root itself is empty.
 //!
-//! The way through: [`parse_filter`] and its sisters turn text into [`Parsed`]; the caller replaces
-//! every [`Parsed::Merge`] that is not per-directory by what [`parse_merge`] makes of its file;
-//! [`Chain::new`] takes the list; [`Chain::enter`] follows the walk from directory to directory.
-//! Behaviour is that of rsync 3.5.0 as its manual tells it in FILTER RULES, and where that is
-//! silent, as the program does it; the tests of this folder hold the cases.
+//! [`parse_filter`] and its siblings turn text into [`Parsed`]. The caller replaces every [`Parsed::Merge`] that is not
+//! per-directory with the rules that [`parse_merge`] reads from its file. [`Chain::new`] takes the resulting list, and
+//! [`Chain::enter`] follows the walk from directory to directory.
+//!
+//! The behaviour is that of rsync 3.5.0, as described in FILTER RULES in its manual. Where the manual is silent, the
+//! program decides; the tests in this folder record those cases.
 
 mod build;
 mod parse;
@@ -16,7 +17,7 @@ mod pattern;
 mod rule;
 mod set;
 
-// The whole interface; a name without a user yet is no mistake.
+// The complete interface, including names that are not used yet.
 #[allow(unused_imports)]
 pub use build::{ChainOptions, FilterError, ReadMerge};
 #[allow(unused_imports)]

@@ -1,6 +1,6 @@
-//! The text of rules and of merge files, to values.
+//! Parses the text of rules and of merge files into values.
 //!
-//! What the values do is `set`'s; what a pattern means is `pattern`'s. Reading files is the caller's.
+//! `set` applies the values, and `pattern` defines what a pattern matches. The caller reads the files.
 
 use std::fmt;
 
@@ -9,53 +9,53 @@ use super::rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides};
 /// The name of the per-directory file of `:C`.
 const CVSIGNORE: &[u8] = b".cvsignore";
 
-/// What `-C` excludes before any file is read; all perishable.
+/// The built-in excludes of `-C`; all are perishable.
 const CVS_PATTERNS: &str = "RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo \
      *~ #* .#* ,* _$* *$ *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z \
      *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
 
-/// What is wrong with a rule.
+/// The reason why a rule is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Complaint {
-    /// It begins with no known name.
+    /// It starts with an unknown rule name.
     Unknown,
     /// Its pattern or file name is missing.
     UnexpectedEnd,
-    /// Something follows a `!`.
+    /// Text follows a `!`.
     ClearHasMore,
-    /// It names sides in a merge file whose rule named them already.
+    /// It specifies sides in a merge file whose rule specifies them already.
     SidesTwice,
-    /// A letter after the name is no modifier of that rule.
+    /// A letter after the name is not a modifier of this rule.
     Modifier {
         /// The letter.
         letter: u8,
-        /// Where it stands in the rule, in bytes from its beginning.
+        /// Its position in the rule, in bytes from the start.
         position: usize,
     },
 }
 
-/// Where a rule stood.
+/// Where a rule appeared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// In an argument or an environment variable.
     Given,
-    /// In a file whose name this module was not told; the line counts from 1.
+    /// In a file whose name is not known here; lines count from 1.
     Line(usize),
-    /// In a file, told as rsync tells it, e.g. `rules line 3`.
+    /// In a file, in rsync's format, e.g. `rules line 3`.
     File(Vec<u8>),
 }
 
-/// A rule that cannot be read; the run ends with exit code 1.
+/// A rule that cannot be parsed; the run ends with exit code 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRule {
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub complaint: Complaint,
     rule: Vec<u8>,
     place: Place,
 }
 
 impl BadRule {
-    /// Names the file whose text was given to [`parse_from`], for the message.
+    /// Adds the name of the file that was passed to [`parse_from`], for the message.
     pub fn in_file(mut self, name: &[u8]) -> BadRule {
         if let Place::Line(line) = self.place {
             self.place = Place::File(line_of(name, line));
@@ -63,10 +63,10 @@ impl BadRule {
         self
     }
 
-    /// The message in rsync's words, without line end.
+    /// Returns rsync's message without a newline.
     ///
-    /// The text of a rule that came from a file is not in it: rsync never shows that, lest an
-    /// unreadable file be read through its error messages.
+    /// It does not include the text of a rule from a file. rsync never prints that, because otherwise its error
+    /// messages would reveal the contents of unreadable files.
     pub fn message(&self) -> Vec<u8> {
         let shown = self.place == Place::Given;
         let mut out = match self.complaint {
@@ -103,14 +103,14 @@ impl fmt::Display for BadRule {
 
 impl std::error::Error for BadRule {}
 
-/// `name line 3`.
+/// Returns e.g. `name line 3`.
 fn line_of(name: &[u8], line: usize) -> Vec<u8> {
     let mut out = name.to_vec();
     out.extend_from_slice(format!(" line {line}").as_bytes());
     out
 }
 
-/// What the rules of a merge file take over from the rule that named it.
+/// What the rules of a merge file inherit from the rule that names it.
 #[derive(Clone, Copy, Default)]
 struct Inherited {
     sides: Sides,
@@ -118,10 +118,10 @@ struct Inherited {
     perishable: bool,
 }
 
-/// What a line can be.
+/// The syntax of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Grammar {
-    /// A whole filter rule.
+    /// A complete filter rule.
     Rule,
     /// A pattern, after an optional `- ` or `+ `; a lone `!` clears.
     OldStyle { include: bool },
@@ -133,12 +133,12 @@ enum Grammar {
 
 /// Parses the text of one `--filter` option.
 ///
-/// Empty text is allowed and gives [`Parsed::Nothing`].
+/// Empty text is allowed and results in [`Parsed::Nothing`].
 pub fn parse_filter(text: &[u8]) -> Result<Parsed, BadRule> {
     parse_one(text, Grammar::Rule, Inherited::default(), &Place::Given)
 }
 
-/// Parses the text of one `--exclude` option, which honours a leading `- ` or `+ ` and a lone `!`.
+/// Parses the text of one `--exclude` option, which supports a leading `- ` or `+ ` and a lone `!`.
 pub fn parse_exclude(pat: &[u8]) -> Result<Parsed, BadRule> {
     parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &Place::Given)
 }
@@ -150,8 +150,8 @@ pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
 
 /// Parses the text of an `--exclude-from` or `--include-from` file.
 ///
-/// Lines end at LF or CR, under `from0` at NUL; empty lines and those that begin with `#` or `;`
-/// say nothing. Name the file with [`BadRule::in_file`] when it errs.
+/// Lines end at LF or CR, with `from0` at NUL. Empty lines and lines that start with `#` or `;` are ignored. If parsing
+/// fails, add the file name with [`BadRule::in_file`].
 pub fn parse_from(text: &[u8], include: bool, from0: bool) -> Result<Vec<Parsed>, BadRule> {
     lines(text, from0)
         .filter(|(_, line)| says_something(line))
@@ -164,24 +164,24 @@ pub fn parse_from(text: &[u8], include: bool, from0: bool) -> Result<Vec<Parsed>
 
 /// Parses the text of the merge file that `merge` names.
 ///
-/// Lines are as in [`parse_from`]. With `w` and `C` the text is words between white space, `from0`
-/// or not, and nothing is a comment. The first rule of the result is the one that `e` asks for.
+/// Lines are as in [`parse_from`]. With `w` and `C`, the text consists of words between white space (and NUL, with
+/// `from0`), and there are no comments. The modifier `e` adds its rule at the front.
 pub fn parse_merge(text: &[u8], merge: &Merge, from0: bool) -> Result<Vec<Parsed>, BadRule> {
     let label = Label::of(merge);
     let own = merge.own_exclude(Sides::Unsaid).map(|rule| Ok(Parsed::Rule(rule)));
     own.into_iter().chain(parse_labelled(text, merge, from0, &label)).collect()
 }
 
-/// The name by which a file's rules are told in messages.
+/// How messages refer to the rules of a file.
 pub(super) enum Label {
-    /// With the number of the line.
+    /// With the line number.
     Lines(Vec<u8>),
-    /// Without: its name came from a file itself, so little may be told.
+    /// Without it. The file's name comes from a file itself, so messages must not reveal much.
     Whole(Vec<u8>),
 }
 
 impl Label {
-    /// The label of a file that is read once.
+    /// Returns the label of a file that is read once.
     pub(super) fn of(merge: &Merge) -> Label {
         match &merge.named_at {
             None => Label::Lines(merge.name.clone()),
@@ -190,9 +190,9 @@ impl Label {
     }
 }
 
-/// Does the work of [`parse_merge`] for a file with another name in messages, and without `e`.
+/// Does the work of [`parse_merge`] with another label in messages, and without `e`.
 ///
-/// Rule by rule, so that a file which is named before a bad rule is read before that is told.
+/// Returns one result per rule, so that a file included before an invalid rule is read before the error is reported.
 pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &Label) -> Vec<Result<Parsed, BadRule>> {
     let grammar = match merge.format {
         MergeFormat::Rules => Grammar::Rule,
@@ -218,16 +218,16 @@ pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &La
         .collect()
 }
 
-/// The list that `-C` appends: the per-directory `.cvsignore`, then the global excludes.
+/// Returns the rules that `-C` appends: the per-directory `.cvsignore`, then the global excludes.
 ///
-/// `home_cvsignore` is the text of `~/.cvsignore`, `env` the value of `CVSIGNORE`; both are words.
+/// `home_cvsignore` is the text of `~/.cvsignore`, `env` the value of `CVSIGNORE`; both consist of words.
 pub fn cvs_rules(home_cvsignore: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Parsed> {
     let mut list = vec![Parsed::Merge(cvs_merge())];
     list.extend(cvs_globals(&Cvs::default(), home_cvsignore, env).into_iter().map(Parsed::Rule));
     list
 }
 
-/// The rule `:C`.
+/// Returns the rule `:C`.
 fn cvs_merge() -> Merge {
     Merge {
         name: CVSIGNORE.to_vec(),
@@ -239,8 +239,8 @@ fn cvs_merge() -> Merge {
     }
 }
 
-/// The global CVS excludes, as a `-C` rule spells them. A `!` among the words drops what precedes
-/// it in this list, the built-in ones too, and nothing else.
+/// Returns the global CVS excludes with the modifiers of a `-C` rule. A `!` among the words clears only this list,
+/// including the built-in patterns.
 pub(super) fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Rule> {
     let rule = |pattern: &[u8], perishable: bool| Rule {
         include: cvs.include,
@@ -263,7 +263,7 @@ pub(super) fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) ->
     list
 }
 
-/// The lines of a file with their numbers, from 1. A CR LF counts as one line end.
+/// Returns the lines of a file with their numbers, from 1. CR LF counts as one line end.
 fn lines(text: &[u8], from0: bool) -> impl Iterator<Item = (usize, &[u8])> {
     let mut rest = Some(text);
     let mut number = 0;
@@ -286,7 +286,7 @@ fn lines(text: &[u8], from0: bool) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The words of a file that is split at white space.
+/// Returns the words of a file that is split at white space.
 fn words(text: &[u8], from0: bool) -> impl Iterator<Item = &[u8]> {
     text.split(move |&b| is_space(b) || (from0 && b == 0)).map(until_nul).filter(|word| !word.is_empty())
 }
@@ -295,7 +295,7 @@ fn is_space(b: u8) -> bool {
     b.is_ascii_whitespace() || b == 0x0b
 }
 
-/// A NUL ends a rule: rsync keeps them as C strings.
+/// Truncates a rule at a NUL, because rsync stores rules as C strings.
 fn until_nul(line: &[u8]) -> &[u8] {
     &line[..line.iter().position(|&b| b == 0).unwrap_or(line.len())]
 }
@@ -362,7 +362,7 @@ const NAMES: [(Name, u8, &[u8]); 9] = [
     (Name::Clear, b'!', b"clear"),
 ];
 
-/// Finds the name a rule begins with, and its length.
+/// Returns the name that a rule starts with, and its length.
 fn name_of(text: &[u8]) -> Option<(Name, usize)> {
     NAMES.iter().find_map(|&(name, short, long)| {
         if text.first() == Some(&short) {
@@ -436,7 +436,7 @@ struct Mods {
 }
 
 impl Mods {
-    /// Reads the modifiers from `at` on and leaves `at` on the separator or the end.
+    /// Parses the modifiers from `at` on and leaves `at` at the separator or the end.
     fn parse(text: &[u8], at: &mut usize, name: Name, inherited: Inherited) -> Result<Mods, Complaint> {
         let merges = matches!(name, Name::Merge | Name::DirMerge);
         let one_sided = match name {
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn rules_read_as_rsync_reads_them() {
-        // Left: an argument of --filter; right: what rsync 3.5.0 --debug=FILTER2 or its error says.
+        // Left: an argument of --filter. Right: the rule in rsync 3.5.0 --debug=FILTER2, or its error message.
         for (text, want) in [
             ("- foo", "- foo"),
             ("-_foo", "- foo"),

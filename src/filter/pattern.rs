@@ -1,15 +1,15 @@
-//! Patterns as rsync means them: anchored or not, with `*`, `?`, `[...]`, `**` and `/***`.
+//! Patterns with rsync's semantics: anchored or not, with `*`, `?`, `[...]`, `**` and `/***`.
 //!
-//! A pattern is compiled once into the cheapest test that decides it; most become one comparison
-//! of bytes. The general matcher takes time in proportion to pattern times path at worst. Nothing
-//! is allocated while matching, but for patterns that look at the absolute path.
+//! A pattern is compiled once into the cheapest sufficient test, for most a comparison of bytes. The general matcher
+//! takes at worst time proportional to pattern length times path length. Matching allocates memory only for patterns
+//! that match the absolute path.
 
 use std::cell::OnceCell;
 
-/// Longer patterns match nothing, as no path is longer.
+/// Longer patterns match nothing, because no path is longer.
 pub(super) const PATTERN_MAX_BYTES: usize = 4095;
 
-/// The path that is being judged.
+/// The path to be matched.
 pub(super) struct Subject<'a> {
     path: &'a [u8],
     name: &'a [u8],
@@ -19,13 +19,13 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// `root_abs` is the absolute path of the root without slash at the end.
+    /// Creates a subject. `root_abs` is the absolute path of the root without a trailing slash.
     pub(super) fn new(path: &'a [u8], is_dir: bool, root_abs: &'a [u8]) -> Subject<'a> {
         let name_at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         Subject { path, name: &path[name_at..], is_dir, root_abs, absolute: OnceCell::new() }
     }
 
-    /// The absolute path without its leading slash.
+    /// Returns the absolute path without its leading slash.
     fn absolute(&self) -> &[u8] {
         self.absolute.get_or_init(|| {
             let mut out = self.root_abs.strip_prefix(b"/").unwrap_or(self.root_abs).to_vec();
@@ -38,14 +38,14 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Where the pattern of a rule is anchored when it begins with a slash.
+/// The directory where a pattern with a leading slash is anchored.
 #[derive(Clone, Copy)]
 pub(super) struct Anchor<'a> {
-    /// The absolute path of the root of the transfer, without slash at the end.
+    /// The absolute path of the root of the transfer, without a trailing slash.
     pub root_abs: &'a [u8],
-    /// The absolute path of the directory of the merge file, likewise; the root for global rules.
+    /// The absolute path of the merge file's directory, in the same form; the root for global rules.
     pub base_abs: &'a [u8],
-    /// The pattern is for absolute paths (modifier `/`): the base does not count.
+    /// The pattern matches absolute paths (modifier `/`), so the base is ignored.
     pub absolute: bool,
 }
 
@@ -76,7 +76,7 @@ enum Test {
     Below(Box<[u8]>),
     /// `/foo/***`
     Within(Box<[u8]>),
-    /// All else.
+    /// Everything else.
     Glob(Scope, Glob),
 }
 
@@ -87,9 +87,9 @@ enum Scope {
     Name,
     /// The whole path.
     Whole,
-    /// That many last components.
+    /// This many trailing components.
     Tail(usize),
-    /// From the beginning of any component to the end.
+    /// From the start of any component to the end.
     AnyTail,
 }
 
@@ -110,8 +110,8 @@ impl Pattern {
             pattern.test = Test::floating(text, triple);
             return pattern;
         }
-        // rsync puts the directory of the merge file in front of the pattern and takes the whole for
-        // one pattern, so a directory named `d*` is a wildcard. So do we.
+        // rsync prepends the merge file's directory to the pattern and treats the result as one pattern, so a directory
+        // named `d*` acts as a wildcard. Do the same.
         let mut full = Vec::new();
         if !anchor.absolute {
             full.extend_from_slice(anchor.base_abs);
@@ -131,14 +131,14 @@ impl Pattern {
         pattern
     }
 
-    /// Compiles the pattern of a global rule: anchored at the root of the transfer, whatever the
-    /// name of that.
+    /// Compiles the pattern of a global rule. It is anchored at the root of the transfer, whose own name is not a
+    /// pattern.
     pub(super) fn compile_global(text: &[u8], root_abs: &[u8], absolute: bool) -> Pattern {
         let root_abs = if absolute { root_abs } else { b"" };
         Pattern::compile(text, Anchor { root_abs, base_abs: root_abs, absolute })
     }
 
-    /// Tells whether the pattern matches.
+    /// Returns whether the pattern matches.
     pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
         if self.dir_only && !subject.is_dir {
             return false;
@@ -147,7 +147,7 @@ impl Pattern {
         match &self.test {
             Test::Never => false,
             Test::Always => true,
-            // One byte tells most names apart, and costs less than a call.
+            // One byte distinguishes most names, and comparing it costs less than a call.
             Test::Name(name) => subject.name.first() == name.first() && subject.name == &**name,
             Test::NameEnds(end) => subject.name.last() == end.last() && subject.name.ends_with(end),
             Test::NameStarts(start) => subject.name.first() == start.first() && subject.name.starts_with(start),
@@ -169,7 +169,7 @@ impl Pattern {
 }
 
 impl Test {
-    /// A pattern without leading slash.
+    /// Compiles a pattern without a leading slash.
     fn floating(text: &[u8], triple: bool) -> Test {
         let slashes = text.iter().filter(|&&b| b == b'/').count();
         if !has_wildcard(text) {
@@ -190,7 +190,7 @@ impl Test {
         }
     }
 
-    /// A pattern that had a leading slash, without it.
+    /// Compiles a pattern whose leading slash has been removed.
     fn anchored(text: &[u8], triple: bool) -> Test {
         if !has_wildcard(text) {
             return Test::Path(text.into());
@@ -211,12 +211,12 @@ impl Test {
     }
 }
 
-/// Tells whether a name matches a pattern with wildcards, neither having a slash.
+/// Returns whether a name matches a pattern with wildcards. Neither may contain a slash.
 pub fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
     Pattern::compile_global(pattern, b"", false).matches(&Subject::new(name, false, b""))
 }
 
-/// Only then is a backslash an escape, and only then is the pattern more than its bytes.
+/// Returns whether a pattern contains a wildcard. Only then is a backslash an escape; otherwise the pattern is literal.
 pub fn has_wildcard(text: &[u8]) -> bool {
     text.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
@@ -233,7 +233,7 @@ fn is_below(path: &[u8], dir: &[u8]) -> bool {
     path.len() > dir.len() && path[dir.len()] == b'/' && path.starts_with(dir)
 }
 
-/// The last `count` components of `path`; `None` when it has fewer.
+/// Returns the last `count` components of `path`; `None` if it has fewer.
 fn tail(path: &[u8], count: usize) -> Option<&[u8]> {
     let mut slashes = path.iter().enumerate().rev().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
     match slashes.nth(count - 1) {
@@ -266,7 +266,7 @@ enum Token {
 }
 
 impl Token {
-    /// Tells whether the token, no kind of star, takes this byte.
+    /// Returns whether the token matches this byte; `false` for stars.
     fn takes(&self, byte: u8) -> bool {
         match self {
             Token::Byte(b) => *b == byte,
@@ -281,17 +281,17 @@ impl Token {
 #[derive(Debug)]
 struct Glob {
     tokens: Box<[Token]>,
-    /// A `*` follows a `**`: stepping back could be costly, so all ways are followed at once.
+    /// Whether a `*` follows a `**`. Backtracking could be expensive then, so all alternatives are followed at once.
     branching: bool,
-    /// The pattern ends in `***`: a directory is matched as if a slash ended its name.
+    /// Whether the pattern ends in `***`. A directory is then matched as if its name ended in a slash.
     triple: bool,
 }
 
-/// One bit for each place in the longest pattern, and one for its end.
+/// One bit for each position in the longest pattern, and one for its end.
 const STATE_WORDS: usize = PATTERN_MAX_BYTES.div_ceil(64);
 
 impl Glob {
-    /// `None` when the pattern can match nothing, such as one with an unclosed bracket.
+    /// Compiles a pattern; `None` if it cannot match anything, e.g. because of an unclosed bracket.
     fn compile(text: &[u8], triple: bool) -> Option<Glob> {
         let mut tokens = Vec::new();
         let mut at = 0;
@@ -322,16 +322,16 @@ impl Glob {
         Some(Glob { tokens: tokens.into(), branching, triple })
     }
 
-    /// Tells whether the pattern covers `text` from end to end.
+    /// Returns whether the pattern matches the whole of `text`.
     fn covers(&self, text: &[u8], is_dir: bool) -> bool {
         let slash = self.triple && is_dir;
         if self.branching || slash { self.follow(0, text, slash, false) } else { self.walk(0, text) }
     }
 
-    /// Tells whether the pattern covers `text` from the beginning of some component.
+    /// Returns whether the pattern matches `text` from the start of some component to the end.
     fn covers_tail(&self, text: &[u8], is_dir: bool) -> bool {
         let slash = self.triple && is_dir;
-        // A leading `**/` matches at the root as well.
+        // A leading `**/` also matches at the root.
         let skip = match &self.tokens[..] {
             [Token::Stars, Token::Byte(b'/'), ..] => Some(2),
             _ => None,
@@ -351,9 +351,9 @@ impl Glob {
         std::iter::once(0).chain(starts).any(|start| self.walk(0, &text[start..]))
     }
 
-    /// Matches step by step, stepping back to the last `*`, then to the last `**`.
+    /// Matches by backtracking to the last `*`, then to the last `**`.
     ///
-    /// That suffices: an earlier star could only take more of what a later one can take too.
+    /// This is sufficient: an earlier star could only match more of what a later star can match, too.
     fn walk(&self, from: usize, text: &[u8]) -> bool {
         let tokens = &self.tokens[from..];
         let (mut token_at, mut text_at) = (0, 0);
@@ -400,10 +400,10 @@ impl Glob {
         }
     }
 
-    /// Matches by following all ways at once, one bit for each token that may come next.
+    /// Matches by following all alternatives at once, with one bit for each token that may come next.
     ///
-    /// With `slash` the text has one more slash at its end; with `restart` the pattern may begin at
-    /// any component.
+    /// With `slash`, the text has an additional slash at its end. With `restart`, the pattern may start at any
+    /// component.
     fn follow(&self, from: usize, text: &[u8], slash: bool, restart: bool) -> bool {
         let tokens = &self.tokens[from..];
         let words = tokens.len() / 64 + 1;
@@ -427,7 +427,7 @@ impl Glob {
                     alive = true;
                 }
             }
-            // The slash that was added begins no component.
+            // The additional slash starts no component.
             if restart && byte == b'/' && at < text.len() {
                 add(tokens, next, 0);
                 alive = true;
@@ -441,7 +441,7 @@ impl Glob {
     }
 }
 
-/// Where, from `at` on, what follows a `**` may begin; `None` when the text has no such place.
+/// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
 fn next_start(token: &Token, text: &[u8], at: usize) -> Option<usize> {
     match token {
         Token::Byte(wanted) => Some(at + text.get(at..)?.iter().position(|b| b == wanted)?),
@@ -449,7 +449,7 @@ fn next_start(token: &Token, text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Enters a state, and those behind stars that may match nothing.
+/// Adds a state, and the states after stars that can match nothing.
 fn add(tokens: &[Token], states: &mut [u64], state: usize) {
     let mut state = state;
     loop {
@@ -461,7 +461,7 @@ fn add(tokens: &[Token], states: &mut [u64], state: usize) {
     }
 }
 
-/// Reads a class from behind its `[` to behind its `]`; `None` when it is not well formed.
+/// Parses a class. `at` moves from after its `[` to after its `]`. `None` if the class is malformed.
 fn parse_class(text: &[u8], at: &mut usize) -> Option<ByteSet> {
     let mut set = ByteSet::default();
     let negated = matches!(text.get(*at), Some(b'!' | b'^'));
@@ -482,7 +482,7 @@ fn parse_class(text: &[u8], at: &mut usize) -> Option<ByteSet> {
                     *at = name_at + length + 1;
                     previous = None;
                 } else {
-                    // No closing `:]`: the bracket stands for itself.
+                    // Without a closing `:]`, the bracket is literal.
                     insert(&mut set, b'[');
                     previous = Some(b'[');
                 }
@@ -516,7 +516,7 @@ fn parse_class(text: &[u8], at: &mut usize) -> Option<ByteSet> {
     Some(set)
 }
 
-/// The test of a class such as `[:alpha:]`, in the C locale.
+/// Returns the test for a class such as `[:alpha:]` in the C locale.
 fn posix_class(name: &[u8]) -> Option<fn(&u8) -> bool> {
     Some(match name {
         b"alnum" => u8::is_ascii_alphanumeric,
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn patterns_match_what_rsync_matches() {
-        // Directories end in a slash. All seen with rsync 3.5.0 --debug=FILTER.
+        // Directories end in a slash. All results are from rsync 3.5.0 --debug=FILTER.
         for (pattern, yes, no) in [
             ("foo", "foo a/foo foo/", "foobar a/xfoo foo/x"),
             ("/foo", "foo foo/", "a/foo"),
@@ -641,7 +641,7 @@ mod tests {
         }
     }
 
-    /// The law that the quick tests keep: the general matcher says the same.
+    /// Matches with the general matcher only. The specialized tests must agree with it.
     fn in_general(text: &[u8], path: &[u8], is_dir: bool) -> bool {
         let (text, dir_only) = match text {
             [head @ .., b'/'] if !head.is_empty() => (head, true),

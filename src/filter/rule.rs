@@ -1,45 +1,45 @@
-//! The words of filtering: a rule, a merge file, the sides they speak to, and a verdict.
+//! Types of the filter rules: a rule, a merge file, the sides that they apply to, and a verdict.
 //!
-//! Values only. `parse` makes them from text, `set` gives them force.
+//! Only values. `parse` creates them from text, `set` applies them.
 
-/// Which side of the transfer asks.
+/// The side of the transfer for which a rule is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The side that makes the list of files: an exclude hides the entry.
+    /// The side that builds the file list: an exclude hides the entry.
     Sender,
     /// The side that deletes: an exclude protects the entry.
     Receiver,
 }
 
-/// What the rules say of one entry.
+/// The result of the rules for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The entry takes part: no rule matches, or the first that does is an include.
+    /// The entry takes part: no rule matches, or the first matching rule is an include.
     Include,
     /// The entry is hidden (sender) or protected (receiver).
     Exclude {
-        /// The rule that matched is ignored inside a directory that is being deleted; ask
+        /// The matching rule is ignored inside a directory that is being deleted; use
         /// [`Chain::doomed_verdict`](super::Chain::doomed_verdict) there.
         perishable: bool,
     },
 }
 
-/// The sides a rule or merge file was written for.
+/// The sides to which a rule or merge file applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sides {
-    /// Not said: both, or the sender alone under `--delete-excluded`.
+    /// Not specified: both, or only the sender under `--delete-excluded`.
     #[default]
     Unsaid,
     /// `s`, `H`, `S`.
     Sender,
     /// `r`, `P`, `R`.
     Receiver,
-    /// `s` and `r`, both written out.
+    /// `s` and `r`, both specified.
     Both,
 }
 
 impl Sides {
-    /// Tells whether the rule speaks to `side`.
+    /// Returns whether the rule applies to `side`.
     pub fn cover(self, side: Side, delete_excluded: bool) -> bool {
         match (self, side) {
             (Sides::Unsaid, Side::Receiver) => !delete_excluded,
@@ -50,7 +50,7 @@ impl Sides {
         }
     }
 
-    /// Adds `side` to those written so far.
+    /// Adds `side` to the specified sides.
     pub(super) fn with(self, side: Side) -> Sides {
         match (self, side) {
             (Sides::Unsaid | Sides::Sender, Side::Sender) => Sides::Sender,
@@ -72,78 +72,75 @@ impl Sides {
     }
 }
 
-/// One include or exclude.
+/// An include or exclude rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Include (`+`, `S`, `R`) rather than exclude (`-`, `H`, `P`).
     pub include: bool,
-    /// The sides it was written for.
+    /// The sides that it applies to.
     pub sides: Sides,
     /// `/`: match against the absolute path of the entry.
     pub absolute: bool,
-    /// `!`: in effect where the pattern does not match.
+    /// `!`: applies where the pattern does not match.
     pub negate: bool,
     /// `p`: ignored inside a directory that is being deleted.
     pub perishable: bool,
-    /// `x`: about names of extended attributes, not of files.
+    /// `x`: applies to names of extended attributes, not of files.
     pub xattr: bool,
     /// The pattern as written, with its leading and trailing slashes.
     pub pattern: Vec<u8>,
-    /// It was read from a file: debug output does not show the pattern.
+    /// Whether it was read from a file. Debug output hides the pattern then.
     pub from_file: bool,
 }
 
-/// How the lines (or words) of a merge file are read.
+/// How the lines or words of a merge file are parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MergeFormat {
-    /// Each is a whole filter rule.
+    /// Each is a complete filter rule.
     #[default]
     Rules,
     /// `-`: each is the pattern of an exclude.
     Excludes,
     /// `+`: each is the pattern of an include.
     Includes,
-    /// `C`: words, each the pattern of an exclude; `!` clears; not inherited.
+    /// `C`: each word is the pattern of an exclude; `!` clears; not inherited.
     Cvs,
 }
 
 /// A file of rules: read once (`.`) or in each directory (`:`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Merge {
-    /// The name as written. For a per-directory file only the last component is looked for in each
-    /// directory; what stands before it names the directory from which the scan of parents begins.
+    /// The name as written. If per-directory, each directory is searched for its last component; the part before
+    /// it names the directory where the scan of parents begins.
     pub name: Vec<u8>,
-    /// `:` rather than `.`.
+    /// `:` instead of `.`.
     pub per_dir: bool,
-    /// How its text is read.
+    /// How its text is parsed.
     pub format: MergeFormat,
-    /// `n`: its rules hold in its own directory only. Set by `C`.
+    /// `n`: its rules apply only in its own directory. Set by `C`.
     pub no_inherit: bool,
-    /// `w`: its text is split at white space, without comments. Set by `C`.
+    /// `w`: its text is split at white space and has no comments. Set by `C`.
     pub word_split: bool,
-    /// `e`: the file itself is excluded; [`parse_merge`](super::parse_merge) or
-    /// [`Chain`](super::Chain) adds that rule.
+    /// `e`: the file itself is excluded. [`parse_merge`](super::parse_merge) or [`Chain`](super::Chain) adds that rule.
     pub exclude_itself: bool,
-    /// The sides its rules are for; when said, they may not say their own.
+    /// The sides that its rules apply to. If specified, the rules must not specify their own.
     pub sides: Sides,
     /// `/` for all its rules.
     pub absolute: bool,
     /// `p` for all its rules.
     pub perishable: bool,
-    /// `x`: accepted, and without effect on its rules, as in rsync.
+    /// `x`: accepted, but has no effect on its rules, as in rsync.
     pub xattr: bool,
-    /// Where the rule stood when it came from a file, e.g. `rules line 3`; `None` when it was given
-    /// as an argument. Set by the parser. rsync never shows text from a file, so a file named in a
-    /// file is told by this.
+    /// Where the rule appeared if it came from a file, e.g. `rules line 3`; `None` if it was an argument. Set by the
+    /// parser. rsync never prints text from a file, so messages identify a file named in a file by this.
     pub named_at: Option<Vec<u8>>,
 }
 
 impl Merge {
-    /// Words for a file that could not be opened; the run ends with exit code 11.
+    /// Returns the message for a file that could not be opened; the run ends with exit code 11.
     ///
-    /// The second value tells whether rsync adds `: ` and the system's words, e.g. `No such file or
-    /// directory (2)`, and its `rsync: [client] ` in front: it does so only for a file that was
-    /// named in an argument.
+    /// The second value is whether rsync adds `: ` and the system's message, e.g. `No such file or directory (2)`, and
+    /// the prefix `rsync: [client] `. It does so only for a file that was named in an argument.
     pub fn open_failure(&self) -> (Vec<u8>, bool) {
         let kind = if self.format == MergeFormat::Includes { "include" } else { "exclude" };
         let mut words = format!("failed to open {kind} file ").into_bytes();
@@ -158,26 +155,26 @@ impl Merge {
         (words, self.named_at.is_none())
     }
 
-    /// The last component of the name: what is looked for in each directory.
+    /// Returns the last component of the name, which is looked up in each directory.
     pub fn file_name(&self) -> &[u8] {
         let (_, name) = split_name(&self.name);
         name
     }
 
-    /// The rule that the modifier `e` stands for: its sides are not those of the merge rule itself,
-    /// but of the file it stands in.
+    /// Returns the rule for the modifier `e`. `sides` are those of the file that contains the merge rule, not those of
+    /// the merge rule itself.
     pub(super) fn own_exclude(&self, sides: Sides) -> Option<Rule> {
         self.exclude_itself.then(|| Rule { sides, pattern: self.file_name().to_vec(), ..Rule::default() })
     }
 
-    /// The directory part of the name with its slash, empty when there is none.
+    /// Returns the directory part of the name with its slash; empty if there is none.
     pub(super) fn parent_part(&self) -> &[u8] {
         let (parent, _) = split_name(&self.name);
         parent
     }
 }
 
-/// Cuts a merge name into its directory (with slash) and its last component.
+/// Splits a merge name into its directory, with the slash, and its last component.
 fn split_name(name: &[u8]) -> (&[u8], &[u8]) {
     let name = match name {
         [head @ .., b'/'] if !head.is_empty() => head,
@@ -187,42 +184,42 @@ fn split_name(name: &[u8]) -> (&[u8], &[u8]) {
     name.split_at(cut)
 }
 
-/// The `-C` rule: "the global CVS excludes stand here".
+/// The `-C` rule, a placeholder for the global CVS excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cvs {
-    /// `+C`: they are includes.
+    /// `+C`: they are includes instead.
     pub include: bool,
-    /// The sides they speak to.
+    /// The sides that they apply to.
     pub sides: Sides,
     /// `/` for all of them.
     pub absolute: bool,
     /// `!` for all of them.
     pub negate: bool,
-    /// `p` for all of them; the built-in ones are perishable anyway.
+    /// `p` for all of them; the built-in ones are always perishable.
     pub perishable: bool,
-    /// It was read from a file: debug output does not show the patterns.
+    /// Whether it was read from a file. Debug output hides the patterns then.
     pub from_file: bool,
 }
 
-/// What one piece of rule text says.
+/// The result of parsing one piece of rule text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Parsed {
     /// An include or exclude.
     Rule(Rule),
-    /// `!`: the list so far is dropped.
+    /// `!`: clears the list so far.
     Clear,
     /// A file of further rules.
     Merge(Merge),
     /// The global CVS excludes.
     Cvs(Cvs),
-    /// The text was empty, which is allowed and says nothing.
+    /// The text was empty, which is allowed and has no effect.
     Nothing,
 }
 
 impl Parsed {
-    /// Spells the rule as rsync does in its debug lines and to a peer, e.g. `-rp foo`.
+    /// Formats the rule as rsync does in debug output and for a peer, e.g. `-rp foo`.
     ///
-    /// Reading it back with [`parse_filter`](super::parse_filter) gives an equal value.
+    /// Parsing it with [`parse_filter`](super::parse_filter) gives an equal value.
     #[cfg(test)]
     pub fn text(&self) -> Vec<u8> {
         let mut out = Vec::new();

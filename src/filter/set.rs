@@ -1,8 +1,7 @@
 //! The rules in force, directory by directory.
 //!
-//! A [`Chain`] is a list of rules in which some places are taken by groups, one for each
-//! per-directory merge file. Entering a directory puts what its file says in front of what the
-//! group holds. Reading those files is the caller's.
+//! A [`Chain`] is a list of rules and groups, with one group for each per-directory merge file. Entering a directory
+//! inserts the rules of its file at the front of the group. The caller reads those files.
 
 use std::sync::Arc;
 
@@ -10,27 +9,28 @@ use super::build::{Builder, ChainOptions, Compiled, FilterError, Item, ReadMerge
 use super::pattern::Subject;
 use super::rule::{Parsed, Rule, Side, Sides, Verdict};
 
-/// The rule that settled a verdict, for `--debug=FILTER`.
+/// The rule that decided a verdict, for `--debug=FILTER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// It is an include.
+    /// Whether it is an include.
     pub include: bool,
-    /// The pattern as rsync shows it, e.g. `*.o [global CVS]`; one from a file is not shown.
+    /// The pattern as rsync prints it, e.g. `*.o [global CVS]`; hidden if it comes from a file.
     pub text: Vec<u8>,
 }
 
-/// The rules of a run, of which the chain of each tree is made.
+/// The rules of a run, from which the chain of each tree is built.
 #[derive(Debug)]
 pub struct Rules {
     /// Empty if there is a shared chain.
     parsed: Vec<Parsed>,
     options: ChainOptions,
-    /// One chain for all trees and both sides, if no rule depends on the path of the root. There may be millions of rules.
+    /// One chain for all trees and both sides, if no rule depends on the path of the root. This avoids copying the
+    /// rules, of which there may be millions.
     shared: Option<Chain>,
 }
 
 impl Rules {
-    /// `parsed` as for [`Chain::new`]; `options` without the root and the side.
+    /// Creates the rules of a run. `parsed` is as for [`Chain::new`]; `options` omit the root and the side.
     pub fn new(parsed: Vec<Parsed>, options: ChainOptions) -> Rules {
         let looks_up = parsed.iter().any(|parsed| match parsed {
             Parsed::Rule(rule) => rule.absolute,
@@ -44,8 +44,8 @@ impl Rules {
         }
     }
 
-    /// The rules that mean the same in every tree: those up to the first that reads a file in it, or looks at what is
-    /// above its root. None if rules that come later take back those before.
+    /// Returns the rules that have the same effect in every tree: those before the first rule that reads a file in the
+    /// tree or depends on the path of its root. The chain is empty if a later rule clears the list.
     pub fn fixed(&self, side: Side) -> Chain {
         if let Some(shared) = &self.shared {
             return shared.clone();
@@ -61,7 +61,7 @@ impl Rules {
         Chain::new(fixed.to_vec(), ChainOptions { side: Some(side), ..self.options.clone() })
     }
 
-    /// The chain of the tree at `root_abs`, before any directory is entered.
+    /// Returns the chain of the tree at `root_abs`, before any directory is entered.
     pub fn chain(&self, side: Side, root_abs: &[u8]) -> Chain {
         if let Some(shared) = &self.shared {
             return shared.clone();
@@ -71,7 +71,7 @@ impl Rules {
     }
 }
 
-/// The rules in force in one directory. Immutable, and cheap to clone.
+/// The rules in force in one directory. Immutable and cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Chain(Arc<Inner>);
 
@@ -79,20 +79,20 @@ pub struct Chain(Arc<Inner>);
 struct Inner {
     options: Arc<ChainOptions>,
     items: Vec<Item>,
-    /// The global CVS excludes, once a `-C` rule has been seen: its first form holds for all.
+    /// The global CVS excludes, once there was a `-C` rule. The modifiers of the first one apply to all.
     cvs: Option<Arc<[Rule]>>,
-    /// A directory was entered, and with the first the parents were scanned.
+    /// Whether a directory was entered. The parents are scanned with the first one.
     entered: bool,
-    /// What the items come to, in order.
+    /// The rules of the items, flattened, in order.
     sender: Vec<Arc<Compiled>>,
     receiver: Vec<Arc<Compiled>>,
     xattr: Vec<Arc<Compiled>>,
 }
 
 impl Chain {
-    /// Makes the chain of a whole transfer, before any directory is entered.
+    /// Creates the chain of a whole transfer, before any directory is entered.
     ///
-    /// `rules` holds no merge file that is to be read once: the caller has put its rules in place.
+    /// `rules` must not contain a merge file that is read once: the caller inserts its rules in its place.
     pub fn new(rules: Vec<Parsed>, mut options: ChainOptions) -> Chain {
         while options.root_abs.last() == Some(&b'/') {
             options.root_abs.pop();
@@ -130,15 +130,15 @@ impl Chain {
         Chain(Arc::new(Inner { options, items, cvs, entered, sender, receiver, xattr }))
     }
 
-    /// Enters the directory `dir` and gives the chain that is in force inside it.
+    /// Enters the directory `dir` and returns the chain in force inside it.
     ///
-    /// Call it on the chain of the parent directory, or for the first directory of the walk on the
-    /// one that [`Chain::new`] made: that first time, the parents of `dir` are scanned for files
-    /// named with a path (`: /.rsync-filter`, `: ../.rules`). `read` is given a bare name, to be
-    /// looked for in `dir`, or an absolute path (of a parent's file, or of one that a file names
-    /// with `.`); it answers `None` for a file that does not exist or is no readable file. Its
-    /// error is returned, as [`FilterError::Unreadable`]. The result is the same chain, not a
-    /// copy, when nothing changed.
+    /// Call it on the chain of the parent directory; for the first directory of the walk, on the chain from
+    /// [`Chain::new`]. That first call also scans the parents of `dir` for files named with a path (`: /.rsync-filter`,
+    /// `: ../.rules`).
+    ///
+    /// `read` receives either a bare name in `dir` or an absolute path (of a parent's file, or of a file included with
+    /// `.`). It returns `None` if the file does not exist or is not a readable file; its errors become
+    /// [`FilterError::Unreadable`]. If nothing changes, the result is the same chain, not a copy.
     pub fn enter(&self, dir: &[u8], read: &mut ReadMerge<'_>) -> Result<Chain, FilterError> {
         if !self.has_per_dir() {
             return Ok(self.clone());
@@ -170,10 +170,10 @@ impl Chain {
         Ok(Chain::of(items, cvs, Arc::clone(&inner.options), true))
     }
 
-    /// The chain with which to enter the directory of a further source of the same run.
+    /// Returns the chain with which to enter the directory of a further source of the same run.
     ///
-    /// rsync scans parents for the first directory only; of others, parents are not looked at. A chain
-    /// with which a directory was entered is given back as it is.
+    /// rsync scans the parents only of the first directory. A chain with which a directory was entered is returned as
+    /// it is.
     pub fn for_further_source(&self) -> Chain {
         if self.0.entered || !self.has_per_dir() {
             return self.clone();
@@ -182,19 +182,19 @@ impl Chain {
         Chain::of(items.clone(), cvs.clone(), Arc::clone(options), true)
     }
 
-    /// Says whether an entry takes part.
+    /// Returns whether an entry takes part.
     ///
     /// The root of the transfer always does.
     pub fn verdict(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
         verdict_of(self.first(side, path, is_dir, false))
     }
 
-    /// The verdict inside a directory that is being deleted: perishable rules are passed over.
+    /// Returns the verdict inside a directory that is being deleted, where perishable rules are ignored.
     pub fn doomed_verdict(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
         verdict_of(self.first(side, path, is_dir, true))
     }
 
-    /// The rule that settles [`Chain::verdict`], if one matches; for `--debug=FILTER`.
+    /// Returns the rule that decides [`Chain::verdict`], if one matches; for `--debug=FILTER`.
     pub fn first_match(&self, side: Side, path: &[u8], is_dir: bool) -> Option<Match> {
         self.first(side, path, is_dir, false).map(|found| {
             let shown: &[u8] =
@@ -215,24 +215,24 @@ impl Chain {
         rules.iter().find(|found| !(doomed && found.rule.perishable) && found.matches(&subject)).map(|found| &**found)
     }
 
-    /// Tells whether [`Chain::enter`] can change anything.
+    /// Returns whether [`Chain::enter`] can change anything.
     pub fn has_per_dir(&self) -> bool {
         self.0.items.iter().any(|item| matches!(item, Item::Group(_)))
     }
 
-    /// Tells whether there is no rule and no per-directory file.
+    /// Returns whether there are no rules and no per-directory files.
     pub fn is_empty(&self) -> bool {
         self.0.items.is_empty()
     }
 
-    /// Tells whether both are one chain, not only equal ones.
+    /// Returns whether both are the same chain, not only equal ones.
     #[cfg(test)]
     fn same(&self, other: &Chain) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Says whether an extended attribute takes part; `None` when no rule is about attributes, and
-    /// the default of `--xattrs` holds.
+    /// Returns whether an extended attribute takes part; `None` if no rule is about attributes, so that the default of
+    /// `--xattrs` applies.
     pub fn xattr_verdict(&self, side: Side, name: &[u8]) -> Option<bool> {
         if self.0.xattr.is_empty() {
             return None;
@@ -291,7 +291,7 @@ mod tests {
         })
     }
 
-    /// Enters the directories on the way to `dir`, from the root on.
+    /// Enters the directories from the root down to `dir`.
     fn at(rules: &[&str], files: &Files, dir: &str) -> Chain {
         let mut chain = try_enter(&chain(rules), "", files).unwrap();
         let ends = dir.match_indices('/').map(|(at, _)| at).chain([dir.len()]);
@@ -428,7 +428,7 @@ mod tests {
             let inside = try_enter(&root, "d", &files).unwrap();
             assert!(hides(&inside, "d/t") && hides(&inside, "d/w"), "{rule}");
         }
-        // Of a first directory below the root, the root is a parent.
+        // For a first directory below the root, the root is a parent.
         let files = Files::from([(".r", "- /d/a")]);
         assert!(hides(&try_enter(&chain(&[": /.r"]), "d", &files).unwrap(), "d/a"));
         assert!(!hides(&try_enter(&chain(&[": .r"]), "d", &files).unwrap(), "d/a"));

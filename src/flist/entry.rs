@@ -1,8 +1,8 @@
-//! One entry, and one directory's entries, kept small: a run may hold a million of them.
+//! Entries and directory listings. They are compact, because a run may hold a million entries.
 
 use std::sync::Arc;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A regular file.
@@ -21,7 +21,7 @@ pub enum Kind {
 pub const S_IFMT: u32 = 0o170000;
 
 impl Kind {
-    /// The kind that a mode's type bits say; `None` for bits no Linux file has.
+    /// Returns the kind for a mode's type bits; `None` for bits that no Linux file has.
     pub fn of_mode(mode: u32) -> Option<Kind> {
         Some(match mode & S_IFMT {
             0o100000 => Kind::File,
@@ -33,7 +33,7 @@ impl Kind {
         })
     }
 
-    /// The letter of itemized output.
+    /// Returns the letter in itemized output.
     pub fn letter(self) -> u8 {
         match self {
             Kind::File => b'f',
@@ -45,68 +45,69 @@ impl Kind {
     }
 }
 
-/// A point in time as file systems keep it; packed, because each entry has one.
+/// A timestamp as file systems store it. Packed, because each entry has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 #[repr(Rust, packed(4))]
 pub struct Time {
-    /// Seconds since 1970, negative before.
+    /// Seconds since 1970; negative for earlier times.
     pub secs: i64,
     /// 0 to 999,999,999.
     pub nanos: u32,
 }
 
-/// Extended attributes as (name, value), sorted by name. ACLs are not among them.
+/// Extended attributes as (name, value), sorted by name, without ACLs.
 pub type Xattrs = Vec<Xattr>;
 
-/// Name and value of one.
+/// The name and value of one extended attribute.
 pub type Xattr = (Box<[u8]>, Box<[u8]>);
 
-/// Which file of a file system an entry is a name of.
+/// Identifies the file that an entry is a name (hard link) of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inode {
-    /// The file system.
+    /// The device number of the file system.
     pub dev: u64,
-    /// The file's number on it.
+    /// The inode number.
     pub ino: u64,
-    /// How many names it has.
+    /// The number of hard links.
     pub nlink: u32,
 }
 
-/// What only few entries have, or only some options ask for.
+/// Attributes that only few entries have or only some options need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// A symlink's value, munged or not as it lies in the file system.
+    /// A symlink's target exactly as stored in the file system, so possibly munged.
     pub target: Option<Box<[u8]>>,
-    /// A device's number, as stat gives it.
+    /// A device's number, as returned by stat.
     pub rdev: u64,
-    /// Access time, when `-U` asks.
+    /// Access time, under `-U`.
     pub atime: Option<Time>,
-    /// Extended attributes, when `-X` asks and there are any.
+    /// Extended attributes, under `-X` if there are any.
     pub xattrs: Option<Arc<Xattrs>>,
-    /// The ACL that governs access, in the kernel's xattr form; empty: none beyond the mode. `None`: not asked.
+    /// The access ACL in the kernel's xattr format. Empty if there is none beyond the mode; `None` if it was not read.
     pub acl: Option<Box<[u8]>>,
-    /// A directory's default ACL, likewise.
+    /// A directory's default ACL, in the same form.
     pub default_acl: Option<Box<[u8]>>,
-    /// The digest of the content, when `-c` asked a peer for it.
+    /// The digest of the content, if it was requested from a peer for `-c`.
     pub digest: Option<[u8; 16]>,
-    /// A directory on another file system than its parent, under `-x`.
+    /// Whether this is a directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
-    /// A device of the destination into which a file's content goes (`--write-devices`); its length is the device's.
+    /// Whether this is a destination device that receives a file's content (`--write-devices`). Its length is the
+    /// device's.
     pub takes_content: bool,
-    /// Under `--fake-super` the file itself, or what is kept beside it, is not as it would be stored now.
+    /// Whether, under `--fake-super`, the file or its stored attributes are not as they would be written now.
     pub is_unsettled: bool,
-    /// Owner and group as the source has them, where the destination's are others and these are told.
+    /// Owner and group in the source, if they are mapped to others here and an output format prints them.
     pub told_ids: Option<(u32, u32)>,
 }
 
-/// One thing in a tree, as far as the run asked about it. Its name lies in its [`DirList`].
+/// An entry of a tree, with the attributes that the run needs. Its name is stored in its [`DirList`].
 #[derive(Debug, Clone)]
 pub struct Entry {
     name_at: u32,
     name_len: u16,
-    /// Which of several merged sources it came from; 0 where there is one.
+    /// The index of its source among several merged sources; 0 if there is only one.
     pub origin: u16,
-    /// Type and permission bits as stat gives them.
+    /// Type and permission bits, as returned by stat.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -114,16 +115,17 @@ pub struct Entry {
     pub gid: u32,
     /// Modification time.
     pub mtime: Time,
-    /// Length; for a symlink the length of its value.
+    /// Length; for a symlink, the length of its target.
     pub len_bytes: u64,
-    /// What it is one of several names of, when `-H` asks: not in [`Extra`], because then most entries may have it.
+    /// The file of which this is one of several names, under `-H`. Not in [`Extra`], because most entries may have it
+    /// then.
     pub inode: Option<Box<Inode>>,
-    /// See [`Extra`].
+    /// Rare attributes; see [`Extra`].
     pub extra: Option<Box<Extra>>,
 }
 
 impl Entry {
-    /// What stat says, without a name: for [`DirList::push_entry`].
+    /// Creates an entry from stat, without a name. [`DirList::push_entry`] adds the name.
     pub fn of(stat: &Stat) -> Entry {
         Entry {
             name_at: 0,
@@ -139,33 +141,34 @@ impl Entry {
         }
     }
 
-    /// What it is.
+    /// Returns the kind of the entry.
     pub fn kind(&self) -> Kind {
         Kind::of_mode(self.mode).unwrap_or(Kind::Special)
     }
 
-    /// Whether an entry of that kind is compared with it: it is of the same kind, or a device that takes a file's content.
+    /// Returns whether an entry of this kind is compared with it: it has the same kind, or is a device that receives a
+    /// file's content.
     pub fn stands_for(&self, kind: Kind) -> bool {
         self.kind() == kind || (kind == Kind::File && self.extra.as_ref().is_some_and(|extra| extra.takes_content))
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.mode & S_IFMT == 0o040000
     }
 
-    /// Takes over what stat said; the kind may turn out another one than a listing told.
+    /// Replaces the attributes with those from stat. The kind may differ from the one in the listing.
     pub fn set_stat(&mut self, stat: &Stat) {
         (self.mode, self.uid, self.gid) = (stat.mode, stat.uid, stat.gid);
         (self.mtime, self.len_bytes) = (stat.mtime, stat.len_bytes);
     }
 
-    /// The part for which little room was to be wasted.
+    /// Returns the rare attributes, allocating them if needed.
     pub fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_with(Default::default)
     }
 
-    /// Its ACLs, that of access and a directory's default one; empty: none.
+    /// Returns the access ACL and a directory's default ACL; empty if there is none.
     pub fn acls(&self) -> (&[u8], &[u8]) {
         match &self.extra {
             Some(extra) => (extra.acl.as_deref().unwrap_or(b""), extra.default_acl.as_deref().unwrap_or(b"")),
@@ -173,23 +176,23 @@ impl Entry {
         }
     }
 
-    /// Its extended attributes, as far as they were asked for.
+    /// Returns the extended attributes that were read.
     pub fn xattrs(&self) -> &[Xattr] {
         self.extra.as_ref().and_then(|extra| extra.xattrs.as_deref()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether what stands for it under `--fake-super` must be stored anew, though nothing that counts differs.
+    /// Returns whether its `--fake-super` attributes must be stored again although no compared attribute differs.
     pub fn is_unsettled(&self) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.is_unsettled)
     }
 
-    /// A symlink's value; empty for others.
+    /// Returns a symlink's target; empty for other kinds.
     pub fn target(&self) -> &[u8] {
         self.extra.as_ref().and_then(|x| x.target.as_deref()).unwrap_or(b"")
     }
 }
 
-/// One directory's entries; the names lie in one buffer.
+/// The entries of one directory. One buffer holds all names.
 #[derive(Debug, Default, Clone)]
 pub struct DirList {
     names: Vec<u8>,
@@ -197,7 +200,7 @@ pub struct DirList {
     pub entries: Vec<Entry>,
 }
 
-/// What [`DirList::push`] needs besides the name.
+/// The attributes that [`DirList::push`] needs in addition to the name.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stat {
     /// Type and permission bits.
@@ -212,18 +215,18 @@ pub struct Stat {
     pub atime: Time,
     /// Length.
     pub len_bytes: u64,
-    /// Device number of the file system.
+    /// The device number of the file system.
     pub dev: u64,
-    /// Inode.
+    /// The inode number.
     pub ino: u64,
-    /// Links.
+    /// The number of hard links.
     pub nlink: u32,
     /// A device's number.
     pub rdev: u64,
 }
 
 impl Stat {
-    /// The same as a file of so many bytes that was changed then.
+    /// Returns the same attributes for a regular file with this length and modification time.
     pub fn as_file(self, len_bytes: u64, mtime: Time) -> Stat {
         Stat { mode: 0o100000 | self.mode & !S_IFMT, len_bytes, mtime, rdev: 0, ..self }
     }
@@ -236,13 +239,13 @@ impl DirList {
         self.entries.last_mut().expect("pushed above")
     }
 
-    /// Makes room for so many entries with names of so many bytes together.
+    /// Reserves space for this many entries with names of this total length.
     pub fn reserve(&mut self, entries: usize, name_bytes: usize) {
         self.entries.reserve_exact(entries);
         self.names.reserve_exact(name_bytes);
     }
 
-    /// Adds an entry with all that is known of it, under a name of this list; the list is unsorted afterwards.
+    /// Adds an entry with all its attributes under the given name; the list is unsorted afterwards.
     pub fn push_entry(&mut self, name: &[u8], entry: Entry) {
         let name_at = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
         let name_len = u16::try_from(name.len()).expect("the kernel's names have at most 255 bytes");
@@ -255,7 +258,7 @@ impl DirList {
         (self.entries.len() * size_of::<Entry>() + self.names.len()) as u64
     }
 
-    /// Adds the entries of another list behind these; the list is sorted if the caller knows that it is.
+    /// Appends the entries of another list. Does not sort: the caller must know whether the result is sorted.
     pub fn append(&mut self, other: DirList) {
         let shift = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
         u32::try_from(self.names.len() + other.names.len()).expect("names of one directory stay below 4 GiB");
@@ -264,24 +267,24 @@ impl DirList {
         self.entries.extend(shifted);
     }
 
-    /// Adds an entry of which only the name is known, and whether it is a directory.
+    /// Adds an entry of which only the name is known and whether it is a directory.
     pub fn push_name(&mut self, name: &[u8], is_dir: bool) {
         let mode = if is_dir { 0o040000 } else { 0o100000 };
         self.push(name, &Stat { mode, ..Stat::default() });
     }
 
-    /// A name, and its entry to be completed.
+    /// Returns the name of the entry at an index, and the entry itself for completion.
     pub fn entry_mut(&mut self, at: usize) -> (&[u8], &mut Entry) {
         let entry = &mut self.entries[at];
         (&self.names[entry.name_at as usize..][..entry.name_len as usize], entry)
     }
 
-    /// An entry's name: one path element.
+    /// Returns an entry's name, a single path element.
     pub fn name(&self, entry: &Entry) -> &[u8] {
         &self.names[entry.name_at as usize..][..entry.name_len as usize]
     }
 
-    /// Brings the entries into canonical order.
+    /// Sorts the entries into canonical order.
     pub fn sort(&mut self) {
         let names = &self.names;
         let name = |e: &Entry| &names[e.name_at as usize..][..e.name_len as usize];
@@ -290,19 +293,19 @@ impl DirList {
         });
     }
 
-    /// Finds an entry of a sorted list by name, whatever its kind.
+    /// Finds an entry of a sorted list by name, regardless of its kind.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         [false, true].into_iter().find_map(|is_dir| {
             self.entries.binary_search_by(|e| super::order::compare((self.name(e), e.is_dir()), (name, is_dir))).ok()
         })
     }
 
-    /// How many entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -312,7 +315,7 @@ impl DirList {
 mod tests {
     use super::*;
 
-    /// Of each entry of a run that is held, and of each name of a file with several under `-H`.
+    /// A run holds an `Entry` for each entry and, under `-H`, an `Inode` for each name of a file with several.
     #[test]
     fn entries_are_small() {
         assert_eq!((size_of::<Entry>(), size_of::<Inode>()), (56, 24));

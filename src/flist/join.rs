@@ -1,33 +1,32 @@
-//! Two sorted lists of one directory, walked together.
+//! Merges the sorted source and destination lists of one directory.
 
 use super::entry::{DirList, Entry};
 use std::cmp::Ordering;
 
-/// A walk over two sorted lists that pairs entries by name, whatever their kinds.
+/// A cursor over two sorted lists that pairs entries by name, even if their kinds differ.
 ///
-/// Sources come in canonical order. An entry of the destination that has a partner of another kind
-/// (and so another place in the order) is told with its partner and not again. What only the
-/// destination has comes where its own place is. The lists are handed in at each step, so that the
-/// caller may fill in what it learns of an entry that was told; names and order must stay.
+/// Source entries come in canonical order. A destination entry whose partner has another kind, and thus another
+/// position, is returned only with that partner. Other destination entries come at their own position. The caller
+/// passes the lists at each step, so that it can complete entries in between; names and order must not change.
 #[derive(Debug, Default)]
 pub struct Join {
     source: usize,
     dest: usize,
 }
 
-/// What the two sides have under one name: indices in their lists.
+/// The entries of the two sides under one name, as indices into their lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pair {
-    /// Only the source.
+    /// Only the source has an entry.
     Source(usize),
-    /// Both, perhaps of different kinds.
+    /// Both have an entry, perhaps of different kinds.
     Both(usize, usize),
-    /// Only the destination.
+    /// Only the destination has an entry.
     Dest(usize),
 }
 
 impl Join {
-    /// The next pair; `None` at the end of both lists. `was_dir(i)` says whether entry `i` of the
+    /// Returns the next pair; `None` at the end of both lists. `was_dir(i)` returns whether entry `i` of the
     /// destination was a directory when the list was sorted.
     pub fn next(&mut self, source: &DirList, dest: &DirList, was_dir: impl Fn(usize) -> bool) -> Option<Pair> {
         loop {
@@ -64,7 +63,7 @@ impl Join {
     }
 }
 
-/// The entry of that name in the part of a list that holds directories, or the other part.
+/// Finds the entry with this name among the directories of a sorted list, or among the other entries.
 fn find(list: &DirList, name: &[u8], among_dirs: bool, is_dir: impl Fn(usize) -> bool) -> Option<usize> {
     let mut range = 0..list.len();
     while !range.is_empty() {

@@ -1,4 +1,4 @@
-//! The file list: what is known of the entries of one directory.
+//! The file list: the entries of one directory and their attributes.
 
 pub mod entry;
 pub mod join;

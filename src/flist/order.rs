@@ -1,11 +1,11 @@
-//! The one order of entries: rsync's.
+//! The canonical order of entries, which is rsync's.
 //!
-//! In a directory everything that is not a directory comes first, by bytes; then the directories, by
-//! bytes, as if each name ended in a slash (so `foo-bar/` precedes `foo/`). A tree is told depth first.
+//! Within a directory, entries that are not directories come first, in byte order. The directories follow, in byte
+//! order as if each name ended in a slash, so `foo-bar/` precedes `foo/`. Trees are listed depth first.
 
 use std::cmp::Ordering;
 
-/// Compares two entries of one directory, each a name and whether it is a directory.
+/// Compares two entries of one directory, each given as a name and whether it is a directory.
 pub fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     match (a.1, b.1) {
         (false, false) => a.0.cmp(b.0),
@@ -15,14 +15,14 @@ pub fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     }
 }
 
-/// Compares two paths of a tree, each a path and whether it is a directory, as they are told.
+/// Compares two paths of a tree, each given as a path and whether it is a directory, in listing order.
 pub fn compare_paths(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     let is_slash = |&byte: &u8| byte == b'/';
     let (mut a_parts, mut b_parts) = (a.0.split(is_slash).peekable(), b.0.split(is_slash).peekable());
     loop {
         let (a_part, b_part) = match (a_parts.next(), b_parts.next()) {
             (Some(a_part), Some(b_part)) => (a_part, b_part),
-            // A directory comes before what is in it.
+            // A directory comes before its contents.
             (a_part, b_part) => return a_part.is_some().cmp(&b_part.is_some()),
         };
         let (a_is_dir, b_is_dir) = (a.1 || a_parts.peek().is_some(), b.1 || b_parts.peek().is_some());
@@ -33,7 +33,7 @@ pub fn compare_paths(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     }
 }
 
-/// Two directory names, each as if followed by a slash.
+/// Compares two directory names as if each ended in a slash.
 fn dirs(a: &[u8], b: &[u8]) -> Ordering {
     let common = a.len().min(b.len());
     a[..common].cmp(&b[..common]).then_with(|| {

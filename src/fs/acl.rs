@@ -1,21 +1,20 @@
-//! POSIX ACLs in the form in which Linux keeps them as attributes, and how two of them compare.
+//! POSIX ACLs in the format of Linux extended attributes, and their comparison.
 //!
-//! The bytes that the rest of the program holds (`Extra::acl`) are canonical: empty when there is
-//! nothing beyond the mode, otherwise the kernel's form with named entries sorted by id. With a mask
-//! present, the group bits of a mode *are* the mask; so the mode is compared and set by `-p`, and the
-//! rest of the ACL here.
+//! The rest of the program holds ACLs (`Extra::acl`) in canonical form: empty if there is nothing beyond the mode,
+//! otherwise the kernel's format with named entries sorted by id. If an ACL has a mask, the group bits of the mode
+//! *are* the mask. So `-p` compares and sets the mode, and this module handles the rest of the ACL.
 
 use super::xattr::At;
 use std::io;
 
-/// The attribute with the access ACL.
+/// The attribute that holds the access ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the default ACL, which new entries of a directory inherit.
+/// The attribute that holds the default ACL, which new entries of a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// The `--fake-super` attribute in which an access ACL is kept.
+/// The `--fake-super` attribute that holds an access ACL.
 pub const FAKE_ACCESS: &[u8] = b"user.rsync.%aacl";
-/// The `--fake-super` attribute in which a default ACL is kept.
+/// The `--fake-super` attribute that holds a default ACL.
 pub const FAKE_DEFAULT: &[u8] = b"user.rsync.%dacl";
 
 const VERSION: u32 = 2;
@@ -27,16 +26,16 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 const NO_ID: u32 = u32::MAX;
 
-/// One ACL. Permissions are 0 to 7, as the digits of a mode.
+/// An ACL. Permissions are 0 to 7, as the digits of a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
     /// The owner's permissions.
     pub owner: u8,
     /// The owning group's permissions, before the mask.
     pub group: u8,
-    /// The upper limit for everybody but owner and others.
+    /// The upper limit for everyone except owner and others.
     pub mask: Option<u8>,
-    /// Everybody else's permissions.
+    /// The permissions of all others.
     pub other: u8,
     /// Named users, sorted by id.
     pub users: Vec<(u32, u8)>,
@@ -44,7 +43,7 @@ pub struct Acl {
     pub groups: Vec<(u32, u8)>,
 }
 
-/// Bytes that are no ACL of a form we know.
+/// Bytes that are not an ACL in a known format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadAcl;
 
@@ -59,7 +58,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Acl {
-    /// Reads the kernel's form; `None` where it holds no entries.
+    /// Parses the kernel's format; `None` if it contains no entries.
     pub fn parse(bytes: &[u8]) -> Result<Option<Acl>, BadAcl> {
         if bytes.is_empty() {
             return Ok(None);
@@ -107,7 +106,7 @@ impl Acl {
         Ok(Some(Acl { owner, group, mask, other, users, groups }))
     }
 
-    /// Writes the kernel's form.
+    /// Encodes the ACL in the kernel's format.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = VERSION.to_le_bytes().to_vec();
         let mut put = |tag: u16, perm: u8, id: u32| {
@@ -126,7 +125,7 @@ impl Acl {
         out
     }
 
-    /// The ACL that says no more than the permission bits of a mode.
+    /// Returns the ACL that corresponds to the permission bits of a mode.
     pub fn of_mode(mode: u32) -> Acl {
         Acl {
             owner: digit(mode, 6),
@@ -138,17 +137,17 @@ impl Acl {
         }
     }
 
-    /// Whether a mode can say all of it.
+    /// Returns whether a mode can represent the whole ACL.
     pub fn is_minimal(&self) -> bool {
         self.mask.is_none()
     }
 
-    /// The permission bits that a file with this ACL shows: the mask stands in the group's place.
+    /// Returns the permission bits of a file with this ACL. The mask replaces the group bits.
     pub fn mode(&self) -> u32 {
         u32::from(self.owner) << 6 | u32::from(self.mask.unwrap_or(self.group)) << 3 | u32::from(self.other)
     }
 
-    /// The same entries, with owner, others and mask (or group, without one) as the mode says.
+    /// Returns the same entries with owner, others and mask (group, if there is no mask) taken from the mode.
     pub fn with_mode(mut self, mode: u32) -> Acl {
         self.owner = digit(mode, 6);
         self.other = digit(mode, 0);
@@ -159,7 +158,7 @@ impl Acl {
         self
     }
 
-    /// The same with other ids; what two ids become one stays two entries, as with rsync.
+    /// Returns the same ACL with mapped ids. If two ids map to one, both entries remain, as in rsync.
     pub fn map_ids(mut self, mut user: impl FnMut(u32) -> u32, mut group: impl FnMut(u32) -> u32) -> Acl {
         self.users.iter_mut().for_each(|(id, _)| *id = user(*id));
         self.groups.iter_mut().for_each(|(id, _)| *id = group(*id));
@@ -173,38 +172,38 @@ fn digit(mode: u32, shift: u32) -> u8 {
     (mode >> shift & 7) as u8
 }
 
-/// Both ACLs of a thing, canonical; empty means none.
+/// Both ACLs of a file or directory in canonical form; empty means none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acls {
-    /// Beyond the mode.
+    /// The access ACL, beyond the mode.
     pub access: Box<[u8]>,
-    /// What new entries in this directory get.
+    /// The default ACL, which new entries of this directory inherit.
     pub default: Box<[u8]>,
 }
 
-/// Which of the two.
+/// The kind of an ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Governs access.
+    /// The ACL that controls access.
     Access,
-    /// Is inherited.
+    /// The ACL that is inherited.
     Default,
 }
 
 /// An ACL could not be read or set.
 #[derive(Debug)]
 pub struct AclError {
-    /// Whether it was being set.
+    /// Whether the error occurred while setting it.
     pub setting: bool,
-    /// Which one.
+    /// The kind of the ACL.
     pub which: Which,
-    /// Why.
+    /// The cause.
     pub error: io::Error,
 }
 
 impl AclError {
-    /// What stands between `rsync: [generator] ` and `: Operation not supported (95)`. The path is
-    /// relative to the transfer's top, as rsync has it here. `sender`: it was the source.
+    /// Returns rsync's text between `rsync: [generator] ` and `: Operation not supported (95)`. The path is relative to
+    /// the top of the transfer, as in rsync. `sender` is true for an entry of the source.
     pub fn text(&self, path: &[u8], sender: bool) -> Vec<u8> {
         let call: &[u8] = match (self.setting, sender) {
             (true, _) => b"set_acl: xacl_set(",
@@ -219,7 +218,7 @@ impl AclError {
     }
 }
 
-/// Reads the access ACL, and of a directory the default ACL. Not for symlinks, which have none.
+/// Reads the access ACL, and the default ACL of a directory. Must not be called for symlinks, which have no ACLs.
 pub fn read(at: At<'_>, is_dir: bool) -> Result<Acls, AclError> {
     let get = |name: &[u8], which: Which| -> Result<Option<Acl>, AclError> {
         let failed = |error: io::Error| AclError { setting: false, which, error };
@@ -233,7 +232,7 @@ pub fn read(at: At<'_>, is_dir: bool) -> Result<Acls, AclError> {
     Ok(Acls { access: canonical(access.as_ref()), default: canonical(default.as_ref()) })
 }
 
-/// The bytes that stand for an ACL elsewhere in the program.
+/// Returns the canonical form of an ACL.
 pub fn canonical(acl: Option<&Acl>) -> Box<[u8]> {
     acl.map(Acl::encode).unwrap_or_default().into()
 }
@@ -242,10 +241,10 @@ fn known(bytes: &[u8]) -> Option<Acl> {
     Acl::parse(bytes).ok().flatten()
 }
 
-/// Whether the destination's access ACL is what it should be, the mode's own bits left out.
+/// Returns whether the access ACL of the destination is as wanted, ignoring the bits that belong to the mode.
 ///
-/// Differences in owner, others, and the mask (or in the group where neither has a mask) are differences
-/// of mode: itemize shows `p` for those and `a` for the rest. Both in canonical form.
+/// Differences in owner, others and mask (group, if neither has a mask) are differences of the mode: itemize shows `p`
+/// for those and `a` for the rest. Both arguments are in canonical form.
 pub fn same_access(wanted: &[u8], have: &[u8]) -> bool {
     match (known(wanted), known(have)) {
         (Some(a), Some(b)) => {
@@ -259,7 +258,7 @@ pub fn same_access(wanted: &[u8], have: &[u8]) -> bool {
     }
 }
 
-/// Whether two default ACLs are the same in every entry. Both in canonical form.
+/// Returns whether two default ACLs in canonical form have the same entries.
 pub fn same_default(wanted: &[u8], have: &[u8]) -> bool {
     wanted == have || known(wanted) == known(have)
 }
@@ -269,36 +268,36 @@ pub fn map_ids(bytes: &[u8], user: impl FnMut(u32) -> u32, group: impl FnMut(u32
     canonical(known(bytes).map(|acl| acl.map_ids(user, group)).as_ref())
 }
 
-/// The permission bits that a new entry may have in a directory with this default ACL, in place of
-/// `!umask`; `None`: there is none, so the umask counts.
+/// Returns the permission bits that a new entry in a directory with this default ACL may have, instead of `!umask`;
+/// `None` if there is no default ACL, so that the umask applies.
 pub fn default_mode(default: &[u8]) -> Option<u32> {
     known(default).map(|acl| acl.mode())
 }
 
-/// Gives the thing the access ACL `wanted`, fitted to `mode`; without one it is left with the mode.
+/// Sets the access ACL `wanted`, adapted to `mode`. If it is empty, sets only the mode.
 ///
-/// rsync's order is chown, attributes, times, ACL, chmod, rename: call chmod after this, because the
-/// bits above 0777 are not set here.
+/// rsync's order is chown, attributes, times, ACL, chmod, rename. Call chmod after this, because it does not set the
+/// bits above 0777.
 pub fn apply_access(at: At<'_>, wanted: &[u8], mode: u32) -> Result<(), AclError> {
     let acl = known(wanted).map_or_else(|| Acl::of_mode(mode), |acl| acl.with_mode(mode));
     at.set(ACCESS, &acl.encode()).map_err(|error| AclError { setting: true, which: Which::Access, error })
 }
 
-/// Gives a directory the default ACL `wanted`, or none.
+/// Sets or removes the default ACL of a directory.
 pub fn apply_default(at: At<'_>, wanted: &[u8]) -> Result<(), AclError> {
     let done = if wanted.is_empty() { at.remove(DEFAULT) } else { at.set(DEFAULT, wanted) };
     done.map_err(|error| AclError { setting: true, which: Which::Default, error })
 }
 
-/// Nothing said, in the form of `--fake-super`.
+/// Marks a missing value in the `--fake-super` format.
 const FAKE_NONE: u32 = 0x80;
-/// Marks a named user among the named entries there.
+/// Marks a named user among the named entries in that format.
 const FAKE_USER: u32 = 1 << 31;
 
-/// Writes an ACL in the form that `--fake-super` keeps: little-endian words for owner, group, mask and
-/// others, then id and permissions of each named entry.
+/// Encodes an ACL in the `--fake-super` format: little-endian words for owner, group, mask and others, then id and
+/// permissions of each named entry.
 ///
-/// Of an access ACL, what the mode says is left out; an ACL that is empty says nothing at all.
+/// Permissions that the mode of the file holds are omitted from an access ACL. An empty ACL has only missing values.
 pub fn to_fake(canonical: &[u8], which: Which) -> Vec<u8> {
     let acl = known(canonical);
     let [owner, group, mask, other] = match (&acl, which) {
@@ -320,7 +319,7 @@ pub fn to_fake(canonical: &[u8], which: Which) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Reads what `--fake-super` kept; `mode` is the one that is kept beside it. The result is canonical.
+/// Parses an ACL in the `--fake-super` format. `mode` is the mode stored next to it. The result is in canonical form.
 pub fn from_fake(bytes: &[u8], which: Which, mode: u32) -> Result<Box<[u8]>, BadAcl> {
     if bytes.len() < 16 || !bytes.len().is_multiple_of(8) {
         return Err(BadAcl);

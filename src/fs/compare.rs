@@ -1,7 +1,7 @@
-//! Whether two files begin with the same bytes.
+//! Compares the content of two files, and computes digests of file contents.
 //!
-//! Where both lie on this machine that is asked directly: reading both costs what hashing both would,
-//! without the hashing, and the first difference ends it.
+//! If both files are on this machine, they are compared directly. That reads as much as hashing both would, but saves
+//! the hashing and stops at the first difference.
 
 use super::sys;
 use crate::digest::{CONTENT_LEN_BYTES, Comparison};
@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much of each file is read at a time: small enough to stay in the cache of a core.
+/// How much of each file is read at a time. Small enough for the cache of a core.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Whether the first `len_bytes` of two files are the same; a file that is shorter than that differs.
-/// Fails once `stop` is set.
+/// Returns whether the first `len_bytes` of two files are the same. A file that is shorter differs. Fails once `stop`
+/// is set.
 pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64, stop: &AtomicBool) -> io::Result<bool> {
     let piece = usize::try_from(len_bytes).map_or(PIECE_BYTES, |len| len.min(PIECE_BYTES));
     let mut both = vec![0u8; 2 * piece];
@@ -36,7 +36,7 @@ pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64, stop: &A
     Ok(true)
 }
 
-/// Reads until the piece is full or the file ends; how much that was.
+/// Reads until the buffer is full or the file ends. Returns the number of bytes read.
 pub(super) fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < piece.len() {
@@ -48,20 +48,22 @@ pub(super) fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::R
     Ok(filled)
 }
 
-/// How much is read and digested at a time: what was read is still in the cache of a core when it is digested.
+/// How much is read and hashed at a time. Small enough that the data is still in the cache of a core when it is hashed.
 const DIGEST_PIECE_BYTES: usize = 128 * 1024;
 
-/// A content of up to so many bytes is read at once, when its file is looked at: to find it again by its name costs as much.
+/// Contents up to this length are read together with their attributes, because opening the file again by name costs as
+/// much.
 pub const SHORT_BYTES: u64 = DIGEST_PIECE_BYTES as u64;
 
-/// The digest of so many bytes from a file's start. Fails once `is_over` says that nobody wants it any more.
+/// Returns the digest of the first `len_bytes` of a file. Fails once `is_over` returns true, and if the file is
+/// shorter.
 pub fn digest_of_beginning(
     file: BorrowedFd<'_>,
     len_bytes: u64,
     by: &Comparison,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
-    // Kept from file to file, so that it is cleared once.
+    // Reused for all files of a thread, so that it is zeroed only once.
     thread_local!(static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
     PIECE.with_borrow_mut(|piece| {
         let mut next = |at: u64, take: &mut dyn FnMut(&[u8])| {

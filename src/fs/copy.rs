@@ -1,5 +1,4 @@
-//! The bytes of one file into another on the same machine: shared blocks where the file system has
-//! them, else copied inside the kernel, else read and written.
+//! Copies file contents on one machine: shares blocks if possible, else copies in the kernel, else reads and writes.
 
 use super::compare::read_until;
 use super::sys;
@@ -7,77 +6,78 @@ use rustix::fd::BorrowedFd;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Up to this length one read and one write are cheaper than `copy_file_range`.
+/// Up to this length, one read and one write are cheaper than `copy_file_range`.
 const SMALL_BYTES: usize = 128 * 1024;
-/// How much is copied before somebody may interrupt or hear of progress.
+/// How much is copied between checks for interruption and progress reports.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
-/// What differs is written in whole blocks of this length, the shortest that file systems share.
+/// Differences are written in whole blocks of this length, the smallest that file systems share.
 const BLOCK_BYTES: usize = 4096;
-/// The unit in which `--sparse` looks for zeros, as rsync does.
+/// The unit in which `--sparse` searches for zeros, as in rsync.
 const SPARSE_UNIT: usize = 1024;
 
-/// Which end of a copy failed.
+/// Which side of a copy failed.
 #[derive(Debug)]
 pub enum CopyError {
     /// The source could not be read.
     Read(io::Error),
     /// The destination could not be written.
     Write(io::Error),
-    /// The run is being stopped.
+    /// The run is stopping.
     Stopped,
 }
 
-/// What the file systems of a run have turned out not to do.
+/// Operations that the file systems of a run have turned out not to support.
 #[derive(Debug, Default)]
 pub struct Abilities {
     no_clone: AtomicBool,
     no_copy_range: AtomicBool,
 }
 
-/// How to copy.
+/// How to copy a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// The length that the source had when it was listed.
+    /// The length of the source when it was listed.
     pub len_bytes: u64,
     /// Runs of zeros become holes.
     pub sparse: bool,
-    /// The bytes must pass through this process (`--bwlimit`, sparse writing, into a device).
+    /// The data must pass through this process (`--bwlimit`, sparse writing, destination is a device).
     pub by_hand: bool,
-    /// The source is a device: it is read from here on up to `len_bytes` and no further, because it need not have an end.
+    /// The source is a device. It is read from this offset up to `len_bytes` and no further, because it need not have
+    /// an end.
     pub from_device: Option<u64>,
-    /// The destination is empty and at its start; else it is written over from its start.
+    /// The destination is empty and at its start. Otherwise it is overwritten from its start.
     pub fresh: bool,
 }
 
-/// What became of the bytes that were copied over others.
+/// The result of overwriting a file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Changed {
-    /// Bytes of blocks that were written.
+    /// Bytes in blocks that were written.
     pub written_bytes: u64,
-    /// Bytes of blocks that were there already.
+    /// Bytes in blocks that were already identical.
     pub same_bytes: u64,
 }
 
-/// Copies whole files; one for each thread.
+/// Copies whole files. Each thread has its own.
 pub struct Copier<'a> {
     buffer: Vec<u8>,
     abilities: &'a Abilities,
-    /// Called after each step with the bytes of it; `false` stops the copy.
+    /// Called after each step with its number of bytes. Returning `false` stops the copy.
     step: &'a mut dyn FnMut(u64) -> bool,
 }
 
 impl<'a> Copier<'a> {
-    /// A copier that reuses `buffer`.
+    /// Creates a copier that reuses `buffer`.
     pub fn new(buffer: Vec<u8>, abilities: &'a Abilities, step: &'a mut dyn FnMut(u64) -> bool) -> Copier<'a> {
         Copier { buffer, abilities, step }
     }
 
-    /// Gives the buffer back.
+    /// Returns the buffer.
     pub fn into_buffer(self) -> Vec<u8> {
         self.buffer
     }
 
-    /// Copies from the positions of both files to the source's end; returns how many bytes that was.
+    /// Copies from the current positions of both files to the end of the source. Returns the number of bytes.
     pub fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
         if let Some(start) = how.from_device {
             return self.copy_device(from, to, start, how);
@@ -103,13 +103,14 @@ impl<'a> Copier<'a> {
         Ok(copied + self.copy_by_hand(from, to)?)
     }
 
-    /// One read tells both the content and, being of the length that it should have, that this is the end.
+    /// Copies a short file. A read for one byte more than the listed length returns the content and shows that the file
+    /// ends there.
     fn copy_small(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> Result<u64, CopyError> {
         self.room_for(len_bytes + 1);
         let got = sys::read(from, &mut self.buffer[..len_bytes + 1]).map_err(CopyError::Read)?;
         sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
         let mut copied = got as u64;
-        // What is longer than it was listed has grown, and of what is shorter there may be more: some file systems hand out
+        // A longer file has grown since it was listed. A shorter result may be incomplete: some file systems return
         // less than they have.
         if got != len_bytes {
             copied += self.copy_by_hand(from, to)?;
@@ -131,19 +132,19 @@ impl<'a> Copier<'a> {
         cloned
     }
 
-    /// How much was copied, and whether that is all: the rest must be read and written.
+    /// Returns how much was copied, and whether that is everything. If not, the rest must be read and written.
     fn copy_in_kernel(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(u64, bool), CopyError> {
         let mut copied = 0;
         loop {
             let n = match sys::copy_range(from, to, STEP_BYTES) {
-                // Some file systems (proc, fuse) say 0 for files that can be read.
+                // Some file systems (proc, fuse) return 0 for files that can be read.
                 Ok(0) => return Ok((copied, copied > 0)),
                 Ok(n) => n as u64,
                 Err(error) => {
                     if copied == 0 && cannot_copy_range(&error) {
                         self.abilities.no_copy_range.store(true, Ordering::Relaxed);
                     }
-                    // Which side failed the kernel does not say; who reads and writes will see.
+                    // The kernel does not report which side failed. Reading and writing will show it.
                     return Ok((copied, false));
                 }
             };
@@ -201,12 +202,12 @@ impl<'a> Copier<'a> {
         Ok(at - start)
     }
 
-    /// Writes only what is not zero, and reads only what is not a hole.
+    /// Writes only data that is not zero, and reads only what is not a hole.
     fn copy_sparse(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
         let mut at = 0u64;
         loop {
-            // A file system without SEEK_DATA answers with an error, and then all is read.
+            // Without SEEK_DATA, the call fails and everything is read.
             at = match sys::next_data(from, at) {
                 Ok(Some(data)) => {
                     if !how.fresh && data > at {
@@ -245,8 +246,8 @@ impl<'a> Copier<'a> {
         Ok(len_bytes)
     }
 
-    /// Copies up to so many bytes from the start over a file that can be read, and writes only the blocks that differ from
-    /// what is there: the others stay where they are, shared with a snapshot perhaps.
+    /// Copies up to `max_bytes` from the start over a readable file, and writes only the blocks that differ. The others
+    /// remain, possibly shared with a snapshot.
     pub fn copy_changed(
         &mut self,
         from: BorrowedFd<'_>,
@@ -295,7 +296,7 @@ impl<'a> Copier<'a> {
                 return Err(CopyError::Stopped);
             }
         }
-        // Zeros at the end were not written, so it may be too short.
+        // Zeros at the end were not written, so the file may be too short.
         if sparse && sys::fstat(over).map_err(CopyError::Write)?.len_bytes < at {
             sys::truncate(over, at).map_err(CopyError::Write)?;
         }
@@ -309,14 +310,14 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Writes the units that are not all zero; whether the whole piece was zeros. Over an old file
-/// (`fresh` is false) zeros are punched.
+/// Writes the units that are not all zero. Returns whether everything was zero. If `fresh` is false, punches holes for
+/// zeros in the old file.
 pub fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bool) -> io::Result<bool> {
     let is_zero = |unit: &[u8]| unit.iter().all(|&b| b == 0);
     let mut wrote = false;
     let mut start = 0;
     while start < bytes.len() {
-        // As much as is alike goes at once: a file system frees whole blocks only.
+        // Combine units of the same kind, because a file system frees only whole blocks.
         let mut units = bytes[start..].chunks(SPARSE_UNIT);
         let zeros = units.next().is_some_and(is_zero);
         let alike = 1 + units.take_while(|unit| is_zero(unit) == zeros).count();
@@ -332,7 +333,7 @@ pub fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bo
     Ok(!wrote)
 }
 
-/// Makes a hole, or writes zeros where there are none.
+/// Punches a hole, or writes zeros if holes are not supported.
 fn clear(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
     match sys::punch(to, at, len_bytes) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
@@ -408,7 +409,7 @@ mod tests {
     #[test]
     fn what_is_read_in_parts_is_copied_whole() {
         use rustix::pipe::{PipeFlags, pipe_with};
-        // Each read hands out what one write has put in.
+        // Each read returns the data of one write.
         let (from, into) = pipe_with(PipeFlags::DIRECT).unwrap();
         [&b"one"[..], b"two", b"three"].iter().for_each(|part| sys::write_all(into.as_fd(), part).unwrap());
         drop(into);
@@ -436,7 +437,7 @@ mod tests {
             assert_eq!(copier.copy(zeros.as_fd(), to.as_fd(), how).unwrap(), len_bytes);
             assert_eq!(to.metadata().unwrap().len(), len_bytes);
         }
-        // One that ends before is not taken for whole.
+        // A device that ends too early is not accepted as complete.
         let (null, to) = (std::fs::File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap());
         let mut step = |_| true;
         let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
@@ -466,7 +467,7 @@ mod tests {
         file.read_to_end(&mut got).unwrap();
         let sevens = vec![7; SMALL_BYTES];
         assert_eq!(got, [&sevens[..], &piece, &sevens].concat());
-        // All but the first and the last block of the piece are free, where the file system can have holes.
+        // All blocks of the piece except the first and the last are freed, if the file system supports holes.
         let freed_bytes = (before - file.metadata().unwrap().blocks()) * 512;
         assert!([0, SMALL_BYTES as u64 - 2 * BLOCK_BYTES as u64].contains(&freed_bytes), "{freed_bytes}");
     }
@@ -495,7 +496,7 @@ mod tests {
         let mut longer = content.clone();
         longer.extend([1; 9000]);
         let shorter = &content[..content.len() - 5000];
-        // The last block of the shorter one is not whole, and what is behind it is missing.
+        // The last block of the shorter file is incomplete, and the rest is missing.
         let len = content.len() as u64;
         let missing = len - (len - 5000) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         for (old, written_bytes) in [

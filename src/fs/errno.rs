@@ -1,8 +1,8 @@
-//! The system's error numbers by what they mean to us; nobody outside `fs` names one.
+//! The meanings of system error numbers. Only `fs` uses the numbers themselves.
 
 use std::io;
 
-/// The file system has no such thing (ACLs, attributes).
+/// Returns whether the file system does not support the operation (ACLs, attributes).
 pub fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
@@ -15,39 +15,40 @@ pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Whether a path leads to nothing that this user can see: it is missing, access is denied, it loops, it leads through a file,
-/// or it leaves the granted directories.
+/// Returns whether a path leads to nothing that this user can see: it is missing, access is denied, it loops, it leads
+/// through a file, or it leaves the granted directories.
 pub fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR))
         || super::reach::is_outside(error)
 }
 
-/// Whether a file has no text because of its type, for example a directory.
+/// Returns whether the type of a file has no text, for example because it is a directory.
 pub fn is_no_text(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EINVAL | libc::ENXIO | libc::EPERM))
 }
 
-/// There can be no second name: another file system, too many names, or not allowed to this user.
+/// Returns whether a hard link is not possible: other file system, too many links, or not permitted for this user.
 pub fn cannot_link(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM))
 }
 
-/// A directory cannot be listed because it was opened to be searched only, or its owner forbids it.
+/// Returns whether a directory cannot be listed, because it was opened only for search or its mode forbids it.
 pub fn may_not_be_listed(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EBADF))
 }
 
-/// A symlink on the way leads out of the tree, or there are too many of them.
+/// Returns whether a symlink in the path leads out of the tree, or there are too many symlinks.
 pub fn leads_outside(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ELOOP)
 }
 
-/// What was opened as a directory, through no symlink, is one or lies behind one; or it is no directory.
+/// Returns whether opening a directory without following symlinks failed because of a symlink in the path, or because
+/// it is not a directory.
 pub fn may_be_a_symlink(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR))
 }
 
-/// "Too many levels of symbolic links", said by us of something below a link that leads outside.
+/// Returns "Too many levels of symbolic links", for a path below a link that leads outside.
 pub fn outside() -> io::Error {
     io::Error::from_raw_os_error(libc::ELOOP)
 }
@@ -57,22 +58,22 @@ pub fn again(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
-/// "Permission denied", said by us of something that was found closed before.
+/// Returns "Permission denied", for something that was not accessible before.
 pub fn denied() -> io::Error {
     io::Error::from_raw_os_error(libc::EACCES)
 }
 
-/// "Not a directory", said by us of something that was looked at.
+/// Returns "Not a directory", for something that was examined.
 pub fn not_a_directory() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTDIR)
 }
 
-/// "File exists", said by us of something that was looked at.
+/// Returns "File exists", for something that was examined.
 pub fn exists() -> io::Error {
     io::Error::from_raw_os_error(libc::EEXIST)
 }
 
-/// "Invalid argument", said by us of a path that may not climb.
+/// Returns "Invalid argument", for a path that must not contain `..`.
 pub fn invalid() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }

@@ -1,7 +1,7 @@
-//! `--fake-super`: what only a super-user could set is kept in `user.rsync.%stat` beside the file.
+//! `--fake-super`: stores what only a super-user could set in `user.rsync.%stat`, an attribute of the file.
 //!
-//! A device, fifo, socket or symlink is a regular file there (a symlink's value is its content). The
-//! names of other attributes are [`super::xattr`]'s, ACLs are [`super::acl`]'s.
+//! Devices, fifos, sockets and symlinks are stored as regular files; a symlink's target is the content. Names of other
+//! attributes are in [`super::xattr`], ACLs in [`super::acl`].
 
 use super::acl::{self, Acls, Which};
 use super::sys;
@@ -10,17 +10,17 @@ use crate::flist::entry::{S_IFMT, Stat};
 use rustix::fs::{major, makedev, minor};
 use std::io;
 
-/// The attribute that keeps mode, device number, owner and group.
+/// The attribute that holds mode, device number, owner and group.
 pub const STAT: &[u8] = b"user.rsync.%stat";
 
 const S_IFDIR: u32 = 0o040000;
 
-/// What the attribute says.
+/// The decoded attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FakeStat {
     /// Type and permission bits.
     pub mode: u32,
-    /// A device's number, as stat gives it; 0 for others.
+    /// A device's number, as returned by stat; 0 for others.
     pub rdev: u64,
     /// Owner.
     pub uid: u32,
@@ -29,8 +29,8 @@ pub struct FakeStat {
 }
 
 impl FakeStat {
-    /// Reads `100644 0,0 5:6`. As forgiving as rsync: blanks before a number and anything at the end are
-    /// let pass, numbers wrap. `None`: it is corrupt.
+    /// Parses e.g. `100644 0,0 5:6`; `None` if it is corrupt. As tolerant as rsync: accepts blanks before a number and
+    /// trailing text, and numbers wrap.
     pub fn parse(bytes: &[u8]) -> Option<FakeStat> {
         let mut rest = bytes;
         let mode = number(&mut rest, 8)?;
@@ -44,7 +44,7 @@ impl FakeStat {
         Some(FakeStat { mode, rdev: if is_device(mode) { makedev(major, minor) } else { 0 }, uid, gid })
     }
 
-    /// Writes it.
+    /// Encodes the attribute.
     pub fn encode(&self) -> Vec<u8> {
         let rdev = if is_device(self.mode) { self.rdev } else { 0 };
         format!("{:o} {},{} {}:{}", self.mode, major(rdev), minor(rdev), self.uid, self.gid).into_bytes()
@@ -72,22 +72,22 @@ fn is_device(mode: u32) -> bool {
     matches!(mode & S_IFMT, 0o020000 | 0o060000)
 }
 
-/// The fake attribute could not be read, understood or written.
+/// The attribute could not be read, parsed or written.
 #[derive(Debug)]
 pub enum FakeError {
-    /// It says what nobody can mean. rsync ends the run (exit 11).
+    /// The value is invalid. rsync ends the run (exit 11).
     Corrupt(Vec<u8>),
-    /// Told and counted (exit 23); the entry goes on with what stat really says.
+    /// Reported and counted (exit 23). The entry keeps the attributes from stat.
     Read(io::Error),
-    /// Told and counted (exit 23).
+    /// Reported and counted (exit 23).
     Write(io::Error),
     /// The file's own mode could not be set: `failed to set permissions on "PATH"`, counted (exit 23).
     Chmod(io::Error),
 }
 
 impl FakeError {
-    /// [`FakeError::Corrupt`]: the whole line. Others: what stands between `rsync: [sender] ` and
-    /// `: Permission denied (13)`.
+    /// Returns the message: for [`FakeError::Corrupt`] the whole line, otherwise rsync's text between `rsync: [sender]
+    /// ` and `: Permission denied (13)`.
     pub fn text(&self, full_path: &[u8]) -> Vec<u8> {
         match self {
             FakeError::Corrupt(value) => {
@@ -99,7 +99,7 @@ impl FakeError {
         }
     }
 
-    /// What the system said, where it was asked.
+    /// Returns the error of the system call, if there was one.
     pub fn error(self) -> Option<io::Error> {
         match self {
             FakeError::Corrupt(_) => None,
@@ -108,14 +108,13 @@ impl FakeError {
     }
 }
 
-/// What a thing counts as under `--fake-super`, on both sides: the kept values where there are any. The second
-/// value tells whether [`store`] would leave all as it is if that were wanted.
+/// Returns the effective attributes under `--fake-super`, on either side: the stored values if there are any. The
+/// second value is whether [`store`] would change nothing if given these attributes.
 ///
-/// Length and times stay those of the file; so a symlink's length is right. Kept values are believed as
-/// they are, also where they name another type than the file has; a mode without a type is the caller's
-/// to refuse.
+/// Length and times are those of the file, so a symlink's length is correct. Stored values are used unchecked, even if
+/// they specify another type than the file has. The caller must reject a mode without a type.
 pub fn stat_with_fake(at: At<'_>, real: Stat) -> Result<(Stat, bool), FakeError> {
-    // Only these can carry user attributes; a real device, fifo or symlink is what it is.
+    // Only these can have user attributes. A real device, fifo or symlink represents itself.
     if !matches!(real.mode & S_IFMT, 0o100000 | S_IFDIR) {
         return Ok((real, true));
     }
@@ -130,16 +129,16 @@ pub fn stat_with_fake(at: At<'_>, real: Stat) -> Result<(Stat, bool), FakeError>
     Ok((Stat { mode, rdev, uid, gid, ..real }, on_disk(mode) == real.mode && !says_nothing))
 }
 
-/// The permission bits that the file itself gets: no special bits, and always enough for its owner.
+/// Returns the permission bits of the file itself: without special bits, and with sufficient permissions for the owner.
 pub fn mode_on_disk(mode: u32, is_dir: bool) -> u32 {
     mode & 0o777 | if is_dir { 0o700 } else { 0o600 }
 }
 
-/// Makes a file or directory count as `wanted`: sets the mode it really gets, and keeps the rest beside
-/// it, or removes what was kept once the file itself says all of it.
+/// Makes a file or directory count as `wanted`: sets its own mode and stores the rest in the attribute, or removes the
+/// attribute if the file itself has all values.
 ///
-/// `wanted` is what [`stat_with_fake`] shall give afterwards; `real` is what stat says now, without fake
-/// values. Owner and group of the file are never changed. Tells whether anything was.
+/// `wanted` is what [`stat_with_fake`] should return afterwards; `real` is the result of stat, without stored values.
+/// Never changes owner and group of the file. Returns whether anything was changed.
 pub fn store(at: At<'_>, wanted: &FakeStat, real: &Stat) -> Result<bool, FakeError> {
     let mut changed = false;
     let on_disk = real.mode & S_IFMT | mode_on_disk(wanted.mode, real.mode & S_IFMT == S_IFDIR);
@@ -167,8 +166,7 @@ pub fn store(at: At<'_>, wanted: &FakeStat, real: &Stat) -> Result<bool, FakeErr
     Ok(changed)
 }
 
-/// Reads the ACLs that are kept beside a file; `mode` is that of [`stat_with_fake`]. The file's own ACLs
-/// play no part.
+/// Reads the stored ACLs of a file; `mode` is that of [`stat_with_fake`]. Ignores the file's own ACLs.
 pub fn read_acls(at: At<'_>, mode: u32) -> io::Result<Acls> {
     let get = |name: &[u8], which: Which| -> io::Result<Box<[u8]>> {
         match at.get(name)? {
@@ -181,8 +179,8 @@ pub fn read_acls(at: At<'_>, mode: u32) -> io::Result<Acls> {
     Ok(Acls { access, default })
 }
 
-/// Keeps an ACL (canonical, or empty for none) beside a file. rsync leaves an access ACL that says
-/// nothing where one was; here it goes, which reads the same.
+/// Stores an ACL of a file (canonical, or empty for none). Where rsync would leave an access ACL without entries, this
+/// removes the attribute, which has the same meaning.
 pub fn store_acl(at: At<'_>, which: Which, wanted: &[u8]) -> io::Result<()> {
     let name = match which {
         Which::Access => acl::FAKE_ACCESS,

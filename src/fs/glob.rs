@@ -1,12 +1,12 @@
-//! Wildcards in a path, for a far end whose client did not let a shell expand them (`--secluded-args`).
+//! Wildcards in paths, for a server whose client did not let a shell expand them (`--secluded-args`).
 
 use super::sys;
 use crate::filter;
 
-/// The paths that a pattern stands for, sorted; the pattern itself where there is none, or no wildcard in it.
+/// Returns the paths that a pattern matches, sorted; the pattern itself if there are none or it has no wildcard.
 ///
-/// As rsync does it: `*` stands for names that begin with a dot, too, and never for a slash; an element without
-/// wildcards is not looked for.
+/// As in rsync, `*` also matches names that start with a dot, and never a slash. Elements without wildcards are not
+/// checked for existence.
 pub fn expand(pattern: &[u8]) -> Vec<Vec<u8>> {
     if !filter::has_wildcard(pattern) {
         return vec![pattern.to_vec()];
@@ -27,12 +27,12 @@ pub fn expand(pattern: &[u8]) -> Vec<Vec<u8>> {
     if found.is_empty() { vec![pattern.to_vec()] } else { found }
 }
 
-/// The entries of a directory whose names match, with the directory's path in front.
+/// Returns the matching entries of a directory, with the directory's path prepended.
 fn matches_in(dir: &[u8], pattern: &[u8], dirs_only: bool) -> Vec<Vec<u8>> {
     use std::os::fd::AsFd;
     let Ok(fd) = sys::open_dir_path(if dir.is_empty() { b"." } else { dir }) else { return Vec::new() };
     let mut paths = Vec::new();
-    // What could not be read to its end is told when it is walked.
+    // The walk reports a directory that cannot be read to its end.
     let _ = sys::list(fd.as_fd(), |entry| {
         if filter::name_matches(pattern, entry.name) {
             paths.push([dir, entry.name].concat());

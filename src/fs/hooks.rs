@@ -1,15 +1,16 @@
-//! Hooks of debug builds: calls are counted, and the environment can make one of them fail.
+//! Hooks of debug builds: they count calls and, controlled by environment variables, make one of them fail.
 //!
 //! `SPARSYNC_PROFILE=1` prints the counts. At the n-th call the process
 //!
 //! - kills itself (`SPARSYNC_KILL_AT=n`) or panics (`SPARSYNC_PANIC_AT=n`),
-//! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`) or lets it read or write one byte only (`n:SHORT`), and appends the call's name
-//!   to the file `SPARSYNC_FAULT_LOG`,
+//! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`) or limits it to one byte (`n:SHORT`), and appends the call's name to
+//!   the file `SPARSYNC_FAULT_LOG`,
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
 //!
 //! `SPARSYNC_PANIC_AT_CLIENT=n` panics in the network thread of a server when the n-th client connects.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
-//! `SPARSYNC_DATAGRAM_BYTES=n` limit what a link and a datagram hold, and `SPARSYNC_UNTYPED=1` lists names without their types.
+//! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
+//! types from listings.
 
 #![allow(clippy::disallowed_methods, reason = "only this file knows the variables of the hooks")]
 
@@ -19,7 +20,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The calls' names, in the order of [`Call`].
+/// The names of the calls, in the order of [`Call`].
 const NAMES: [&str; Call::XattrSet as usize + 1] = [
     "open",
     "opendir",
@@ -56,7 +57,7 @@ static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.le
 static ALL: AtomicU64 = AtomicU64::new(0);
 static HELD: OnceLock<()> = OnceLock::new();
 
-/// What happens at the n-th call.
+/// The action at the n-th call.
 enum Fault {
     Kill,
     Panic,
@@ -90,7 +91,7 @@ fn number(name: &str) -> Option<u64> {
     var(name)?.parse().ok()
 }
 
-/// The two parts of `n:what`.
+/// Returns the two parts of `n:what`.
 fn number_and(name: &str) -> Option<(u64, String)> {
     let value = var(name)?;
     let (at, what) = value.split_once(':')?;
@@ -112,7 +113,7 @@ fn read_faults() -> Vec<(u64, Fault)> {
     faults.into_iter().flatten().collect()
 }
 
-/// Counts a call, and carries out the faults that are due.
+/// Counts a call and carries out the faults that are due.
 pub fn enter(call: Call) -> Result<(), Errno> {
     static FAULTS: OnceLock<Vec<(u64, Fault)>> = OnceLock::new();
     COUNTS[call as usize].fetch_add(1, Relaxed);
@@ -141,7 +142,7 @@ pub fn enter(call: Call) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Counts a use of a pipe to the peer, and fails the one that the environment names.
+/// Counts a use of a pipe to the peer, and fails the one given in the environment.
 pub fn enter_link() -> Result<(), Errno> {
     static FAULT: OnceLock<Option<(u64, Errno)>> = OnceLock::new();
     static USES: AtomicU64 = AtomicU64::new(0);
@@ -163,7 +164,7 @@ pub fn enter_client() {
     assert_ne!(number("SPARSYNC_PANIC_AT_CLIENT"), Some(nth), "SPARSYNC_PANIC_AT_CLIENT");
 }
 
-/// Lets the test know which call failed.
+/// Records the failed call for the test.
 fn log_fault(line: &str) {
     use std::io::Write as _;
     if let Some(log) = var("SPARSYNC_FAULT_LOG") {
@@ -172,28 +173,28 @@ fn log_fault(line: &str) {
     }
 }
 
-/// How many of `len_bytes` the current call may read or write.
+/// Returns how many of `len_bytes` the current call may read or write.
 pub fn granted(len_bytes: usize) -> usize {
     if IS_SHORT.replace(false) { len_bytes.min(1) } else { len_bytes }
 }
 
-/// How many bytes a link holds in each direction; `None`: unlimited.
+/// Returns the capacity of a link in each direction, in bytes; `None` if it is not limited.
 pub fn link_bytes() -> Option<usize> {
     var("SPARSYNC_LINK_BYTES")?.parse().ok()
 }
 
-/// Whether listings lack the types of entries, as on some file systems.
+/// Returns whether listings omit the types of entries, as on some file systems.
 pub fn hides_types() -> bool {
     static HIDES: OnceLock<bool> = OnceLock::new();
     *HIDES.get_or_init(|| var("SPARSYNC_UNTYPED").is_some())
 }
 
-/// How many bytes a datagram holds; `None`: as many as the path permits.
+/// Returns the maximum size of a datagram in bytes; `None` if only the path limits it.
 pub fn datagram_bytes() -> Option<u16> {
     var("SPARSYNC_DATAGRAM_BYTES")?.parse().ok()
 }
 
-/// The calls that were made, with their counts.
+/// Returns the calls made so far, with their counts.
 pub fn counts() -> Vec<(String, u64)> {
     let counts = NAMES.iter().zip(&COUNTS).map(|(name, count)| (name.to_string(), count.load(Relaxed)));
     counts.filter(|(_, count)| *count > 0).collect()

@@ -1,6 +1,6 @@
-//! Names of users and groups, looked up through the system's name service once each.
+//! Names of users and groups, each looked up once with the system's name service.
 //!
-//! What is done with a name is the caller's; see `plan::idmap`.
+//! What the names are used for is left to the caller; see `plan::idmap`.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use uzers::os::unix::UserExt as _;
 
-/// A name as the name service spells it.
+/// A name as returned by the name service.
 pub type Name = Arc<[u8]>;
 
-/// Remembers every answer, also that there was none. May be shared between threads; a lookup that takes
-/// long (LDAP) holds up only those who ask in the same direction.
+/// A cache of lookups, including failed ones. Threads can share it: a slow lookup (LDAP) blocks only other lookups of
+/// the same kind.
 #[derive(Debug, Default)]
 pub struct Ids {
     user_names: Mutex<HashMap<u32, Option<Name>>>,
@@ -23,7 +23,7 @@ pub struct Ids {
 }
 
 fn once<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, look: impl FnOnce(&K) -> V) -> V {
-    // Every insert is whole, so a map behind a poisoned lock is still right.
+    // Every insert is complete, so the map behind a poisoned lock is still valid.
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = cache.get(&key) {
         return known.clone();
@@ -34,22 +34,22 @@ fn once<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, look: impl
 }
 
 impl Ids {
-    /// An empty memory.
+    /// Creates an empty cache.
     pub fn new() -> Ids {
         Ids::default()
     }
 
-    /// A user's name.
+    /// Returns a user's name.
     pub fn user_name(&self, uid: u32) -> Option<Name> {
         once(&self.user_names, uid, |&uid| uzers::get_user_by_uid(uid).map(|user| user.name().as_bytes().into()))
     }
 
-    /// A group's name.
+    /// Returns a group's name.
     pub fn group_name(&self, gid: u32) -> Option<Name> {
         once(&self.group_names, gid, |&gid| uzers::get_group_by_gid(gid).map(|group| group.name().as_bytes().into()))
     }
 
-    /// A user's number.
+    /// Returns a user's id.
     pub fn user_id(&self, name: &[u8]) -> Option<u32> {
         once(&self.user_ids, name.into(), |name| {
             let name = speakable(name)?;
@@ -57,7 +57,7 @@ impl Ids {
         })
     }
 
-    /// A group's number.
+    /// Returns a group's id.
     pub fn group_id(&self, name: &[u8]) -> Option<u32> {
         once(&self.group_ids, name.into(), |name| {
             let name = speakable(name)?;
@@ -66,24 +66,25 @@ impl Ids {
     }
 }
 
-/// The home directory of a user; `None`: nobody has that name.
+/// Returns the home directory of a user; `None` if there is no user of this name.
 pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
     uzers::get_user_by_name(speakable(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
 }
 
-/// The home directory of the user who runs this process, whatever HOME says; `None`: the system does not know that user.
+/// Returns the home directory of the user who runs this process, regardless of HOME; `None` if the system does not know
+/// the user.
 pub fn own_home() -> Option<OsString> {
     let uid = rustix::process::geteuid().as_raw();
     uzers::get_user_by_uid(uid).map(|user| user.home_dir().as_os_str().to_owned())
 }
 
-/// The name service takes C strings: a name with NUL exists nowhere.
+/// Converts a name for the name service, which takes C strings: a name with NUL does not exist.
 fn speakable(name: &[u8]) -> Option<&OsStr> {
     (!name.contains(&0)).then(|| OsStr::from_bytes(name))
 }
 
-/// The groups that this process may give to its files without being super-user: its effective group
-/// and its supplementary ones, sorted.
+/// Returns the groups that this process may assign to its files without super-user rights: its effective and
+/// supplementary groups, sorted.
 pub fn own_groups() -> Vec<u32> {
     let mut groups: Vec<u32> =
         rustix::process::getgroups().unwrap_or_default().into_iter().map(|gid| gid.as_raw()).collect();

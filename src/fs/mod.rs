@@ -1,4 +1,4 @@
-//! The only code that touches files: system calls, and what is built on them.
+//! The only code that accesses files: system calls, and operations built on them.
 
 #[cfg(debug_assertions)]
 mod hooks;

@@ -1,12 +1,12 @@
-//! Paths that the command line names: no symlink of another user leads them astray.
+//! Opens paths from the command line without following symlinks of other users.
 //!
-//! Whoever can write in one of the directories on the way could plant a symlink there, and a privileged run would
-//! follow it. So a symlink is followed only if it belongs to root or to the user who runs this. Source operands are not
-//! opened here: what they lead to is copied, whoever made the link.
+//! A user who can write to a directory on the path could plant a symlink there, and a privileged run would follow it.
+//! So a symlink is followed only if it belongs to root or to the user of this process. Source operands are not opened
+//! here: their targets are copied regardless of the owner of the link.
 //!
-//! A path without symlinks costs one call. Where one is met, the walk is done here, element by element, because the
-//! kernel knows no rule about owners; each element is looked at through the directory that was opened before it, so what
-//! is swapped in meanwhile is looked at as well.
+//! A path without symlinks costs one call. If there is a symlink, this module walks the path element by element,
+//! because the kernel does not check owners. It examines each element through the directory opened before it, so an
+//! element that is replaced during the walk is checked as well.
 
 use super::reach::{self, Reach};
 use super::sys::{self, Call};
@@ -16,14 +16,14 @@ use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::io;
 
-/// How many symlinks one path may lead through, as in the kernel.
+/// How many symlinks a path may contain, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// What is told of a symlink that was not followed; rsync's line.
+/// The message for a symlink that was not followed; rsync's line.
 pub const REFUSAL: &[u8] = b"refusing to follow a symlink owned by an untrusted user; use --insecure-links locally or \
     \"insecure links = yes\" in a daemon module ONLY if every path component is trusted";
 
-/// Why a path was not opened: a symlink on it belongs to somebody who is not trusted. Reads as the kernel's ELOOP.
+/// A path was not opened because a symlink in it belongs to an untrusted user. Displayed like the kernel's ELOOP.
 #[derive(Debug)]
 struct Refused;
 
@@ -35,62 +35,62 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// "Too many levels of symbolic links", because a symlink of an untrusted user was met.
+/// Returns "Too many levels of symbolic links", for a symlink of an untrusted user.
 pub fn refused() -> io::Error {
     io::Error::other(Refused)
 }
 
-/// Whether a symlink of an untrusted user was met: [`REFUSAL`] is to be told.
+/// Returns whether the cause is a symlink of an untrusted user, so that [`REFUSAL`] must be printed.
 pub fn is_refused(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Refused>())
 }
 
-/// A line about an error, with [`REFUSAL`] on a line of its own before it where that is due.
+/// Returns a line about an error, preceded by [`REFUSAL`] on a line of its own if the error requires it.
 pub fn with_refusal(error: &io::Error, line: Vec<u8>) -> Vec<u8> {
     if is_refused(error) { [REFUSAL, b"\n", &line].concat() } else { line }
 }
 
-/// What [`with_refusal`] made, as the lines that it is; other newlines are part of a name.
+/// Splits the result of [`with_refusal`] into its lines. Other newlines are part of a name.
 pub fn lines(told: &[u8]) -> impl Iterator<Item = &[u8]> {
     let rest = told.strip_prefix(REFUSAL).and_then(|rest| rest.strip_prefix(b"\n"));
     rest.map(|_| REFUSAL).into_iter().chain([rest.unwrap_or(told)])
 }
 
-/// Opens a directory, as [`sys::open_dir_path`] does.
+/// Opens a directory, like [`sys::open_dir_path`].
 pub fn open_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     open_from_here(path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
 }
 
-/// As [`open_dir`], for a directory that may not be listed.
+/// Like [`open_dir`], for a directory that may not be listed.
 pub fn open_dir_to_search(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     open_from_here(path, (Call::OpenDir, TO_SEARCH, Mode::empty()), owners)
 }
 
-/// As [`open_dir`], for a path that begins in `dir`.
+/// Like [`open_dir`], for a path relative to `dir`.
 pub fn open_dir_in(dir: BorrowedFd<'_>, path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     open_trusted(dir, path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
 }
 
-/// Opens a file to append to it, making it if it is missing.
+/// Opens a file for appending, and creates it if it does not exist.
 pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     sys::may_write()?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
     open_from_here(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
 }
 
-/// Reads a whole file, as [`sys::read_path`] does.
+/// Reads a whole file, like [`sys::read_path`].
 pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
     let fd = open_from_here(path, (Call::Open, sys::whole_flags(), Mode::empty()), owners)?;
     sys::read_whole(fd.as_fd(), max_bytes)
 }
 
-/// Opens a file for reading whose name begins in `dir` and may lead elsewhere; never waits on a fifo.
+/// Opens a file for reading. Its name is relative to `dir` and may lead elsewhere. Never waits on a fifo.
 pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     open_trusted(dir, name, (Call::Open, flags, Mode::empty()), owners)
 }
 
-/// Opens a directory, making it with those above it where they are missing.
+/// Opens a directory, and creates it and its missing parents.
 pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     match open_dir(path, owners) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -100,17 +100,17 @@ pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Owned
     make_dir(path, mode, owners)
 }
 
-/// Opens a directory, making it where it is missing.
+/// Opens a directory, and creates it if it does not exist.
 pub fn make_dir(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     let (parent, name) = parent_and_name(path)?;
     match sys::mkdir(open_dir_to_search(parent, owners)?.as_fd(), name, mode) {
-        // Somebody else was quicker, or it is a symlink.
+        // It was created in the meantime, or it is a symlink.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => open_dir(path, owners),
     }
 }
 
-/// Where a directory is made, and its name there; "No such file or directory" for what cannot be made.
+/// Returns the parent of a directory and its name there; "No such file or directory" if it cannot be created.
 fn parent_and_name(path: &[u8]) -> io::Result<(&[u8], &[u8])> {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     match crate::path::split_parent(&path[..end]) {
@@ -122,7 +122,7 @@ fn parent_and_name(path: &[u8]) -> io::Result<(&[u8], &[u8])> {
 
 const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Under what a call is counted, and how the last element of a path is opened.
+/// The call to count, and the flags and mode for opening the last element of a path.
 type How = (Call, OFlags, Mode);
 
 fn open_from_here(path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
@@ -146,16 +146,16 @@ fn open_in_reach(reach: &Reach, dir: BorrowedFd<'_>, path: &[u8], how: How, user
     reach.open_with(dir, path, &|root, rest| open_below(Start { dir: root, is_floor: true }, rest, how, user))
 }
 
-/// Whether symlinks of this owner are followed for a user.
+/// Returns whether symlinks of this owner are followed for a user.
 fn is_trusted(owner: u32, user: u32) -> bool {
     owner == 0 || owner == user
 }
 
-/// Where a walk begins.
+/// The start of a walk.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     dir: BorrowedFd<'a>,
-    /// Nothing above it may be reached: what leads there is EXDEV.
+    /// Whether paths must not lead above it. If they do, the error is EXDEV.
     is_floor: bool,
 }
 
@@ -169,16 +169,16 @@ fn open_below(start: Start<'_>, path: &[u8], how: How, user: u32) -> io::Result<
     loop {
         match fs::openat2(start.dir, path, flags, mode, resolve) {
             Ok(fd) => return Ok(fd),
-            // The kernel asks to try again when something was renamed during the walk.
+            // The kernel requests a retry if a rename happened during the walk.
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // A symlink was met, or there is no such call here.
+            // There is a symlink, or this kernel does not have the call.
             Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => return walk(start, path, how, user),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Walks a path of one element or more without the kernel's help.
+/// Walks a path element by element, without `openat2`.
 fn walk(start: Start<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> io::Result<OwnedFd> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
@@ -192,7 +192,7 @@ fn walk(start: Start<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> i
     loop {
         let (name, rest) = split_first(&ahead);
         let is_last = rest.iter().all(|&b| b == b'/');
-        // A slash at the end asks for a directory.
+        // A trailing slash requires a directory.
         let flags = if rest.is_empty() { flags } else { flags | OFlags::DIRECTORY };
         sys::enter(call)?;
         match name {
@@ -225,35 +225,35 @@ fn walk(start: Start<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> i
     }
 }
 
-/// What an element of a path turned out to be.
+/// The kind of a path element.
 enum Element {
-    /// A symlink that may be followed, and its value.
+    /// A symlink that may be followed, and its target.
     Link(Vec<u8>),
-    /// A symlink of /proc that may be followed: where it leads has perhaps no path, and only the kernel knows.
+    /// A symlink in /proc that may be followed. Its target may have no path, so only the kernel can resolve it.
     Magic,
-    /// No symlink, or nothing.
+    /// Not a symlink, or missing.
     Other,
 }
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The first element of a path and what is left behind it, slashes and all.
+/// Splits a path into its first element and the rest, which includes the slashes.
 fn split_first(path: &[u8]) -> (&[u8], &[u8]) {
     let begin = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
     let path = &path[begin..];
     path.split_at(path.iter().position(|&b| b == b'/').unwrap_or(path.len()))
 }
 
-/// Whether an open symlink is one of /proc.
+/// Returns whether an open symlink is in /proc.
 fn is_magic(link: &OwnedFd) -> bool {
     #[allow(clippy::unnecessary_cast, reason = "the widths differ between architectures")]
     fs::fstatfs(link).is_ok_and(|found| found.f_type as u64 == libc::PROC_SUPER_MAGIC as u64)
 }
 
-/// How far a walk has come.
+/// The progress of a walk.
 struct Place<'a> {
     start: Start<'a>,
-    /// The directories that were entered since the start; where there is no floor, only the last of them matters.
+    /// The directories entered since the start. Without a floor, only the last one is kept.
     entered: Vec<OwnedFd>,
 }
 
@@ -262,7 +262,7 @@ impl Place<'_> {
         self.entered.last().map_or(self.start.dir, |fd| fd.as_fd())
     }
 
-    /// Looks at one element; an error if it is a symlink of an untrusted user.
+    /// Examines an element; fails if it is a symlink of an untrusted user.
     fn look(&self, name: &[u8], may_be_missing: bool, user: u32) -> io::Result<Element> {
         let fd = match fs::openat(self.dir(), name, LOOK, Mode::empty()) {
             Err(Errno::NOENT) if may_be_missing => return Ok(Element::Other),
@@ -291,7 +291,7 @@ impl Place<'_> {
 
     fn climb(&mut self) -> io::Result<()> {
         if self.start.is_floor {
-            // Back on the way that led here, not to where it has been moved meanwhile.
+            // Return the way the walk came, not to a parent to which the directory may have been moved since.
             return self.entered.pop().map(drop).ok_or_else(|| Errno::XDEV.into());
         }
         self.enter(b"..", OFlags::empty())
@@ -315,7 +315,7 @@ mod tests {
     use std::path::Path;
 
     const READ: How = (Call::Open, OFlags::RDONLY, Mode::empty());
-    /// A user who has no links.
+    /// A user who owns no links.
     const STRANGER: u32 = 4242;
 
     fn me() -> u32 {
@@ -338,7 +338,7 @@ mod tests {
         top
     }
 
-    /// Gives the links of a scene to somebody else, where they are root's.
+    /// Changes the owner of the links if the test runs as root.
     fn give_links_away(top: &Path) {
         if me() == 0 {
             for link in ["to_a", "to_to_a", "a/slashed", "absolute", "loop", "dangling", "a/to_f"] {

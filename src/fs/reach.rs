@@ -1,9 +1,9 @@
-//! How far a process may reach: everywhere, or below some directories only.
+//! Confines a process to some directories.
 //!
-//! A session of a server is a process of its own and is confined before it hears its client. From then on [`super::sys`]
-//! asks here for every name that could lead further than one step from an open directory: paths from the working
-//! directory, absolute ones, and symlinks that are followed. The kernel walks them below a root (`openat2` with
-//! `RESOLVE_BENEATH`), so what is swapped in meanwhile leads nowhere either.
+//! Each session of a server is a process of its own, which is confined before it reads from its client. From then on,
+//! [`super::sys`] checks here every name that could lead further than one step from an open directory: absolute paths,
+//! paths relative to the working directory, and symlinks that are followed. The kernel resolves them below a root
+//! (`openat2` with `RESOLVE_BENEATH`), so replacing a directory during the walk does not help an attacker.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
@@ -13,27 +13,27 @@ use std::sync::OnceLock;
 
 static REACH: OnceLock<Reach> = OnceLock::new();
 
-/// The reach of this process; `None`: it was not confined.
+/// Returns the confinement of this process; `None` if it was not confined.
 pub fn of_process() -> Option<&'static Reach> {
     REACH.get()
 }
 
-/// Confines this process: nothing outside of `roots` (absolute paths) is opened, looked at or changed any more, and
-/// nothing at all is changed if it is `read_only`. A root `/` leaves everything in reach.
+/// Confines this process: nothing outside of `roots` (absolute paths) can be opened, examined or changed any more. If
+/// `read_only`, nothing at all can be changed. The root `/` permits everything.
 ///
-/// Called once, before any thread is started. Errs when none of the roots can be opened, and where the kernel has no
+/// Call it once, before any thread is started. Fails if none of the roots can be opened, or if the kernel has no
 /// `openat2`.
 pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
     let reach = Reach::new(roots, read_only)?;
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
 }
 
-/// Whether these roots leave everything in reach.
+/// Returns whether these roots permit everything.
 pub fn are_everything(roots: &[Vec<u8>]) -> bool {
     roots.iter().any(|root| elements(root).next().is_none())
 }
 
-/// Errs where no process can be confined: the kernel has no `openat2` (Linux has it since 5.6), or something forbids it.
+/// Fails if processes cannot be confined: the kernel has no `openat2` (Linux 5.6 and later have it), or it is blocked.
 pub fn can_confine() -> io::Result<()> {
     let top = fs::open(c"/", TO_SEARCH, Mode::empty())?;
     holds(top.as_fd())
@@ -43,38 +43,38 @@ fn holds(dir: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fs::openat2(dir, c".", TO_SEARCH, Mode::empty(), ResolveFlags::BENEATH).map(drop)?)
 }
 
-/// What a process may reach.
+/// What a process may access.
 #[derive(Debug)]
 pub struct Reach {
-    /// `None`: everything.
+    /// `None` if everything is permitted.
     roots: Option<Vec<Root>>,
     read_only: bool,
-    /// The working directory, where relative paths begin.
+    /// The working directory, to which relative paths refer.
     cwd: Vec<u8>,
 }
 
-/// A directory below which all is in reach.
+/// A directory below which everything is permitted.
 #[derive(Debug)]
 struct Root {
-    /// The names that it has: as it was given, and as the system calls it.
+    /// Its paths: as specified, and as the system reports it.
     paths: Vec<Vec<u8>>,
     fd: OwnedFd,
 }
 
-/// A name in a directory that is in reach.
+/// A name in a permitted directory.
 pub struct Spot<'a> {
     held: Result<BorrowedFd<'a>, OwnedFd>,
-    /// One element, or `.` for the directory itself.
+    /// A single element, or `.` for the directory itself.
     pub name: std::borrow::Cow<'a, [u8]>,
 }
 
 impl<'a> Spot<'a> {
-    /// As it was said.
+    /// Returns the directory and name unchanged.
     pub fn plain(dir: BorrowedFd<'a>, name: &'a [u8]) -> Spot<'a> {
         Spot { held: Ok(dir), name: name.into() }
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> BorrowedFd<'_> {
         match &self.held {
             Ok(fd) => *fd,
@@ -108,18 +108,18 @@ impl Reach {
         Ok(reach)
     }
 
-    /// Errs if nothing may be changed.
+    /// Fails if nothing may be changed.
     pub fn may_write(&self) -> io::Result<()> {
         if self.read_only { Err(denied("this key may only read here")) } else { Ok(()) }
     }
 
-    /// Whether paths are walked by the kernel alone, because all is in reach.
+    /// Returns whether everything is permitted, so that paths need no check.
     pub fn is_everything(&self) -> bool {
         self.roots.is_none()
     }
 
-    /// The spot of a name that may have several elements, be absolute, or begin at the working directory. The last
-    /// element is not followed.
+    /// Resolves a name that may have several elements, be absolute, or be relative to the working directory. Does not
+    /// follow the last element.
     pub fn spot<'a>(&self, dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
         if self.is_everything() || is_one_step(dir, name) {
             return Ok(Spot::plain(dir, name));
@@ -130,7 +130,7 @@ impl Reach {
         }
         let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let last = &path[cut..];
-        // A root has no parent in reach, and of `..` only the kernel knows what it means.
+        // The parent of a root is not permitted, and only the kernel can resolve `..`.
         let is_whole = matches!(last, b"" | b"." | b"..") || self.is_root(&path);
         if is_whole {
             return Ok(Spot { held: Err(self.open_path(&path, TO_SEARCH, Mode::empty())?), name: b"."[..].into() });
@@ -139,7 +139,7 @@ impl Reach {
         Ok(Spot { held: Err(held), name: last.to_vec().into() })
     }
 
-    /// Opens a name, following symlinks as far as they stay in reach.
+    /// Opens a name. Follows symlinks if they do not leave the permitted directories.
     pub fn open(&self, dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         if self.is_everything() {
             return Ok(fs::openat(dir, name, flags, mode)?);
@@ -147,8 +147,8 @@ impl Reach {
         self.open_path(&self.absolute(dir, name)?, flags, mode)
     }
 
-    /// Opens a name by calls of `how` with a root in reach and the path below it. What leads out of that root `how` shall
-    /// answer with EXDEV.
+    /// Opens a name by calling `how` with a root and the path below it. `how` must fail with EXDEV if the path leads
+    /// out of that root.
     pub fn open_with(
         &self,
         dir: BorrowedFd<'_>,
@@ -198,7 +198,7 @@ impl Reach {
     }
 }
 
-/// Whether a name cannot lead further than one step from an open directory.
+/// Returns whether a name cannot lead further than one step from an open directory.
 fn is_one_step(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
     !is_cwd(dir) && name != b".." && !name.contains(&b'/')
 }
@@ -215,19 +215,19 @@ fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 fn beneath(root: BorrowedFd<'_>, rest: &[u8], flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     loop {
         match fs::openat2(root, rest, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
-            // The kernel asks to try again when something was renamed during the walk.
+            // The kernel requests a retry if a rename happened during the walk.
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
         }
     }
 }
 
-/// The elements of a path; `.` is none.
+/// Returns the elements of a path without `.`.
 fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."))
 }
 
-/// What of `path` is left behind `root`, `..` and all; `None`: it does not begin with it.
+/// Returns the rest of `path` after `root`, including any `..`; `None` if it does not start with `root`.
 fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     let mut rest = elements(path);
     for element in elements(root) {
@@ -236,7 +236,7 @@ fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         }
     }
     let mut left = rest.collect::<Vec<_>>().join(&b'/');
-    // A slash at the end asks for a directory.
+    // A trailing slash requires a directory.
     if !left.is_empty() && path.last() == Some(&b'/') {
         left.push(b'/');
     }
@@ -247,7 +247,7 @@ fn denied(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// A path leads out of what is in reach.
+/// A path leads out of the permitted directories.
 #[derive(Debug)]
 struct Outside;
 
@@ -262,7 +262,8 @@ impl std::fmt::Display for Outside {
 
 impl std::error::Error for Outside {}
 
-/// Whether an error is that a path leads out of what this process may reach; all else may be the same for who may reach more.
+/// Returns whether an error means that a path leads out of the permitted directories. Any other error may also occur
+/// without confinement.
 pub fn is_outside(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Outside>())
 }
@@ -278,7 +279,7 @@ mod tests {
         path.as_os_str().as_bytes().to_vec()
     }
 
-    /// `in/` and `also/` are granted, `out/` is not.
+    /// Grants `in/` and `also/`, but not `out/`.
     fn scene() -> (tempfile::TempDir, Reach) {
         let top = tempfile::tempdir().unwrap();
         for dir in ["in/deep", "also", "out", "inner"] {
@@ -326,11 +327,11 @@ mod tests {
         for name in ["in/up/secret", "in/abs/secret", "in/up", "in/file"] {
             assert_eq!(read(&reach, &at(name)).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{name}");
         }
-        // The link itself can be looked at; what it names cannot.
+        // The link itself can be examined, but not its target.
         let path = at("in/file");
         let spot = reach.spot(fs::CWD, &path).unwrap();
         assert_eq!(fs::readlinkat(spot.dir(), &*spot.name, Vec::new()).unwrap().to_bytes(), b"../out/secret");
-        // From an open directory it is no other.
+        // The same applies relative to an open directory.
         let dir = read(&reach, &at("in")).unwrap();
         assert!(reach.open(dir.as_fd(), b"file", OFlags::RDONLY, Mode::empty()).is_err());
         assert!(reach.open(dir.as_fd(), b"down/b", OFlags::RDONLY, Mode::empty()).is_ok());

@@ -1,4 +1,4 @@
-//! Lists directories and completes what stat tells of an entry by what a run asks for.
+//! Lists directories, and reads the attributes that a run needs beyond stat.
 
 use super::errno;
 use super::operator;
@@ -14,37 +14,37 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The most bytes that a merge file may have; it is read whole.
+/// The maximum length of a merge file, which is read into memory.
 pub const RULES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a run asks of each entry beyond stat.
+/// The attributes that a run needs for each entry beyond stat.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Device, inode and links of what has several names.
+    /// Device, inode and link count of files with several names.
     pub hard_links: bool,
     /// Access times.
     pub atimes: bool,
-    /// Extended attributes: which are read at the source, and which at the destination.
+    /// Extended attributes: the policies for the source and the destination.
     pub xattrs: Option<(XattrPolicy<'a>, XattrPolicy<'a>)>,
     /// ACLs.
     pub acls: bool,
-    /// What `--fake-super` keeps in extended attributes counts as real, at both ends.
+    /// Treat attributes stored by `--fake-super` as the real ones, on both sides.
     pub fake_super: bool,
-    /// Makes of a source entry what the source tells of it: `--chmod`.
+    /// Changes a source entry before it is sent: `--chmod`.
     pub shape: &'a (dyn Fn(&mut Entry) + Sync),
-    /// Makes of what the source told what the destination shall have: mapped ids.
+    /// Converts a received entry into what the destination should have: mapped ids.
     pub map: &'a (dyn Fn(&mut Entry) + Sync),
 }
 
-/// Why an entry could not be completed.
+/// Why the attributes of an entry could not be read.
 pub enum Incomplete {
-    /// rsync's words for it, from the call to the path, and the error.
+    /// rsync's message, from the call to the path, and the error.
     Failed(Vec<u8>, io::Error),
-    /// The run ends with this line (exit 11): what `--fake-super` kept is corrupt.
+    /// The run ends with this line (exit 11): an attribute stored by `--fake-super` is corrupt.
     Fatal(Vec<u8>),
 }
 
-/// Which tree an entry lies in.
+/// The tree that an entry belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Source,
@@ -52,8 +52,8 @@ enum End {
 }
 
 impl Wanted<'_> {
-    /// Completes an entry of the source and shapes it. `full` makes its absolute path and `path` is its
-    /// path in the transfer, for messages. After an error about attributes the entry is left out.
+    /// Reads the remaining attributes of a source entry and applies `shape`. For messages, `full` returns its absolute
+    /// path and `path` its path in the transfer. If this fails, the caller omits the entry.
     pub fn complete_source(
         &self,
         entry: &mut Entry,
@@ -67,7 +67,7 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Makes of an entry that the source told what the destination shall have.
+    /// Converts an entry received from the source into what the destination should have.
     pub fn adopt(&self, entry: &mut Entry) {
         if let Some((_, dest)) = &self.xattrs
             && let Some(extra) = &mut entry.extra
@@ -79,7 +79,7 @@ impl Wanted<'_> {
         (self.map)(entry);
     }
 
-    /// Completes an entry of the destination.
+    /// Reads the remaining attributes of a destination entry.
     pub fn complete_dest(
         &self,
         entry: &mut Entry,
@@ -89,7 +89,8 @@ impl Wanted<'_> {
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<(), Incomplete> {
         self.complete(entry, stat, at, End::Dest, full, path)?;
-        // What stands for a symlink under --fake-super is a file: a real one has no value then, and is made anew.
+        // With --fake-super, a regular file represents a symlink. A real symlink gets no target then, so it is
+        // replaced.
         if Kind::of_mode(stat.mode) == Some(Kind::Symlink)
             && !self.fake_super
             && let Ok(target) = sys::read_link(at.0.fd(), at.1)
@@ -140,7 +141,7 @@ impl Wanted<'_> {
         if self.atimes {
             entry.extra_mut().atime = Some(stat.atime);
         }
-        // One list of names tells for most entries that there is nothing to read.
+        // For most entries, one listing of names shows that there is nothing to read.
         let asks = self.xattrs.is_some() || (self.acls && kind != Kind::Symlink && !self.fake_super);
         let names = if asks { name.names() } else { Ok(None) };
         let has_acl = !matches!(&names, Ok(names) if !names_acl(names.as_deref()));
@@ -171,7 +172,7 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Under `--fake-super` a symlink is a file that holds its value.
+    /// Reads the target of a symlink that a regular file represents under `--fake-super`.
     fn read_fake_target(&self, entry: &mut Entry, at: (&Dir, &[u8])) {
         if let Ok(Some(text)) = text_file(at.0, at.1) {
             entry.extra_mut().target = Some(text.into());
@@ -179,35 +180,36 @@ impl Wanted<'_> {
     }
 }
 
-/// Whether an ACL is among an entry's attributes.
+/// Returns whether an entry's attributes include an ACL.
 fn names_acl(names: Option<&[u8]>) -> bool {
     names.is_some_and(|names| names.split(|&b| b == 0).any(|name| name.starts_with(b"system.posix_acl_")))
 }
 
-/// Names of one directory in the order in which it was listed, in one buffer.
+/// The names in one directory, in listing order, in one buffer.
 #[derive(Debug, Default)]
 pub struct Names {
     bytes: Vec<u8>,
-    /// Those that count.
+    /// The names that are in use.
     pub items: Vec<ListedName>,
 }
 
-/// One of [`Names`].
+/// A name in [`Names`].
 #[derive(Debug, Clone, Copy)]
 pub struct ListedName {
     at: u32,
     len: u16,
-    /// Whether it is a directory, where the file system tells with the name.
+    /// Whether it is a directory, if the file system reports that with the name.
     pub is_dir: Option<bool>,
 }
 
 impl Names {
-    /// Adds those of a directory that was just opened. After an error it has those that were listed.
+    /// Adds the names in a directory that was just opened. After an error, contains the names listed so far.
     pub fn list(&mut self, dir: &Dir) -> io::Result<()> {
         self.list_while(dir, |_| true).map(|_| ())
     }
 
-    /// Adds those from where the directory is read, as long as more are wanted than there are then; whether those were all.
+    /// Adds names from the current position of the directory while `wants_more` returns true for their total number.
+    /// Returns whether the listing is complete.
     pub fn list_while(&mut self, dir: &Dir, wants_more: impl Fn(usize) -> bool) -> io::Result<bool> {
         let count = Cell::new(self.items.len());
         let tell = |entry: Listed<'_>| {
@@ -219,21 +221,22 @@ impl Names {
         sys::list_while(dir.fd(), tell, || wants_more(count.get()))
     }
 
-    /// What it is called.
+    /// Returns the name of an item.
     pub fn name(&self, item: ListedName) -> &[u8] {
         &self.bytes[item.at as usize..][..item.len as usize]
     }
 
-    /// How long they are together, at most.
+    /// Returns the total length of all names, including those no longer in use.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Tells the names of a directory, at most `enough` of them; whether that was all. Where there are many more not all are read.
+/// Calls `tell` for the names in a directory, at most `enough` of them. Returns whether those were all. If there are
+/// many more, does not read the whole directory.
 pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::Result<bool> {
     let count = Cell::new(0usize);
-    // Listing moves the position of the descriptor, and it may have been listed before.
+    // Listing moves the position of the descriptor, which may have been listed before.
     sys::seek_to(dir.fd(), 0)?;
     let tell = |entry: Listed<'_>| {
         count.set(count.get() + 1);
@@ -245,8 +248,8 @@ pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::
     Ok(is_all && count.get() <= enough)
 }
 
-/// All names of a directory, sorted, and which of them are directories; where the file system does not tell that with the
-/// name, it is looked up.
+/// Returns all names of a directory, sorted, and whether they are directories. Calls stat for that if the file system
+/// does not report it with the name.
 pub fn typed_names(dir: &Dir) -> io::Result<DirList> {
     let mut list = DirList::default();
     let mut untyped = Vec::new();
@@ -262,12 +265,12 @@ pub fn typed_names(dir: &Dir) -> io::Result<DirList> {
     Ok(list)
 }
 
-/// The whole text of a file in a directory; `None` if there is none.
+/// Returns the text of a file in a directory; `None` if it does not exist.
 fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     text_of(sys::open_read(dir.fd(), name, true, false))
 }
 
-/// The whole text of a file of rules in a directory (`name` may lead elsewhere); `None` if there is none.
+/// Returns the text of a rules file in a directory; `None` if it does not exist. `name` may lead to another directory.
 pub fn rules_file(dir: &Dir, name: &[u8], owners: LinkOwners) -> io::Result<Option<Vec<u8>>> {
     text_of(operator::open_read(dir.fd(), name, owners))
 }

@@ -1,7 +1,7 @@
-//! An open directory that no name given to it can leave.
+//! An open directory that paths below it cannot escape.
 //!
-//! Directories below it are reached by [`Root::open_dir`], which the kernel confines; everything else
-//! is done to one name of an open directory, without following symlinks.
+//! [`Root::open_dir`] opens directories below it, and the kernel confines the path. All other operations apply to a
+//! single name in an open directory and do not follow symlinks.
 
 use super::sys::{self, Follow};
 use crate::path::RelPath;
@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::sync::Arc;
 
-/// An open directory, shared by whoever works in it.
+/// An open directory, shared by all its users.
 #[derive(Debug, Clone)]
 pub struct Dir(Arc<OwnedFd>);
 
@@ -19,42 +19,41 @@ impl Dir {
         Dir(Arc::new(fd))
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The top of a tree: an open directory and the path by which messages call it.
+/// The top of a tree: an open directory and its path for messages.
 #[derive(Debug, Clone)]
 pub struct Root {
     dir: Dir,
-    /// Absolute, for messages; without a slash at its end unless it is `/`.
+    /// Absolute path for messages, without a trailing slash unless it is `/`.
     pub path: Vec<u8>,
     follow: Follow,
 }
 
-/// How much of a long path is walked in one call.
+/// The maximum part of a long path that is walked in one call.
 const STEP_BYTES: usize = sys::PATH_MAX - 256;
 
 impl Root {
-    /// Makes an open directory the top of a tree. `follow` says which symlinks [`Root::open_dir`] may
-    /// walk through.
+    /// Makes an open directory the top of a tree. `follow` defines which symlinks [`Root::open_dir`] may follow.
     pub fn new(dir: Dir, path: Vec<u8>, follow: Follow) -> Root {
         Root { dir, path, follow }
     }
 
-    /// The top itself.
+    /// Returns the top directory.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
 
-    /// Opens a directory below, however long its path.
+    /// Opens a directory below the top. Its path may be of any length.
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
         self.open_with(path, sys::open_dir)
     }
 
-    /// Opens a directory below, if only to reach names in it where it may not be listed.
+    /// Opens a directory below the top. If it cannot be listed, opens it only to access names in it.
     pub fn open_dir_to_search(&self, path: &RelPath) -> io::Result<Dir> {
         match self.open_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -84,7 +83,7 @@ impl Root {
         Ok(Dir::new(open(from, rest, self.follow)?))
     }
 
-    /// The absolute path of something below, for messages.
+    /// Returns the absolute path of an entry below, for messages.
     pub fn full(&self, path: &[u8]) -> Vec<u8> {
         crate::path::join(&self.path, path)
     }

@@ -1,7 +1,8 @@
-//! Every system call on files, one function each: the one place that counts and fails them.
+//! System calls on files, one function each, in one place that can count them and make them fail.
 //!
-//! Debug builds count the calls and let tests fail them (`hooks.rs`); release builds carry none of that. Names are bytes; a
-//! name of one element never leaves its directory because symlinks are not followed here unless a function says so.
+//! Debug builds count the calls and let tests fail them (`hooks.rs`); release builds contain none of that. Names are
+//! bytes. A name of one element never leaves its directory, because symlinks are not followed unless a function says
+//! so.
 
 #[cfg(debug_assertions)]
 use super::hooks;
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The calls that are counted, under the names that the kernel has for them.
+/// The calls that are counted, under their kernel names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 #[allow(missing_docs)]
@@ -51,7 +52,7 @@ pub enum Call {
     XattrSet,
 }
 
-/// How often each call was made so far; nothing in release builds.
+/// Returns how often each call was made so far; empty in release builds.
 pub fn counts() -> Vec<(String, u64)> {
     #[cfg(debug_assertions)]
     return hooks::counts();
@@ -59,7 +60,7 @@ pub fn counts() -> Vec<(String, u64)> {
     Vec::new()
 }
 
-/// Counts a call. Fails if a test asks for it.
+/// Counts a call. Fails if a test requests it.
 #[inline(always)]
 pub(super) fn enter(call: Call) -> rustix::io::Result<()> {
     #[cfg(debug_assertions)]
@@ -71,7 +72,7 @@ pub(super) fn enter(call: Call) -> rustix::io::Result<()> {
     }
 }
 
-/// Counts a use of a pipe to the peer. Fails if a test asks for it.
+/// Counts a use of a pipe to the peer. Fails if a test requests it.
 #[inline(always)]
 fn enter_link() -> rustix::io::Result<()> {
     #[cfg(debug_assertions)]
@@ -80,7 +81,7 @@ fn enter_link() -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// How many of `len_bytes` the current call may read or write: all, unless a test asks for fewer.
+/// Returns how many of `len_bytes` the current call may read or write: all, unless a test requests fewer.
 #[inline(always)]
 fn granted(len_bytes: usize) -> usize {
     #[cfg(debug_assertions)]
@@ -93,16 +94,16 @@ fn granted(len_bytes: usize) -> usize {
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub enum WorkObserver {
-    /// The writer, which then sends the peer a keepalive.
+    /// The writer, which sends the peer a keepalive after work.
     Writer = 1,
-    /// The reader, which then does not time out.
+    /// The reader, which does not time out after work.
     Reader = 2,
 }
 
 /// One bit for each observer. Any work sets all of them.
 static WORKED: AtomicU8 = AtomicU8::new(0);
 
-/// Records that this process works and does not only wait for its peer.
+/// Records that this process is working and not only waiting for its peer.
 #[inline]
 pub fn note_work() {
     const ALL: u8 = WorkObserver::Writer as u8 | WorkObserver::Reader as u8;
@@ -112,12 +113,12 @@ pub fn note_work() {
     }
 }
 
-/// Whether this process has worked since the observer asked last.
+/// Returns whether this process has worked since the observer's last call.
 pub fn has_worked(observer: WorkObserver) -> bool {
     WORKED.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0
 }
 
-/// Makes a call. Repeats it if a signal interrupts it.
+/// Makes a call, and repeats it if a signal interrupts it.
 #[inline]
 fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     note_work();
@@ -129,7 +130,7 @@ fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result
     }
 }
 
-/// Whether lists shall not tell which entries are directories, as on some file systems, in a test of debug builds.
+/// Returns whether listings must omit types, as on some file systems. Only for tests in debug builds.
 #[inline(always)]
 fn hides_types() -> bool {
     #[cfg(debug_assertions)]
@@ -138,7 +139,7 @@ fn hides_types() -> bool {
     false
 }
 
-/// Where a name is: in `dir`, unless it leads further and this process is confined; see [`reach`].
+/// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`reach`].
 fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
     match reach::of_process() {
         Some(reach) => reach.spot(dir, name),
@@ -146,7 +147,7 @@ fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
     }
 }
 
-/// Opens a name, following symlinks as far as this process may reach.
+/// Opens a name. Follows symlinks as far as this process has access.
 pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     match reach::of_process() {
         Some(reach) => reach.open(dir, name, flags, mode),
@@ -154,15 +155,15 @@ pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode
     }
 }
 
-/// Errs where this process may change nothing.
+/// Fails if this process must not change anything.
 pub(super) fn may_write() -> io::Result<()> {
     reach::of_process().map_or(Ok(()), reach::Reach::may_write)
 }
 
-/// Whether symlinks on the way to a directory may be followed.
+/// Which symlinks in the path of a directory may be followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// None: a symlink is an error.
+    /// None; a symlink is an error.
     Never,
     /// Those that stay below the directory where the walk starts.
     Inside,
@@ -170,18 +171,18 @@ pub enum Follow {
     Anywhere,
 }
 
-/// The longest path that one call takes, with its NUL.
+/// The maximum length of a path for one call, including its NUL.
 pub const PATH_MAX: usize = 4096;
 
 pub(super) const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens a directory below `at` in one step where the kernel can hold the walk below it. `path` is
-/// relative and shorter than [`PATH_MAX`]; an empty one opens `at` anew.
+/// Opens a directory below `at`, in one call if the kernel can confine the walk. `path` is relative and shorter than
+/// [`PATH_MAX`]; an empty one reopens `at`.
 pub fn open_dir(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
     open_dir_with(at, path, follow, DIR_FLAGS)
 }
 
-/// As [`open_dir`], for a directory that may not be listed: names in it can be reached, no more.
+/// Like [`open_dir`], for a directory that may not be listed. The descriptor only gives access to names in it.
 pub fn open_dir_to_search(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
     open_dir_with(at, path, follow, OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC))
 }
@@ -197,9 +198,9 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
         loop {
             match fs::openat2(at, path, flags, Mode::empty(), resolve) {
                 Ok(fd) => return Ok(fd),
-                // The kernel asks to try again when something was renamed during the walk.
+                // The kernel requests a retry if a rename happened during the walk.
                 Err(Errno::AGAIN | Errno::INTR) => continue,
-                // A link that leads outside is told as rsync tells it: too many levels of symbolic links.
+                // rsync reports a link that leads outside as too many levels of symbolic links.
                 Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
                 Err(Errno::NOSYS | Errno::PERM) => return stepwise(at, path, flags),
                 Err(error) => return Err(error.into()),
@@ -208,7 +209,7 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
     })
 }
 
-/// The same walk for kernels and sandboxes without `openat2`: one element at a time, no symlinks.
+/// Does the same for kernels and sandboxes without `openat2`: one element at a time, without following symlinks.
 pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
     let mut here: Option<OwnedFd> = None;
     for part in path.split(|&b| b == b'/').filter(|p| !p.is_empty()) {
@@ -221,12 +222,12 @@ pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Res
     here.ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Opens any path as a directory, following symlinks. What the command line names is opened by [`super::operator`].
+/// Opens any path as a directory, following symlinks. Paths from the command line are opened by [`super::operator`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || open_through(fs::CWD, path, DIR_FLAGS, Mode::empty()))
 }
 
-/// As [`open_dir_path`], for a directory that may not be listed.
+/// Like [`open_dir_path`], for a directory that may not be listed.
 pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || {
         let flags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -234,7 +235,7 @@ pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
     })
 }
 
-/// Opens a file for reading; never waits on a fifo that was swapped in.
+/// Opens a file for reading. Never waits on a fifo that replaced it.
 pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -249,7 +250,7 @@ pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) 
             false => spot(dir, name).and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
         };
         match open(flags) {
-            // Only the owner may ask for O_NOATIME.
+            // Only the owner may use O_NOATIME.
             Err(error) if noatime && error.raw_os_error() == Some(libc::EPERM) => {
                 open(flags.difference(OFlags::NOATIME))
             }
@@ -278,7 +279,7 @@ pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd
     })
 }
 
-/// Creates a file without a name, which the kernel removes if nobody links it.
+/// Creates a file without a name. The kernel removes it unless it is linked.
 pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::TmpFile, || {
         may_write()?;
@@ -286,13 +287,13 @@ pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     })
 }
 
-/// Gives a file made by [`tmpfile`] its name, which must be free.
+/// Gives a file from [`tmpfile`] its name, which must be free.
 pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     attempt(Call::Link, || {
         may_write()?;
         let at = spot(dir, name)?;
         match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
-            // Kernels before 6.10 want a capability for that; the detour through /proc they allow.
+            // Kernels before 6.10 require a capability for that, but allow the detour through /proc.
             Err(Errno::NOENT | Errno::PERM) => {
                 let path = proc_fd(fd);
                 Ok(fs::linkat(fs::CWD, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
@@ -302,13 +303,13 @@ pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io:
     })
 }
 
-/// The path under which /proc shows a descriptor.
+/// Returns the path of a descriptor in /proc.
 pub fn proc_fd(fd: BorrowedFd<'_>) -> Vec<u8> {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }
 
-/// What statx is asked for.
+/// Returns the statx fields to request.
 fn wanted(links: bool) -> StatxFlags {
     let all = StatxFlags::TYPE
         | StatxFlags::MODE
@@ -321,10 +322,10 @@ fn wanted(links: bool) -> StatxFlags {
     if links { all | StatxFlags::NLINK } else { all }
 }
 
-/// Looks at one name of a directory.
+/// Returns the attributes of a name in a directory.
 pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
     attempt(Call::Stat, || {
-        // A slash at the end asks for what a link leads to, too.
+        // With a trailing slash, the kernel follows the link, too.
         let follows = follow || name.ends_with(b"/");
         if follows && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
             return stat_in_reach(dir, name);
@@ -340,7 +341,7 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
     })
 }
 
-/// [`stat`] for a process that is confined, where a symlink may lead out.
+/// Does the work of [`stat`] in a confined process, where a symlink may lead out.
 fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
     if !name.ends_with(b"/") {
         let itself = stat(dir, name, false)?;
@@ -351,17 +352,17 @@ fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
     fstat(open_through(dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.as_fd())
 }
 
-/// The path that an open directory has now, as far as the system tells.
+/// Returns the current path of an open directory, as far as the system knows it.
 pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     attempt(Call::ReadLink, || Ok(fs::readlinkat(fs::CWD, proc_fd(dir).as_slice(), Vec::new())?.into_bytes()))
 }
 
-/// Looks at any path, for operands.
+/// Returns the attributes of any path, for operands.
 pub fn stat_path(path: &[u8], follow: bool) -> io::Result<Stat> {
     stat(fs::CWD, path, follow)
 }
 
-/// Looks at an open file.
+/// Returns the attributes of an open file.
 pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
     attempt(Call::FStat, || Ok(from_stat(&fs::fstat(fd)?)))
 }
@@ -398,21 +399,21 @@ fn from_stat(s: &fs::Stat) -> Stat {
     }
 }
 
-/// One name that a directory lists, and its type where the file system tells it.
+/// A name in a directory, and its type if the file system reports it.
 pub struct Listed<'a> {
     /// The name; never `.` or `..`.
     pub name: &'a [u8],
-    /// Whether it is a directory; `None`: the file system does not say.
+    /// Whether it is a directory; `None` if the file system does not report that.
     pub is_dir: Option<bool>,
 }
 
-/// Tells every name of an open directory.
+/// Calls `tell` for every name in an open directory.
 pub fn list(dir: BorrowedFd<'_>, tell: impl FnMut(Listed<'_>)) -> io::Result<()> {
     list_while(dir, tell, || true).map(|_| ())
 }
 
-/// Tells the names of an open directory from where it is read, as long as more are wanted, which is asked about after some
-/// hundreds; whether those were all. Who comes back goes on from there.
+/// Calls `tell` for names in an open directory from its current position, while `wants_more` returns true. Checks that
+/// once per few hundred names. Returns whether the listing is complete; if not, another call continues it.
 pub fn list_while(
     dir: BorrowedFd<'_>,
     mut tell: impl FnMut(Listed<'_>),
@@ -445,7 +446,7 @@ pub fn list_while(
     }
 }
 
-/// A symlink's value.
+/// Returns a symlink's target.
 pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
     attempt(Call::ReadLink, || {
         let at = spot(dir, name)?;
@@ -453,7 +454,7 @@ pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Reads at the file's position; 0 is the end.
+/// Reads at the file's position; 0 means end of file.
 pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     attempt(Call::Read, || {
         let len_bytes = granted(into.len());
@@ -469,7 +470,7 @@ pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> 
     })
 }
 
-/// Writes all of it at the file's position.
+/// Writes all bytes at the file's position.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match attempt(Call::Write, || Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?))? {
@@ -480,7 +481,7 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes all of it at an offset; to what has none, such as a terminal, where it is.
+/// Writes all bytes at an offset, or at the current position of files that cannot seek, such as a terminal.
 pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match attempt(Call::Write, || Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)) {
@@ -493,17 +494,17 @@ pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Resu
     Ok(())
 }
 
-/// Copies inside the kernel, from one file's position to the other's; 0 is the end.
+/// Copies inside the kernel, from the position of one file to that of the other; 0 means end of file.
 pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> io::Result<usize> {
     attempt(Call::CopyRange, || Ok(fs::copy_file_range(from, None, to, None, granted(len_bytes))?))
 }
 
-/// Makes `to` share the blocks of `from`, where the file system can.
+/// Makes `to` share the blocks of `from`, if the file system supports it.
 pub fn clone(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> io::Result<()> {
     attempt(Call::Clone, || Ok(fs::ioctl_ficlone(to, from)?))
 }
 
-/// The next offset at or after `at` that holds data, or the end of the file (`None`).
+/// Returns the next offset at or after `at` that holds data; `None` if there is none before the end of the file.
 pub fn next_data(fd: BorrowedFd<'_>, at: u64) -> io::Result<Option<u64>> {
     attempt(Call::Seek, || match fs::seek(fd, fs::SeekFrom::Data(at)) {
         Ok(at) => Ok(Some(at)),
@@ -520,8 +521,8 @@ pub fn seek_to(fd: BorrowedFd<'_>, at: u64) -> io::Result<()> {
     })
 }
 
-/// How much content an open file has: a file its length, a device as far as it can be sought in, which is nowhere for
-/// most that are no block devices. It is at its start afterwards.
+/// Returns the length of an open file's content: a file's length, or how far a device can be sought, which is 0 for
+/// most devices that are not block devices. Leaves a device at its start.
 pub fn content_len(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let stat = fstat(fd)?;
     if Kind::of_mode(stat.mode) != Some(Kind::Device) {
@@ -539,24 +540,24 @@ pub fn truncate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
     attempt(Call::Truncate, || Ok(fs::ftruncate(fd, len_bytes)?))
 }
 
-/// Reserves blocks; the length stays.
+/// Reserves blocks without changing the length.
 pub fn allocate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
     attempt(Call::Allocate, || Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?))
 }
 
-/// Makes a hole.
+/// Punches a hole.
 pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
     attempt(Call::Allocate, || {
         Ok(fs::fallocate(fd, fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE, at, len_bytes)?)
     })
 }
 
-/// Waits until the file is on the medium.
+/// Waits until the file is on stable storage.
 pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
     attempt(Call::FSync, || Ok(fs::fsync(fd)?))
 }
 
-/// Meets what a file system puts off until a descriptor is closed, as NFS does with writing, while the file stays open.
+/// Forces errors that a file system defers until a descriptor is closed, as NFS does for writes. The file stays open.
 #[allow(unsafe_code)]
 pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
     use std::os::fd::IntoRawFd;
@@ -566,10 +567,10 @@ pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     }
     let Ok(second) = rustix::io::fcntl_dupfd_cloexec(fd, 0) else {
-        // No descriptor is left for that; the file itself is none the worse.
+        // No descriptor is available for that, which does not affect the file itself.
         return Ok(());
     };
-    // SAFETY: nobody else has this descriptor, and `into_raw_fd` leaves it to us to close it.
+    // SAFETY: no other code has this descriptor, and `into_raw_fd` leaves closing it to us.
     let closed = unsafe { libc::close(second.into_raw_fd()) };
     match io::Error::last_os_error() {
         error if closed != 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
@@ -577,7 +578,7 @@ pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Another name for an entry; a symlink itself is linked, not what it names.
+/// Creates a hard link to an entry. Links a symlink itself, not its target.
 pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
     attempt(Call::Link, || {
         may_write()?;
@@ -586,7 +587,7 @@ pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) ->
     })
 }
 
-/// Moves an entry; whatever has the new name is replaced.
+/// Moves an entry, replacing an existing entry of the new name.
 pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
     attempt(Call::Rename, || {
         may_write()?;
@@ -595,7 +596,7 @@ pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) 
     })
 }
 
-/// As [`rename`], but fails with [`io::ErrorKind::AlreadyExists`] where the new name is taken.
+/// Like [`rename`], but fails with [`io::ErrorKind::AlreadyExists`] if the new name exists.
 pub fn rename_new(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
     attempt(Call::Rename, || {
         may_write()?;
@@ -604,7 +605,7 @@ pub fn rename_new(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u
     })
 }
 
-/// Removes anything but a directory.
+/// Removes an entry that is not a directory.
 pub fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     attempt(Call::Unlink, || {
         may_write()?;
@@ -622,12 +623,12 @@ pub fn rmdir(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Makes a directory.
+/// Creates a directory.
 pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     attempt(Call::MkDir, || {
         may_write()?;
         let at = spot(dir, name)?;
-        // A root, which is there.
+        // This is a root, which exists.
         if &*at.name == b"." {
             return Err(Errno::EXIST.into());
         }
@@ -635,12 +636,12 @@ pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     })
 }
 
-/// Makes a directory of any path, for operands.
+/// Creates a directory at any path, for operands.
 pub fn mkdir_path(path: &[u8], mode: u32) -> io::Result<()> {
     mkdir(fs::CWD, path, mode)
 }
 
-/// Makes a symlink.
+/// Creates a symlink.
 pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     attempt(Call::Symlink, || {
         may_write()?;
@@ -649,14 +650,14 @@ pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()
     })
 }
 
-/// Makes a device, fifo or socket. `mode` has the type bits. Errs for a device where this process may not reach everything.
+/// Creates a device, fifo or socket. `mode` includes the type bits. In a confined process, devices are rejected.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     attempt(Call::MkNod, || {
         may_write()?;
         let is_device =
             matches!(fs::FileType::from_raw_mode(mode), fs::FileType::CharacterDevice | fs::FileType::BlockDevice);
         if is_device && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
-            // Whoever opened it, if only because it was swapped in for a file, would be outside.
+            // Opening it, even because it replaced a file, would give access outside of the roots.
             return Err(Errno::PERM.into());
         }
         let at = spot(dir, name)?;
@@ -670,7 +671,7 @@ pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Resu
     })
 }
 
-/// Keeps reading from leaving an access time; only an owner may ask for that.
+/// Keeps reads from changing the access time. Only the owner may set this.
 pub fn spare_atime(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fs::fcntl_setfl(fd, fs::fcntl_getfl(fd)? | OFlags::NOATIME)?)
 }
@@ -683,8 +684,8 @@ pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     })
 }
 
-/// Sets the permission bits of an entry that is not a symlink. Where the kernel cannot refuse to
-/// follow one, the entry is opened as a path first and changed through /proc.
+/// Sets the permission bits of an entry that is not a symlink. Not all kernels can do that without following one, so
+/// this opens the entry with `O_PATH` and changes it through /proc.
 pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     attempt(Call::Chmod, || {
         may_write()?;
@@ -703,16 +704,17 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     })
 }
 
-/// The same by the call that Linux has had for it since 6.6, or else through what can be opened without doing anything by
-/// that.
+/// Does the same with the call that Linux 6.6 and later have for it. On older kernels, opens files and directories,
+/// which has no side effects.
 #[allow(unsafe_code)]
 fn chmod_without_proc(at: &Spot<'_>, kind: fs::FileType, mode: u32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    // The number is the same on every machine.
+    // The number is the same on every architecture.
     const FCHMODAT2: libc::c_long = 452;
     let name = std::ffi::CString::new(&*at.name)?;
     let dir = at.dir().as_raw_fd();
-    // SAFETY: the directory is open and the name ends in NUL; both outlive the call, which changes no memory of ours.
+    // SAFETY: the directory is open and the name ends in NUL. Both outlive the call, which does not write to our
+    // memory.
     let done = unsafe { libc::syscall(FCHMODAT2, dir, name.as_ptr(), mode, libc::AT_SYMLINK_NOFOLLOW) };
     if done == 0 {
         return Ok(());
@@ -727,8 +729,8 @@ fn chmod_without_proc(at: &Spot<'_>, kind: fs::FileType, mode: u32) -> io::Resul
     Ok(fs::fchmod(&file, Mode::from_raw_mode(mode))?)
 }
 
-/// Sets owner and group of an entry, not following a symlink; `None` leaves one as it is. An empty
-/// name means `dir` itself, which may be an open file.
+/// Sets owner and group of an entry without following a symlink; `None` keeps the current one. An empty name means
+/// `dir` itself, which may be an open file.
 pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     attempt(Call::Chown, || {
         may_write()?;
@@ -742,8 +744,8 @@ pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32
     })
 }
 
-/// Sets access and modification time, not following a symlink; `None` leaves one as it is. An empty name
-/// means `dir` itself, which may be an open file.
+/// Sets access and modification time without following a symlink; `None` keeps the current one. An empty name means
+/// `dir` itself, which may be an open file.
 pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Option<Time>) -> io::Result<()> {
     attempt(Call::Utimes, || {
         may_write()?;
@@ -754,7 +756,7 @@ pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Opti
         let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
         if name.is_empty() {
             return match fs::futimens(dir, &times) {
-                // A directory that is open to be searched only.
+                // A directory that was opened only for search.
                 Err(Errno::BADF) => Ok(fs::utimensat(dir, c".", &times, AtFlags::empty())?),
                 set => Ok(set?),
             };
@@ -764,7 +766,7 @@ pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Opti
     })
 }
 
-/// When an open file was made; `None`: its file system does not say.
+/// Returns when an open file was created; `None` if its file system does not record that.
 pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
     attempt(Call::FStat, || {
         let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
@@ -773,7 +775,8 @@ pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
     })
 }
 
-/// When what has a name, a symlink itself, was last changed in any way, attributes and number of names included.
+/// Returns when an entry was last changed in any way, including attributes and number of links (ctime). Does not follow
+/// a symlink.
 pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
     attempt(Call::Stat, || {
         let at = spot(dir, name)?;
@@ -782,12 +785,12 @@ pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
     })
 }
 
-/// Gives back the lock of [`try_lock`].
+/// Releases the lock of [`try_lock`].
 pub fn unlock(fd: BorrowedFd<'_>) -> io::Result<()> {
     attempt(Call::Lock, || Ok(fs::flock(fd, fs::FlockOperation::Unlock)?))
 }
 
-/// Takes the lock that marks a temp file as somebody's; `false`: another process holds it.
+/// Locks a temp file exclusively, to mark it as in use; `false` if another process holds a lock.
 pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -796,7 +799,7 @@ pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     })
 }
 
-/// Takes the same lock together with others who share it; `false`: another process holds it alone.
+/// Locks a file shared with other processes; `false` if another process holds it exclusively.
 pub fn try_share_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(true),
@@ -805,12 +808,12 @@ pub fn try_share_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     })
 }
 
-/// Takes the lock of a file, waiting until whoever holds it lets go.
+/// Locks a file exclusively. Waits until other locks are released.
 pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
     attempt(Call::Lock, || retry(|| fs::flock(fd, fs::FlockOperation::LockExclusive)))
 }
 
-/// An attribute's value, or `None` where it does not exist or cannot exist. Open file.
+/// Returns the value of an open file's attribute; `None` if it does not or cannot exist.
 pub fn fgetxattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
         enter(Call::XattrGet)?;
@@ -818,7 +821,7 @@ pub fn fgetxattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>>
     })
 }
 
-/// An attribute's value of a path, not following a symlink at its end.
+/// Returns the value of a path's attribute, without following a symlink at its end.
 pub fn lgetxattr(path: &[u8], name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
         enter(Call::XattrGet)?;
@@ -826,7 +829,7 @@ pub fn lgetxattr(path: &[u8], name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     })
 }
 
-/// The names of all attributes of a path, each ending in NUL; `None` where there cannot be any.
+/// Returns the names of all attributes of a path, each terminated by NUL; `None` if attributes are not supported.
 pub fn llistxattr(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
         enter(Call::XattrGet)?;
@@ -834,7 +837,7 @@ pub fn llistxattr(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
     })
 }
 
-/// The same of an open file.
+/// Returns the names of all attributes of an open file, in the same form.
 pub fn flistxattr(fd: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
     grown(|buffer| {
         enter(Call::XattrGet)?;
@@ -850,7 +853,7 @@ pub fn fsetxattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()
     })
 }
 
-/// Sets an attribute of a path, not following a symlink at its end.
+/// Sets an attribute of a path, without following a symlink at its end.
 pub fn lsetxattr(path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
     attempt(Call::XattrSet, || {
         may_write()?;
@@ -866,7 +869,7 @@ pub fn fremovexattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Removes an attribute of a path, not following a symlink at its end.
+/// Removes an attribute of a path, without following a symlink at its end.
 pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
     attempt(Call::XattrSet, || {
         may_write()?;
@@ -874,19 +877,19 @@ pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Whether [`proc_fd`] leads anywhere: not in a root directory of its own without /proc.
+/// Returns whether [`proc_fd`] works. It does not in a chroot without /proc.
 pub fn has_proc() -> bool {
     static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
 }
 
-/// Calls in a thread that has this working directory to itself, for calls that take a path and no directory.
+/// Makes a call in a thread with its own working directory, for calls that take only a path.
 #[allow(unsafe_code)]
 pub fn within<T: Send>(dir: BorrowedFd<'_>, call: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
     let apart = || {
-        // SAFETY: of what threads share this takes the working directory, the root directory and the umask apart, and no
-        // memory or files.
+        // SAFETY: this unshares only the working directory, the root directory and the umask of the thread, no memory
+        // or files.
         unsafe { unshare_unsafe(UnshareFlags::FS) }?;
         rustix::process::fchdir(dir)?;
         call()
@@ -897,10 +900,10 @@ pub fn within<T: Send>(dir: BorrowedFd<'_>, call: impl FnOnce() -> io::Result<T>
     })
 }
 
-/// The most bytes that the kernel lets an attribute, or the list of names, have.
+/// The kernel's maximum length of an attribute's value and of the list of names.
 const XATTR_MAX: usize = 64 * 1024;
 
-/// Calls with a small buffer and, where that is too small, with the largest there can be.
+/// Makes a call with a small buffer and, if that is too small, with the largest possible one.
 fn grown(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
     let mut call = |buffer: &mut [u8]| loop {
         match call(&mut *buffer) {
@@ -935,7 +938,7 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Random bytes that nobody can guess.
+/// Returns cryptographically secure random bytes.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -943,38 +946,38 @@ pub fn random<const N: usize>() -> [u8; N] {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(got) => filled += got,
             Err(rustix::io::Errno::INTR) => {}
-            // The kernel has had getrandom since 3.17.
+            // The kernel has getrandom since 3.17.
             Err(error) => unreachable!("getrandom: {error}"),
         }
     }
     bytes
 }
 
-/// Effective user and group of this process.
+/// Returns the effective user and group of this process.
 pub fn ids() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// Reads the umask and sets it to 0, so that modes are what we say. Called once, before threads start.
+/// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
 pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
 }
 
-/// Up to this length memory comes from a pool. Pieces of files have a quarter of it: each would come from the kernel and go
-/// back there, a page at a time.
+/// Allocations up to this length come from an arena. Pieces of files have a quarter of it; otherwise, each would be
+/// mapped and unmapped by the kernel, page by page.
 #[cfg(target_env = "gnu")]
 const POOLED_MAX_BYTES: libc::c_int = 1 << 20;
-/// A pool keeps so much that nobody has: with less, the pieces that are under way make it shrink and grow all the time.
+/// How much unused memory an arena keeps. With less, the pieces in flight would make it shrink and grow all the time.
 #[cfg(target_env = "gnu")]
 const POOL_KEEPS_BYTES: libc::c_int = 8 << 20;
 
-/// Keeps memory from growing with the number of threads: what one thread takes another gives back here,
-/// and each pool of the C library keeps what it once had. There are two, and neither goes to and fro between the
-/// kernel and here.
+/// Keeps memory use from growing with the number of threads. Memory is often freed by another thread than allocated it,
+/// and each arena of the C library keeps its maximum. With two arenas, memory does not move back and forth to the
+/// kernel either.
 #[allow(unsafe_code)]
 pub fn share_memory_pools() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt only sets a number in the allocator; it is called before any thread is started.
+    // SAFETY: mallopt only sets numbers in the allocator. It is called before any thread is started.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
         libc::mallopt(libc::M_MMAP_THRESHOLD, POOLED_MAX_BYTES);
@@ -982,17 +985,17 @@ pub fn share_memory_pools() {
     }
 }
 
-/// Gives memory that nobody has any more back to the kernel, also where what is in use lies between.
+/// Returns unused memory to the kernel, including memory between blocks that are in use.
 #[allow(unsafe_code)]
 pub fn give_memory_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim takes the allocator's own locks, and touches nothing that is in use.
+    // SAFETY: malloc_trim takes the allocator's own locks and does not access memory that is in use.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Waits until something can be read, or the other end has hung up; `false`: not within this time.
+/// Waits until data can be read or the peer has closed its end; `false` after a timeout.
 pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let limit = Timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
@@ -1003,40 +1006,41 @@ pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     }
 }
 
-/// Waits until something can be written.
+/// Waits until data can be written.
 pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, poll};
     Ok(rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None)).map(drop)?)
 }
 
-/// Reads what a peer wrote into a pipe or socket; 0 is the end.
+/// Reads from a pipe or socket to a peer; 0 means end of stream.
 pub fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| enter_link().and_then(|()| rustix::io::read(fd, &mut *into)))?)
 }
 
-/// Writes into a pipe or socket to a peer, as much as there is room for.
+/// Writes to a pipe or socket to a peer, as much as its buffer takes.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| enter_link().and_then(|()| rustix::io::write(fd, bytes)))?)
 }
 
-/// Whether the other end of a socket says nothing more, also where some of what it said was not read.
+/// Returns whether the peer has closed its end of a socket, even if received data is still unread.
 pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut watched = [PollFd::new(&fd, PollFlags::RDHUP)];
     poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
-/// How much a pipe to or from a peer holds, where the system lets us: what a process writes should not have to wait for
-/// the other's turn on the processor.
+/// The requested capacity of a pipe to or from a peer. A process that writes should not have to wait until the other
+/// one is scheduled.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Lets a pipe hold more than the 64 KiB it begins with. What is no pipe, or may not hold more, stays as it is.
+/// Increases the capacity of a pipe above its default of 64 KiB. Has no effect on other files or if the system does not
+/// permit it.
 pub fn widen_pipe(fd: BorrowedFd<'_>) {
-    // The least that the kernel has is a page.
+    // The kernel's minimum is a page.
     let _ = rustix::pipe::fcntl_setpipe_size(fd, narrow_link_bytes().unwrap_or(PIPE_BYTES));
 }
 
-/// How much the link between client and server shall hold in a test of debug builds: `SPARSYNC_LINK_BYTES`.
+/// Returns the capacity of the link between client and server in a test of debug builds: `SPARSYNC_LINK_BYTES`.
 pub fn narrow_link_bytes() -> Option<usize> {
     #[cfg(debug_assertions)]
     return hooks::link_bytes();
@@ -1050,8 +1054,8 @@ pub fn count_client() {
     hooks::enter_client();
 }
 
-/// The longest datagram that shall be tried in a test of debug builds, in bytes: `SPARSYNC_DATAGRAM_BYTES`. A peer on this
-/// machine may be one that plays a long way, on which those that are tried would stop up what else is to go.
+/// Returns the longest datagram to probe in a test of debug builds, in bytes: `SPARSYNC_DATAGRAM_BYTES`. A test peer
+/// may simulate a slow path, which probes would congest.
 pub fn longest_datagram_bytes() -> Option<u16> {
     #[cfg(debug_assertions)]
     return hooks::datagram_bytes();
@@ -1059,20 +1063,19 @@ pub fn longest_datagram_bytes() -> Option<u16> {
     None
 }
 
-/// The longest packet, its IP header included, that fits the way to the peer that a socket is connected to, as far as
+/// Returns the longest packet, including its IP header, that fits the path to the peer of a connected socket, as far as
 /// this machine knows; in bytes.
 pub fn path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<u32> {
     use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
     Ok(if is_ipv6 { ipv6_mtu(socket) } else { ip_mtu(socket) }?)
 }
 
-/// A UDP socket at this address. At `::` it takes IPv4 as well, on machines that would have it otherwise
-/// (`net.ipv6.bindv6only`), too.
+/// Binds a UDP socket to an address. At `::` it also accepts IPv4, regardless of `net.ipv6.bindv6only`.
 pub fn bind_udp(address: std::net::SocketAddr) -> io::Result<std::net::UdpSocket> {
     bound(address, rustix::net::SocketType::DGRAM).map(Into::into)
 }
 
-/// The same for TCP, and it listens.
+/// Binds a TCP socket in the same way, and listens.
 pub fn bind_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> {
     const WAIT_MAX: i32 = 128;
     let socket = bound(address, rustix::net::SocketType::STREAM)?;
@@ -1088,17 +1091,17 @@ fn bound(address: std::net::SocketAddr, kind: rustix::net::SocketType) -> io::Re
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
     if kind == SocketType::STREAM {
-        // What is left of connections that have ended is nobody who has the port.
+        // Ended connections that are still in TIME_WAIT must not block the port.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     net::bind(&socket, &address)?;
     Ok(socket)
 }
 
-/// Asks for room for so many bytes that wait to be sent and for as many that wait to be read; the system may give less.
+/// Requests send and receive buffers of this size; the system may grant less.
 pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
     use rustix::net::sockopt as options;
-    // Only a privileged process may go beyond what the system grants everybody.
+    // Only a privileged process may exceed the system's limit.
     if options::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         let _ = options::set_socket_recv_buffer_size(socket, bytes);
     }
@@ -1107,8 +1110,8 @@ pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
     }
 }
 
-/// Lets the system ask every `probe` whether the peer of a TCP connection is still there, and give up one that did not
-/// answer for `idle`.
+/// Makes the system probe the peer of a TCP connection every `probe`, and close the connection after `idle` without an
+/// answer.
 pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle: std::time::Duration) {
     use rustix::net::sockopt as options;
     let probes = idle.as_secs() / probe.as_secs().max(1);
@@ -1119,30 +1122,30 @@ pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle
     let _ = options::set_tcp_user_timeout(socket, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
 }
 
-/// What the system knows of the way to the peer of a TCP connection.
+/// The state of a TCP connection according to the system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpStanding {
-    /// How long nothing has come that the peer said, not even that it heard something.
+    /// How long the peer has sent nothing, not even an acknowledgement.
     pub silent: std::time::Duration,
-    /// How often in a row something was said again, or the peer was asked whether it is there, and nothing came of it.
+    /// How many retransmissions or probes in a row had no answer.
     pub repeats: u8,
-    /// Something was said that the peer may not have heard.
+    /// Whether sent data is not yet acknowledged.
     pub is_owed: bool,
-    /// What is said again next is said so long after it was said last.
+    /// The retransmission timeout.
     pub repeats_after: std::time::Duration,
-    /// The way there and back.
+    /// The round trip time.
     pub rtt: std::time::Duration,
 }
 
-/// How a TCP connection stands.
+/// Returns the state of a TCP connection.
 #[allow(unsafe_code)]
 pub fn tcp_standing(socket: BorrowedFd<'_>) -> io::Result<TcpStanding> {
     use std::os::fd::AsRawFd;
     use std::time::Duration;
-    // SAFETY: the structure is numbers only, of which zero is one.
+    // SAFETY: the structure consists of integers, for which zero is valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = std::mem::size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the socket is open, and the kernel writes no more than `len` bytes, which is how long the structure is.
+    // SAFETY: the socket is open, and the kernel writes at most `len` bytes, the size of the structure.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -1164,8 +1167,8 @@ pub fn tcp_standing(socket: BorrowedFd<'_>) -> io::Result<TcpStanding> {
     })
 }
 
-/// Lifts the limit on open files to what the system allows, and to `most` at most. Programs that this one starts inherit it,
-/// and some go through all that they could have open.
+/// Raises the limit on open files to the system's maximum, but at most to `most`. Child processes inherit it, and some
+/// iterate over all possible descriptors.
 pub fn lift_open_files(most: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -1174,8 +1177,8 @@ pub fn lift_open_files(most: u64) {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lifted), ..limit });
 }
 
-/// Keeps what this process was given open beside its three streams from programs that it starts: a server that lives long
-/// would hold somebody's lock, or the end of somebody's pipe.
+/// Marks inherited descriptors other than the standard streams as close-on-exec. Otherwise, child processes of a
+/// long-lived server would keep other programs' locks and pipes open.
 #[allow(unsafe_code)]
 pub fn keep_inherited_files() -> io::Result<()> {
     let dir = open_dir_path(b"/proc/self/fd")?;
@@ -1185,44 +1188,44 @@ pub fn keep_inherited_files() -> io::Result<()> {
         inherited.extend(number.filter(|&number| number > 2));
     })?;
     for number in inherited {
-        // SAFETY: it was open a moment ago, and is only marked; if another thread closed it, that is refused or marks a file
-        // that is to be marked anyhow.
+        // SAFETY: the descriptor was open a moment ago and is only marked. If another thread closed it, this fails or
+        // marks a file that must be marked anyway.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let _ = rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC);
     }
     Ok(())
 }
 
-/// The share of `parts` in the files that this process may have open, at most `most` and at least one: so much may be held.
+/// Returns the limit on open files divided by `parts`, at most `most` and at least one.
 pub fn share_of_open_files(parts: usize, most: usize) -> usize {
     use rustix::process::{Resource, getrlimit};
     let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
     (now / parts).clamp(1, most)
 }
 
-/// A file without a name, in memory. Programs that this one starts have it open, too, by the same number.
+/// Creates an unnamed file in memory. Child processes inherit it under the same descriptor number.
 pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
     attempt(Call::Open, || Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?))
 }
 
-/// The memory of this machine, in bytes.
+/// Returns the memory of this machine in bytes.
 pub fn machine_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-/// The bytes in a page of memory.
+/// Returns the size of a memory page in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Has the kernel kill this process when the thread that started it ends: a session whose server was killed must not go on
-/// changing files beside the session of the next server.
+/// Makes the kernel kill this process when the thread that started it ends. A session whose server was killed must not
+/// continue to change files next to a session of the next server.
 pub fn end_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// Limits the memory that this process can take; more than the system allows is as much as it allows.
+/// Limits the memory of this process, at most to the system's limit.
 pub fn limit_memory(bytes: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Data).maximum;
@@ -1230,36 +1233,36 @@ pub fn limit_memory(bytes: u64) {
     let _ = setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
 }
 
-/// Sets the umask again, for a program that takes this one's place.
+/// Sets the umask, for a program that replaces this one.
 pub fn set_umask(umask: u32) {
     let _ = rustix::process::umask(Mode::from_raw_mode(umask));
 }
 
-/// Which file a path leads to: device and inode.
+/// Returns the device and inode of the file that a path leads to.
 pub fn identity(path: &std::ffi::OsStr) -> Option<(u64, u64)> {
     use std::os::unix::ffi::OsStrExt;
     stat_path(path.as_bytes(), true).ok().map(|stat| (stat.dev, stat.ino))
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The system and the kind of machine, as `uname -s -m` says.
+/// Returns the system and the machine type, as printed by `uname -s -m`.
 pub fn system_and_machine() -> String {
     let names = rustix::system::uname();
     format!("{} {}", names.sysname().to_string_lossy(), names.machine().to_string_lossy())
 }
 
-/// Opens a file of any path to read it.
+/// Opens a file at any path for reading.
 pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
         open_through(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
     })
 }
 
-/// Whether this process may run a file.
+/// Returns whether this process may execute a file.
 pub fn is_executable(path: &std::ffi::OsStr) -> bool {
     fs::access(path, fs::Access::EXEC_OK).is_ok() && stat_is_file(path)
 }
@@ -1269,7 +1272,7 @@ fn stat_is_file(path: &std::ffi::OsStr) -> bool {
     stat_path(path.as_bytes(), true).is_ok_and(|stat| stat.mode & 0o170000 == 0o100000)
 }
 
-/// Opens a file in a directory of ours to append to it, making it if it is missing. A symlink is an error.
+/// Opens a file in a directory of ours for appending, and creates it if it does not exist. A symlink is an error.
 pub fn open_append_at(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
         let flags =
@@ -1279,19 +1282,20 @@ pub fn open_append_at(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result
     })
 }
 
-/// Reads a whole file of any path, up to `max_bytes`. In a session of a server it has to be a regular one.
+/// Reads a whole file at any path, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
     attempt(Call::Open, || read_whole(open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(), max_bytes))
 }
 
-/// How a file is opened for [`read_whole`]: nobody in a session of a server waits for whoever might write to a pipe.
+/// Returns the flags for opening a file for [`read_whole`]. In a session of a server, opening a fifo must not wait for
+/// a writer.
 pub(super) fn whole_flags() -> OFlags {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     flags.set(OFlags::NONBLOCK, reach::of_process().is_some());
     flags
 }
 
-/// Reads a file that was opened just now, up to `max_bytes`. In a session of a server it has to be a regular one.
+/// Reads a file that was just opened, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub(super) fn read_whole(fd: BorrowedFd<'_>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let is_session = reach::of_process().is_some();
     if is_session && fs::FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != fs::FileType::RegularFile {

@@ -1,11 +1,12 @@
-//! How a file comes under its final name, whole or not at all.
+//! Writes files so that they appear under their final name either complete or not at all.
 //!
-//! A file that is new there is written without a name and linked when it is finished: whatever kills
-//! the process, nothing is left. Where there is a file already, where there are no such unnamed files, or where the next
-//! run shall go on with what is left ([`open_left_over`]), it is written as `.name.XXXXXX` and renamed. Five of those letters are a check on the rest of the name, and a file is
-//! locked while it is written, so that the next run can tell what a crash left behind ([`is_stale`]) from
-//! another program's work. It removes that when it comes to write the same name, because the first temp
-//! name of a name is always the same, or when it lists the directory.
+//! A new file is written without a name and linked when it is complete, so a killed process leaves nothing behind. If a
+//! file of that name exists, if the file system does not support unnamed files, or if the next run should continue with
+//! the partial file ([`open_left_over`]), the file is written as `.name.XXXXXX` and renamed.
+//!
+//! Five of those letters are a checksum of the rest of the name, and the file is locked while it is written. So the
+//! next run can distinguish what a crash left ([`is_stale`]) from another program's files. It removes leftovers when it
+//! writes the same name, because the first temp name of a name is always the same, or when it lists the directory.
 
 use super::root::Dir;
 use super::sys;
@@ -14,29 +15,29 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The longest name a directory holds.
+/// The longest file name.
 const NAME_MAX: usize = 255;
-/// Letters behind the last dot of a temp name: one for the attempt, the others for the check.
+/// Number of letters after the last dot of a temp name: one for the attempt, the others for the checksum.
 const SUFFIX_LEN: usize = 6;
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// Set when the destination turned out to have no unnamed files.
+/// Set if the destination does not support unnamed files.
 static NO_TMPFILE: AtomicBool = AtomicBool::new(false);
 
-/// A file being written, not yet under its final name. Dropped unfinished, it leaves nothing.
+/// A file that is being written and does not have its final name yet. Dropping it unfinished removes it.
 pub struct Pending {
     fd: OwnedFd,
     dir: Dir,
-    /// `None` while it has no name at all.
+    /// `None` while it has no name.
     temp_name: Option<Vec<u8>>,
-    /// That name is its final one (`--inplace`).
+    /// Whether that name is the final one (`--inplace`).
     in_place: bool,
     finished: bool,
 }
 
 impl Pending {
-    /// Begins a file that will be `name` in `dir`. `is_named`: under a temp name, because something has that name now or
-    /// what a crash leaves of it shall be found. `staging`: the directory for the temp name, if not `dir` (`--temp-dir`).
+    /// Begins a file that will become `name` in `dir`. `is_named`: use a temp name, because the name exists or a
+    /// leftover of a crash should be found. `staging`: the directory for the temp name, if not `dir` (`--temp-dir`).
     pub fn begin(dir: &Dir, name: &[u8], mode: u32, is_named: bool, staging: Option<&Dir>) -> io::Result<Pending> {
         if !is_named && staging.is_none() && !NO_TMPFILE.load(Ordering::Relaxed) {
             match sys::tmpfile(dir.fd(), mode) {
@@ -50,9 +51,9 @@ impl Pending {
         let dir = staging.unwrap_or(dir);
         loop {
             let (fd, temp_name) = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, mode & 0o700))?;
-            // Held until the descriptor closes; a file system without locks is no reason to fail.
+            // Held until the descriptor is closed. It is not an error if the file system has no locks.
             let _ = sys::try_lock(fd.as_fd());
-            // Between its creation and the lock, another run may have taken it for a left-over.
+            // Between creation and lock, another run may have removed it as a leftover.
             if sys::fstat(fd.as_fd())?.nlink > 0 {
                 let temp_name = Some(temp_name);
                 return Ok(Pending { fd, dir: dir.clone(), temp_name, in_place: false, finished: false });
@@ -60,37 +61,37 @@ impl Pending {
         }
     }
 
-    /// Begins a file under the name that it will have, which must be free: whoever looks sees it grow.
+    /// Begins a file under its final name, which must be free. Other processes see the file grow.
     pub fn begin_in_place(dir: &Dir, name: &[u8], mode: u32) -> io::Result<Pending> {
         let fd = sys::create(dir.fd(), name, mode & 0o700)?;
         Ok(Pending { fd, dir: dir.clone(), temp_name: Some(name.to_vec()), in_place: true, finished: false })
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Whether it has a name, a temp name or its own.
+    /// Returns whether it has a name, be it a temp name or its own.
     pub fn has_name(&self) -> bool {
         self.temp_name.is_some()
     }
 
-    /// Whether its mode is already the one given to [`Pending::begin`], with all its bits.
+    /// Returns whether it already has the complete mode that was passed to [`Pending::begin`].
     pub fn has_its_mode(&self) -> bool {
         self.temp_name.is_none()
     }
 
-    /// When it was begun, as far as its file system tells; see [`is_superseded`].
+    /// Returns when it was created, if the file system records that; see [`is_superseded`].
     pub fn birth(&self) -> Option<Time> {
         sys::birth(self.fd()).ok().flatten()
     }
 
-    /// Leaves what there is of `name` under its temp name, where the next run finds it as if this one had been killed; not
-    /// if it [`is_superseded`].
+    /// Leaves the partial content of `name` under its temp name, so that the next run finds it as if this process had
+    /// been killed. Removes it instead if it [`is_superseded`].
     ///
-    /// The lock goes before that is looked at: a run that gives the file its name looks afterwards whether other temp names
-    /// of it are unlocked. So one of the two removes this one, whichever comes first.
+    /// Unlocks the file before checking that. A run that completes the file checks afterwards for other unlocked temp
+    /// names of it. So one of the two removes this file, in whichever order they run.
     pub fn leave(mut self, dir: &Dir, name: &[u8]) {
         let Some(temp_name) = self.temp_name.clone() else { return };
         self.finished = true;
@@ -100,7 +101,7 @@ impl Pending {
         }
     }
 
-    /// Removes it, and keeps the time of its directory, which the next run may have set by now.
+    /// Removes it and restores the time of its directory, which the next run may have set already.
     pub fn discard(mut self) {
         if let (false, Some(temp_name)) = (self.in_place, &self.temp_name) {
             remove_unseen(&self.dir, || drop(sys::unlink(self.dir.fd(), temp_name)));
@@ -108,8 +109,8 @@ impl Pending {
         }
     }
 
-    /// As [`Pending::place`], unless it [`is_superseded`]: then it is discarded. `is_new`: nothing had the name
-    /// when this file was begun.
+    /// Like [`Pending::place`], but discards the file if it [`is_superseded`]. `is_new`: the name did not exist when
+    /// this file was begun.
     pub fn place_unless_superseded(mut self, dir: &Dir, name: &[u8], is_new: bool) -> io::Result<()> {
         let placed = match &self.temp_name {
             _ if self.in_place => return self.place(dir, name),
@@ -126,7 +127,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Puts it under its final name, in one step for whoever looks, unless it was begun there.
+    /// Gives it its final name atomically, unless it was begun under that name.
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         match &self.temp_name {
             Some(_) if self.in_place => {}
@@ -135,7 +136,7 @@ impl Pending {
                 remove_stale_before(&self.dir, name, temp_name);
             }
             None => match sys::link_tmpfile(self.fd(), dir.fd(), name) {
-                // The name was taken meanwhile.
+                // Another process has created the name in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     put_over(dir, name, |temp| sys::link_tmpfile(self.fd(), dir.fd(), temp))?;
                 }
@@ -147,8 +148,9 @@ impl Pending {
         Ok(())
     }
 
-    /// The same for a file that was given to another user. The kernel links only one's own (fs.protected_hardlinks) for who
-    /// lacks further privileges than it takes to give a file away; `refused` is what it said.
+    /// Places a file whose owner was changed to another user. For a process without further privileges than changing
+    /// owners, the kernel links only its own files (fs.protected_hardlinks). `refused` is the error of the first
+    /// attempt.
     fn place_given_away(&self, dir: &Dir, name: &[u8], refused: io::Error) -> io::Result<()> {
         let ((own, _), owner) = (sys::ids(), sys::fstat(self.fd())?.uid);
         if owner == own {
@@ -174,8 +176,8 @@ impl Drop for Pending {
     }
 }
 
-/// Whether `name` was made or replaced since a file for it was begun: another run was faster, and what there is of that file
-/// is of no use. Where it is not known when that was, the name counts as replaced.
+/// Returns whether `name` was created or replaced after a file for it was begun. Then another run was faster, and the
+/// partial file is of no use. If the time of birth is unknown, an existing name counts as replaced.
 pub fn is_superseded(born: Option<Time>, dir: &Dir, name: &[u8]) -> bool {
     match sys::changed(dir.fd(), name) {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -183,15 +185,15 @@ pub fn is_superseded(born: Option<Time>, dir: &Dir, name: &[u8]) -> bool {
     }
 }
 
-/// Removes something from a directory that keeps its time.
+/// Removes something and restores the modification time of the directory.
 pub fn remove_unseen(dir: &Dir, remove: impl FnOnce()) {
     let before = sys::fstat(dir.fd()).ok();
     remove();
     let _ = before.map(|stat| sys::utimes(dir.fd(), b"", None, Some(stat.mtime)));
 }
 
-/// Removes the temp names of `name` that come before the one that was used: they were locked when that was chosen, and the
-/// run that had them may have ended since.
+/// Removes the temp names of `name` that precede the used one. They were locked when it was chosen, but their run may
+/// have ended since.
 fn remove_stale_before(dir: &Dir, name: &[u8], used: &[u8]) {
     let earlier = (0..LETTERS.len()).map(|attempt| nth_temp_name(name, attempt)).take_while(|temp| temp != used);
     for temp in earlier.filter(|temp| is_stale(dir, temp)) {
@@ -203,27 +205,27 @@ fn lacks_tmpfile(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT))
 }
 
-/// Makes something beside `name` in `dir`, under the temp name that `make` is given, and puts it over what
-/// has that name, in one step for whoever looks. `make` may be called again.
+/// Creates an entry under a temp name in `dir` with `make`, and renames it to `name` atomically, replacing an existing
+/// entry. May call `make` several times.
 pub fn put_over(dir: &Dir, name: &[u8], make: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     put_over_by(dir, name, make).map(|_| ())
 }
 
-/// Makes a second name of an entry, over whatever has that name.
+/// Creates a hard link to an entry, replacing an existing entry of the new name.
 pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8]) -> io::Result<()> {
     let temp = put_over_by(to, new, |temp| sys::link(from.fd(), old, to.fd(), temp))?;
-    // Where both were names of one file already, the kernel renamed nothing and the temp name is still there.
+    // If both were names of the same file, the kernel has renamed nothing and the temp name still exists.
     match sys::unlink(to.fd(), &temp) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// How often something is made anew because another run in the same directory took it for a left-over
-/// between its making and its renaming, which are one call apart.
+/// How often an entry is created again because another run in the same directory removed it as a leftover between
+/// creation and rename, which directly follow each other.
 const MADE_ANEW_MAX: usize = 16;
 
-/// See [`put_over`]; returns the temp name.
+/// See [`put_over`]. Returns the temp name.
 fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Vec<u8>> {
     let mut made = 0;
     loop {
@@ -240,7 +242,7 @@ fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result
     }
 }
 
-/// Calls `make` with one temp name of `name` after the other until one is free; a left-over makes way.
+/// Calls `make` with the temp names of `name` in turn until one is free. Removes leftovers.
 fn with_temp_name<T>(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<T>) -> io::Result<(T, Vec<u8>)> {
     let mut attempt = 0;
     loop {
@@ -255,12 +257,12 @@ fn with_temp_name<T>(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::
     }
 }
 
-/// The temp name that is tried first for `name`, for messages.
+/// Returns the first temp name for `name`, for messages.
 pub fn temp_name(name: &[u8]) -> Vec<u8> {
     nth_temp_name(name, 0)
 }
 
-/// A temp name for `name`: `.name.XXXXXX`, the name cut where it would grow too long.
+/// Returns a temp name for `name`, `.name.XXXXXX`. Truncates the name if it would become too long.
 fn nth_temp_name(name: &[u8], attempt: usize) -> Vec<u8> {
     let keep = name.len().min(NAME_MAX - SUFFIX_LEN - 2);
     let mut out = Vec::with_capacity(keep + SUFFIX_LEN + 2);
@@ -273,9 +275,9 @@ fn nth_temp_name(name: &[u8], attempt: usize) -> Vec<u8> {
     out
 }
 
-/// What `.name.X` must end in. Another program's name passes for ours once in 900 million.
+/// Returns the required end of `.name.X`. Names of other programs match once in 900 million.
 fn check_letters(start: &[u8]) -> [u8; SUFFIX_LEN - 1] {
-    // FNV-1a: any stable mixing will do, but it must stay what it is, or left-overs are not known again.
+    // FNV-1a. Any stable hash is sufficient, but it must not change, or leftovers are no longer recognized.
     let mut hash =
         start.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     hash ^= hash >> 32;
@@ -286,7 +288,7 @@ fn check_letters(start: &[u8]) -> [u8; SUFFIX_LEN - 1] {
     })
 }
 
-/// Whether a name is one of our temp names; no file is looked at.
+/// Returns whether a name is one of our temp names. Does not access the file.
 pub fn is_temp_name(name: &[u8]) -> bool {
     if name.len() < SUFFIX_LEN + 3 || name[0] != b'.' || name[name.len() - SUFFIX_LEN - 1] != b'.' {
         return false;
@@ -295,20 +297,20 @@ pub fn is_temp_name(name: &[u8]) -> bool {
     check == check_letters(start)
 }
 
-/// The name whose first temp name this is, or what was left of it if it was cut; `None`: it is none.
+/// Returns the name, possibly truncated, whose first temp name this is; `None` for other names.
 pub fn name_of_temp(temp: &[u8]) -> Option<&[u8]> {
     let name = temp.get(1..temp.len().checked_sub(SUFFIX_LEN + 1)?)?;
     (temp_name(name) == temp).then_some(name)
 }
 
-/// Opens what a crash left of a file that was to be `name`; `None`: there is nothing, or it is being written.
+/// Opens the leftover of a file that was to become `name`; `None` if there is none or it is being written.
 pub fn open_left_over(dir: &Dir, name: &[u8]) -> Option<OwnedFd> {
     let temp = temp_name(name);
     is_stale(dir, &temp).then(|| sys::open_read(dir.fd(), &temp, false, false).ok())?
 }
 
-/// Whether something with such a name was left behind. A file was if nobody holds its lock. Other things
-/// have such a name for the moment of one call only, and whoever makes them makes them anew.
+/// Returns whether an entry is a leftover with a temp name. For a file, that is the case if it is not locked. Other
+/// entries have a temp name only for the duration of one call, and their creator creates them again.
 pub fn is_stale(dir: &Dir, name: &[u8]) -> bool {
     if !is_temp_name(name) {
         return false;
@@ -335,7 +337,7 @@ mod tests {
     fn a_file_that_was_given_away_gets_its_name_without_the_right_to_link_it() {
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
         use std::os::unix::fs::MetadataExt;
-        // Of this thread only.
+        // Affects only this thread.
         let mut held = capabilities(None).unwrap();
         if sys::ids().0 != 0 || !held.effective.contains(CapabilitySet::CHOWN) {
             return;
@@ -419,7 +421,7 @@ mod tests {
         }
     }
 
-    /// The time of a directory, and of nothing in it, is what removing must not change.
+    /// Returns the time of the directory, which removing an entry must not change.
     fn mtime(dir: &Dir) -> Time {
         sys::fstat(dir.fd()).unwrap().mtime
     }
@@ -431,7 +433,7 @@ mod tests {
         let names =
             || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
         let left_over = std::ffi::OsString::from_vec(temp_name(b"f"));
-        // Nobody has finished the file: the next run goes on with this part.
+        // The file is not complete: the next run continues with this part.
         let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
         pending.leave(&dir, b"f");
         assert_eq!(names(), std::slice::from_ref(&left_over));
@@ -451,7 +453,7 @@ mod tests {
                 let dir = open(top.path());
                 if !is_new {
                     std::fs::write(top.path().join("f"), "old").unwrap();
-                    // The clock of file times goes on in steps.
+                    // The clock of file times advances in steps.
                     while sys::birth(Pending::begin(&dir, b"x", 0o600, true, None).unwrap().fd()).unwrap()
                         <= sys::changed(dir.fd(), b"f").ok()
                     {
@@ -477,7 +479,7 @@ mod tests {
         let dir = open(top.path());
         let first = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
         let second = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
-        // It was killed, which frees its lock.
+        // The first run was killed, which releases its lock.
         sys::unlock(first.fd()).unwrap();
         second.place(&dir, b"f").unwrap();
         assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);

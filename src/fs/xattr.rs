@@ -1,21 +1,21 @@
-//! Extended attributes of one file: what is seen of them, how they travel, and what is set or removed.
+//! Extended attributes of one file: which are visible, how they are transferred, and how they are set and removed.
 //!
-//! The rules by which rsync shows, hides and renames attributes are here (`-X`, `-XX`, `--fake-super`,
-//! `x` filter rules); who may decide them is the caller's. ACLs are in [`super::acl`], rsync's own
-//! `user.rsync.%stat` in [`super::fake`].
+//! Implements rsync's rules for showing, hiding and renaming attributes (`-X`, `-XX`, `--fake-super`, `x` filter
+//! rules). The caller chooses the policy. ACLs are in [`super::acl`], rsync's own `user.rsync.%stat` in
+//! [`super::fake`].
 
 use super::sys;
 use crate::flist::{Xattr, Xattrs};
 use rustix::fd::BorrowedFd;
 use std::io;
 
-/// A thing whose attributes are read or set; a symlink is never followed.
+/// The file whose attributes are read or set. Symlinks are never followed.
 #[derive(Debug, Clone, Copy)]
 pub enum At<'a> {
-    /// An open file or directory (not opened with `O_PATH`).
+    /// An open file or directory, not opened with `O_PATH`.
     Fd(BorrowedFd<'a>),
-    /// A name in an open directory. The kernel has no `*xattrat` that old systems know, so the call
-    /// goes through `/proc/self/fd`, or without /proc from the directory itself.
+    /// A name in an open directory. Older kernels have no `*xattrat` calls, so access goes through `/proc/self/fd`.
+    /// Without /proc, the call is made from within the directory.
     Name {
         /// The directory.
         dir: BorrowedFd<'a>,
@@ -39,7 +39,7 @@ impl At<'_> {
         call(&path)
     }
 
-    /// The value of one attribute; `None` where it does not or cannot exist.
+    /// Returns the value of an attribute; `None` if it does not or cannot exist.
     pub fn get(&self, attr: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match *self {
             At::Fd(fd) => sys::fgetxattr(fd, attr),
@@ -47,7 +47,7 @@ impl At<'_> {
         }
     }
 
-    /// Sets one attribute, whether or not it exists.
+    /// Sets an attribute, whether or not it exists.
     pub fn set(&self, attr: &[u8], value: &[u8]) -> io::Result<()> {
         match *self {
             At::Fd(fd) => sys::fsetxattr(fd, attr, value),
@@ -55,7 +55,7 @@ impl At<'_> {
         }
     }
 
-    /// Removes one attribute; it is no error when there was none.
+    /// Removes an attribute. Succeeds if it does not exist.
     pub fn remove(&self, attr: &[u8]) -> io::Result<()> {
         let removed = match *self {
             At::Fd(fd) => sys::fremovexattr(fd, attr),
@@ -67,7 +67,8 @@ impl At<'_> {
         }
     }
 
-    /// Lets the owner write, which attributes of `user.*` need; the mode before, unless that was no help.
+    /// Gives the owner write permission, which `user.*` attributes require. Returns the previous mode; `None` if that
+    /// did not help.
     fn open_up(&self) -> Option<u32> {
         let mode = match *self {
             At::Fd(fd) => sys::fstat(fd),
@@ -85,7 +86,7 @@ impl At<'_> {
         }
     }
 
-    /// The names of all attributes, each ending in NUL.
+    /// Returns the names of all attributes, each terminated by NUL.
     pub fn names(&self) -> io::Result<Option<Vec<u8>>> {
         match *self {
             At::Fd(fd) => sys::flistxattr(fd),
@@ -94,18 +95,18 @@ impl At<'_> {
     }
 }
 
-/// In whose name attributes are read and set.
+/// The privileges with which attributes are read and set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// The super-user: every namespace but `system.*`, names unchanged.
+    /// The super-user: every namespace except `system.*`, with unchanged names.
     Root,
-    /// Anybody else: `user.*`; what arrives from other namespaces is kept as `user.rsync.NAME`.
+    /// Any other user: `user.*`. Received attributes of other namespaces are stored as `user.rsync.NAME`.
     User,
-    /// `--fake-super`: `user.*` on disk, and `user.rsync.NAME` stands for `NAME`.
+    /// `--fake-super`: `user.*` on disk, where `user.rsync.NAME` represents `NAME`.
     Fake,
 }
 
-/// Decides which attributes take part. `true`: this name does.
+/// Decides by name whether an attribute takes part.
 pub type Rules<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
 /// Which attributes of the files on one side take part, and under which names.
@@ -116,25 +117,25 @@ pub struct XattrPolicy<'a> {
     rules: Option<Rules<'a>>,
 }
 
-/// What rsync keeps its own notes under.
+/// The prefix of rsync's own attributes.
 const OWN: &[u8] = b"user.rsync.%";
 const STORED: &[u8] = b"user.rsync.";
 
 impl<'a> XattrPolicy<'a> {
-    /// The policy for what is sent: rsync's own notes (`user.rsync.%…`) stay hidden unless `level` is
-    /// 2 (`-XX`). `rules` are the `x` filter rules that apply to the sender; they replace the namespace
-    /// rule (so without a rule against it even `system.*` is shown, as rsync does).
+    /// Returns the policy for reading the source. rsync's own attributes (`user.rsync.%…`) are hidden unless `level` is
+    /// 2 (`-XX`). `rules` are the `x` filter rules for the sender. They replace the namespace rule, so unless a rule
+    /// excludes them, even `system.*` attributes are shown, as in rsync.
     pub fn sender(who: Who, level: u8, rules: Option<Rules<'a>>) -> Self {
         XattrPolicy { who, shows_own: level > 1 && who != Who::Fake, rules }
     }
 
-    /// The policy for what is written: here rsync's own notes show even under a single `-X`, so that
-    /// such leftovers are removed; only with `--fake-super` are they left alone.
+    /// Returns the policy for the destination. rsync's own attributes are visible here even with a single `-X`, so that
+    /// leftover ones are removed. Only `--fake-super` leaves them alone.
     pub fn receiver(who: Who, rules: Option<Rules<'a>>) -> Self {
         XattrPolicy { who, shows_own: who != Who::Fake, rules }
     }
 
-    /// Whether an attribute with this name on disk takes part.
+    /// Returns whether an attribute with this name on disk takes part.
     pub fn shows(&self, name: &[u8]) -> bool {
         let allowed = match (self.rules, self.who) {
             (Some(rules), _) => rules(name),
@@ -144,8 +145,8 @@ impl<'a> XattrPolicy<'a> {
         allowed && (self.shows_own || !name.starts_with(OWN))
     }
 
-    /// Brings what [`read_listed`] gave into the form that travels: under `--fake-super` the stored names
-    /// become the real ones.
+    /// Converts attributes from [`read_listed`] into the form that is sent: under `--fake-super`, stored names become
+    /// the real ones.
     pub fn told(&self, mut local: Xattrs) -> Xattrs {
         if self.who == Who::Fake {
             for (name, _) in &mut local {
@@ -158,8 +159,8 @@ impl<'a> XattrPolicy<'a> {
         local
     }
 
-    /// Brings what arrived into the form that this side stores: filtered by its rules, renamed where
-    /// only `user.*` may be written, sorted. This is what [`read_listed`] of the destination is compared with.
+    /// Converts received attributes into the form that this side stores: filtered by its rules, renamed where only
+    /// `user.*` may be written, and sorted. The result is compared with [`read_listed`] of the destination.
     pub fn stored(&self, told: &Xattrs) -> Xattrs {
         let mut local: Xattrs = told
             .iter()
@@ -177,17 +178,17 @@ impl<'a> XattrPolicy<'a> {
     }
 }
 
-/// An attribute could not be read. rsync's sender drops the whole entry and spares deletions (exit 23).
+/// An attribute could not be read. rsync's sender omits the whole entry and then deletes nothing (exit 23).
 #[derive(Debug)]
 pub struct ReadError {
-    /// The attribute; `None`: the list of names could not be read.
+    /// The attribute; `None` if the list of names could not be read.
     pub attr: Option<Box<[u8]>>,
-    /// Why.
+    /// The cause.
     pub error: io::Error,
 }
 
 impl ReadError {
-    /// What stands between `rsync: [sender] ` and `: Permission denied (13)`.
+    /// Returns rsync's text between `rsync: [sender] ` and `: Permission denied (13)`.
     pub fn text(&self, full_path: &[u8]) -> Vec<u8> {
         match &self.attr {
             Some(attr) => [b"get_xattr_data: lgetxattr(\"", full_path, b"\",\"", attr, b"\",0) failed"].concat(),
@@ -198,14 +199,15 @@ impl ReadError {
 
 /// Reads the attributes that the policy shows, under their names on disk, sorted by name.
 ///
-/// A file system without attributes gives none. One that disappears between list and read is left out.
+/// Returns none if the file system does not support attributes. Omits attributes that disappear between listing and
+/// reading.
 #[cfg(test)]
 pub fn read(at: At<'_>, policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
     let names = at.names().map_err(|error| ReadError { attr: None, error })?.unwrap_or_default();
     read_listed(at, &names, policy)
 }
 
-/// The same where [`At::names`] was asked already.
+/// Reads the attributes that the policy shows, given the result of [`At::names`].
 pub fn read_listed(at: At<'_>, names: &[u8], policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
     let mut found = Xattrs::new();
     for name in names.split(|&b| b == 0).filter(|n| !n.is_empty() && policy.shows(n)) {
@@ -219,20 +221,20 @@ pub fn read_listed(at: At<'_>, names: &[u8], policy: &XattrPolicy<'_>) -> Result
     Ok(found)
 }
 
-/// An attribute could not be set or removed. It is counted (exit 23) and the others are still done.
+/// An attribute could not be set or removed. It is counted (exit 23), and the remaining ones are still processed.
 #[derive(Debug)]
 pub struct SetError {
-    /// Whether it was to be removed.
+    /// Whether it should have been removed.
     pub removing: bool,
     /// The attribute.
     pub attr: Box<[u8]>,
-    /// Why.
+    /// The cause.
     pub error: io::Error,
 }
 
 impl SetError {
-    /// What stands between `rsync: [receiver] ` and `: Operation not supported (95)`. Of a file that is
-    /// being transferred rsync names the temp file.
+    /// Returns rsync's text between `rsync: [receiver] ` and `: Operation not supported (95)`. For a file that is being
+    /// transferred, rsync prints the temp file.
     pub fn text(&self, full_path: &[u8], is_symlink: bool) -> Vec<u8> {
         let letter: &[u8] = if is_symlink { b"l" } else { b"f" };
         let call: &[u8] = if self.removing { b"removexattr" } else { b"setxattr" };
@@ -240,11 +242,11 @@ impl SetError {
     }
 }
 
-/// Sets what differs and removes what is not wanted; all of it, even when some of it fails.
+/// Sets the attributes that differ and removes the extra ones. Continues after errors.
 ///
-/// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from
-/// [`read_listed`]. What the policy hid is in neither and stays. A thing that its owner may not write is opened
-/// up for the moment, as rsync does.
+/// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from [`read_listed`].
+/// Hidden attributes are in neither and remain. If the owner has no write permission, it is granted temporarily, as in
+/// rsync.
 pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<SetError>> {
     let find = |list: &[Xattr], name: &[u8]| list.binary_search_by(|(n, _)| n.as_ref().cmp(name));
     let mut errors = Vec::new();
@@ -268,8 +270,8 @@ pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<Set
         }
     }
     if let Some(mode) = mode_before {
-        // Of no consequence where it fails: the owner's write permission is all that is too much, and
-        // the caller sets the final mode after this.
+        // Failure is harmless: only the owner's write permission is too much, and the caller sets the final mode after
+        // this.
         let _ = at.chmod(mode);
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -281,7 +283,8 @@ pub(super) mod tests {
     use rustix::fd::AsFd;
     use std::fs::File;
 
-    /// A directory that takes user attributes; `None` is told aloud.
+    /// Returns a directory whose file system supports user attributes. If there is none, prints that the test is
+    /// skipped.
     #[allow(clippy::print_stderr)]
     pub fn scratch() -> Option<tempfile::TempDir> {
         for base in ["/dev/shm".into(), std::env::temp_dir()] {
@@ -356,7 +359,7 @@ pub(super) mod tests {
         assert_eq!(at.get(b"user.rsync.%stat").unwrap(), None);
     }
 
-    /// As root this only shows that nothing is disturbed; as a user, that the mode is lifted and restored.
+    /// As root, this only shows that nothing breaks. As a user, it shows that the mode is changed and restored.
     #[test]
     fn a_read_only_file_still_gets_its_attributes() {
         use std::os::unix::fs::PermissionsExt;

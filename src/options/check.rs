@@ -1,16 +1,16 @@
-//! When two entries count as the same, and which receivers' copies may be touched at all.
+//! When two entries count as the same, and which destination entries may be updated at all.
 
-/// How equality of regular files is judged.
+/// How regular files are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckMode {
-    /// `-I`: nothing is the same.
+    /// `-I`: no two files count as the same.
     IgnoreTimes,
     /// `--size-only`
     SizeOnly,
     /// `-c`: same length and same digest.
     Digest,
-    /// Same length, and times no further apart than the window. `window_secs` below 0 compares
-    /// nanoseconds too; 0 compares whole seconds.
+    /// Same length, and times no further apart than the window. A negative `window_secs` also compares nanoseconds; 0
+    /// compares whole seconds.
     Quick {
         /// `--modify-window`
         window_secs: i64,
@@ -23,10 +23,10 @@ impl Default for CheckMode {
     }
 }
 
-/// A digest of contents that rsync knows by name.
+/// A checksum algorithm that rsync knows by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Checksum {
-    /// `xxh128`; what rsync chooses for itself.
+    /// `xxh128`, rsync's default.
     #[default]
     Xxh128,
     /// `xxh3`
@@ -43,23 +43,23 @@ pub enum Checksum {
     None,
 }
 
-/// `--checksum-choice`. It decides what `%C` shows; whether contents are the same is found out with a digest of our own.
+/// `--checksum-choice`. Determines what `%C` shows; sparsync compares contents with its own digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checksums {
-    /// Of what is transferred.
+    /// The checksum of transferred data.
     pub transfer: Checksum,
-    /// Of what is listed: `--checksum` compares these.
+    /// The checksum in the file list, which `--checksum` compares.
     pub listed: Checksum,
 }
 
-/// When two entries count as the same, and what is left alone although it differs.
+/// When two entries count as the same, and which ones are left alone even if they differ.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Check {
     /// How regular files are compared.
     pub mode: CheckMode,
     /// `--checksum-choice`
     pub sums: Checksums,
-    /// `--modify-window`, also for the comparison of times as attributes; see [`CheckMode::Quick`].
+    /// `--modify-window`, also for times compared as attributes; see [`CheckMode::Quick`].
     pub window_secs: i64,
     /// `-u`
     pub update: bool,
@@ -70,7 +70,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// The digest that `%C` shows: under `-c` that of the list.
+    /// Returns the checksum that `%C` shows: under `-c` the one in the file list.
     pub fn shown_sum(&self) -> Checksum {
         if self.mode == CheckMode::Digest { self.sums.listed } else { self.sums.transfer }
     }

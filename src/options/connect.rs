@@ -1,8 +1,8 @@
-//! How a peer is reached, and limits of rate and time.
+//! How to reach a peer, and limits of rate and time.
 
 use super::output::StopAt;
 
-/// Which addresses are preferred.
+/// The preferred address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// `-4`
@@ -11,64 +11,63 @@ pub enum Family {
     Ipv6,
 }
 
-/// How the words of a command line come past the remote shell.
+/// How command-line arguments are passed through the remote shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArgStyle {
-    /// What is special to a shell is escaped, but for wildcards in paths.
+    /// Characters that are special to a shell are escaped, except wildcards in paths.
     #[default]
     Escaped,
-    /// `--old-args`: paths are for the remote shell to split and expand.
+    /// `--old-args`: the remote shell splits and expands paths.
     OldPaths,
-    /// `--old-args` twice: so are the arguments of options.
+    /// `--old-args` twice: it also splits and expands the arguments of options.
     OldAll,
-    /// `-s`: nothing but the letters stands on the command line.
+    /// `-s`: only the option letters are on the command line.
     Secluded,
 }
 
-/// What shall carry a conversation to another machine.
+/// The transport of a session with another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// The fastest that is to be had: a host that was enrolled is reached by QUIC, or TLS, or a remote shell; any other by a
-    /// remote shell.
+    /// The fastest one available: QUIC, TLS or a remote shell for an enrolled host, a remote shell for any other.
     #[default]
     Auto,
-    /// QUIC and nothing else; a host that was not enrolled is asked through a remote shell to open a way for this run.
+    /// QUIC only. For a host that is not enrolled, the client requests an ephemeral server through a remote shell.
     Quic,
-    /// TLS over TCP and nothing else.
+    /// TLS over TCP only.
     Tls,
     /// A remote shell.
     Shell,
 }
 
-/// How a peer is reached, and limits of rate and time.
+/// How to reach a peer, and limits of rate and time.
 #[derive(Debug, Clone, Default)]
 pub struct Connect {
     /// `--transport`
     pub transport: Transport,
-    /// Whether `-e` or `RSYNC_RSH` names a remote shell, which is then used.
+    /// Whether `-e` or `RSYNC_RSH` names a remote shell, which must then be used.
     pub shell_was_said: bool,
-    /// `-e` or `RSYNC_RSH`, cut into words; empty: ssh.
+    /// `-e` or `RSYNC_RSH`, split into words; empty: ssh.
     pub shell: Vec<Vec<u8>>,
-    /// `--rsync-path`: a text for the remote shell; `None`: the program is called as this one was.
+    /// `--rsync-path`, a text for the remote shell; `None`: the same name as this program was called by.
     pub program: Option<Vec<u8>>,
-    /// How words come past the remote shell.
+    /// How arguments are passed through the remote shell.
     pub args: ArgStyle,
     /// `-4`, `-6`
     pub family: Option<Family>,
-    /// `--trust-sender`: what a remote sender sends is not compared with what was asked for.
+    /// `--trust-sender`: entries from a remote sender are not checked against the request.
     pub trust_sender: bool,
     /// `--address`, for a daemon.
     pub address: Option<Vec<u8>>,
-    /// `--port`, for a daemon; 0: not said.
+    /// `--port`, for a daemon; 0: not given.
     pub port: i32,
     /// `--max-alloc`: the most memory that the listing of one directory of the peer may take, in bytes; `None`: no
     /// limit.
     pub max_alloc_bytes: Option<u64>,
-    /// `--timeout`: a peer that is silent for so long is given up; 0: never.
+    /// `--timeout`: how long a peer may be silent before the run is given up; 0: no limit.
     pub timeout_secs: u32,
-    /// `--contimeout`: a server that does not answer for so long is given up; 0: not said.
+    /// `--contimeout`: how long a server may take to answer; 0: not given.
     pub contimeout_secs: u32,
-    /// `--bwlimit`, in bytes a second; `None`: unlimited.
+    /// `--bwlimit`, in bytes per second; `None`: unlimited.
     pub bwlimit_bytes_per_sec: Option<u64>,
     /// `--stop-after`, `--stop-at`
     pub stop: Option<StopAt>,

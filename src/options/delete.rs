@@ -1,29 +1,29 @@
-//! What extra entries of the destination may go, and when.
+//! Which extra entries of the destination may be deleted, and when.
 
-/// When extra entries are removed.
+/// When extra entries are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// `--delete-before`: everything first.
     Before,
     /// `--delete`, `--delete-during`: each directory before its entries are updated.
     During,
-    /// `--delete-delay`: found during, removed at the end.
+    /// `--delete-delay`: found during the transfer, deleted at the end.
     Delay,
-    /// `--delete-after`: found and removed at the end.
+    /// `--delete-after`: found and deleted at the end.
     After,
 }
 
-/// What extra entries may go, and when.
+/// Which extra entries may be deleted, and when.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Delete {
     /// `None`: extra entries stay.
     pub when: Option<When>,
     /// `--delete-excluded`
     pub excluded: bool,
-    /// `--max-delete`: at most so many; then exit 25.
+    /// `--max-delete`: the maximum number of deletions; if there are more extra entries, the exit code is 25.
     pub max: Option<u64>,
-    /// `--force`: a directory with content may make way for something else.
+    /// `--force`: a non-empty directory may be replaced by an entry of another kind.
     pub force: bool,
-    /// `--ignore-errors`: I/O errors at the sender do not stop deletion.
+    /// `--ignore-errors`: I/O errors of the sender do not stop deletions.
     pub ignore_errors: bool,
 }

@@ -1,31 +1,31 @@
-//! Whole files or deltas, the alternate trees that may hold what is missing, compression.
+//! Whole files or deltas, alternate trees that may already have a file, compression.
 
-/// Which kind of alternate destination is in use; one kind in a run.
+/// The kind of the alternate destinations; one kind per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AltKind {
-    /// `--compare-dest`: an equal file there means nothing needs creating.
+    /// `--compare-dest`: a file that is identical there is not created.
     Compare,
-    /// `--copy-dest`: it is copied.
+    /// `--copy-dest`: an identical file is copied from there.
     Copy,
-    /// `--link-dest`: it is hard-linked.
+    /// `--link-dest`: an identical file is hard-linked.
     Link,
 }
 
 /// The alternate destinations of a run, in the order they are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AltDest {
-    /// What a hit means.
+    /// What to do with a match.
     pub kind: AltKind,
     /// Directories, absolute or relative to the destination; 1 to 20.
     pub dirs: Vec<Vec<u8>>,
 }
 
-/// How data is compressed on the way.
+/// How data is compressed for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// `--no-compress`, `--compress-choice=none`: not at all.
     No,
-    /// `-z`: with what suits best.
+    /// `-z`: the method that suits the route best.
     Auto,
     /// `--compress-choice=zstd`
     Zstd,
@@ -38,7 +38,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Its name as in `--compress-choice`.
+    /// Returns the name as in `--compress-choice`.
     pub fn name(self) -> &'static str {
         match self {
             Compression::No => "none",
@@ -51,22 +51,22 @@ impl Compression {
     }
 }
 
-/// What was said about compression.
+/// The compression options of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compress {
-    /// `None`: nothing was said, and the route decides.
+    /// `None`: not given; the route decides.
     pub choice: Option<Compression>,
     /// `--compress-level`
     pub level: Option<i32>,
-    /// What this end chooses from under `-z`, the best first (`RSYNC_COMPRESS_LIST`); `None`: all there are.
+    /// The methods that this side chooses from under `-z`, best first (`RSYNC_COMPRESS_LIST`); `None`: all methods.
     pub list: Option<Vec<Compression>>,
-    /// `--skip-compress`: suffixes without their dots; `None`: nothing was said.
+    /// `--skip-compress`: suffixes without their dots; `None`: not given.
     pub skip: Option<Vec<Vec<u8>>>,
 }
 
 impl Compress {
-    /// What is settled with a far end that takes certain methods: the choice by name, else the first that it takes.
-    /// `Err`: there is none, in rsync's words.
+    /// Negotiates with a peer that supports certain methods: returns the explicit choice, or the first method that the
+    /// peer supports. Fails with rsync's message if there is none.
     pub fn agree(&self, takes: &dyn Fn(Compression) -> bool) -> Result<Option<Compression>, String> {
         // rsync's order of preference.
         const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
@@ -95,14 +95,14 @@ impl Compress {
 /// Whole files or deltas, alternate bases, compression.
 #[derive(Debug, Clone, Default)]
 pub struct Delta {
-    /// `-W` (`Some(true)`), `--no-whole-file` (`Some(false)`); `None`: as the route decides.
+    /// `-W` (`Some(true)`), `--no-whole-file` (`Some(false)`); `None`: the route decides.
     pub whole_file: Option<bool>,
-    /// `-B`; 0: as the file's length suggests.
+    /// `-B`; 0: chosen from the file's length.
     pub block_size_bytes: u64,
-    /// `-y`: 1 looks for a similar name in the directory, 2 in those of `alt_dest`, too.
+    /// `-y`: 1 searches the directory for a similar name, 2 also those of `alt_dest`.
     pub fuzzy: u8,
     /// `--compare-dest`, `--copy-dest`, `--link-dest`
     pub alt_dest: Option<AltDest>,
-    /// `-z` and what goes with it.
+    /// `-z` and related options.
     pub compress: Compress,
 }

@@ -1,7 +1,6 @@
 //! The settled options: plain data with rsync's defaults, one policy per part of the program.
 //!
-//! `cli::resolve` makes them; from there on nobody sees the command line. Each part is handed its own
-//! policy and never the rest.
+//! `cli::resolve` creates them; no other module reads the command line. Each part gets only its own policy.
 
 pub mod check;
 pub mod connect;
@@ -22,24 +21,24 @@ pub use place::{Append, Backup, Place};
 pub use preserve::{IdFrom, IdMap, IdTo, LinkOwners, ModeChange, Preserve};
 pub use select::{FilesFrom, Recurse, RemoveSource, RuleArg, Select};
 
-/// Everything a run was asked for, besides its operands.
+/// Everything that a run was asked to do, except its operands.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Which entries take part.
     pub select: Select,
     /// When two entries count as the same, and which may be updated at all.
     pub check: Check,
-    /// Which attributes are kept, mapped or changed on the way.
+    /// Which attributes are kept, mapped or changed in the transfer.
     pub preserve: Preserve,
-    /// What extra entries may go, and when.
+    /// Which extra entries may be deleted, and when.
     pub delete: Delete,
-    /// How bytes land in the destination.
+    /// How file data is written to the destination.
     pub place: Place,
     /// Whole files or deltas, alternate bases, compression.
     pub delta: Delta,
-    /// What is told.
+    /// What is printed, and in which form.
     pub output: Output,
-    /// How a peer is reached, and limits of rate and time.
+    /// How to reach a peer, and limits of rate and time.
     pub connect: Connect,
     /// `-n`: decide and report, change nothing.
     pub dry_run: bool,

@@ -1,6 +1,6 @@
-//! What is told, and in which form.
+//! What is printed, and in which form.
 
-/// When a run stops by itself, exit 30.
+/// When a run stops by itself with exit code 30.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopAt {
     /// `--stop-after`, in minutes from the start.
@@ -17,7 +17,7 @@ pub enum StderrMode {
     Errors,
     /// Everything goes to stderr.
     All,
-    /// As `Errors`: there is no second process on this route.
+    /// The same as `Errors`: there is no second process on this route.
     Client,
 }
 
@@ -32,7 +32,7 @@ pub enum Outbuf {
     Block,
 }
 
-/// Levels of `--info`, 0 is off. `-v` sets what rsync sets.
+/// Levels of `--info`, 0 is off. `-v` sets the same levels as in rsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Info {
@@ -51,7 +51,7 @@ pub struct Info {
     pub symsafe: u8,
 }
 
-/// Levels of `--debug` that have lines; the other words are accepted and are silent.
+/// Levels of `--debug` for the words that print lines; other words are accepted and print nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Debug {
@@ -74,35 +74,34 @@ pub struct Debug {
 /// `--log-file`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
-    /// Where.
+    /// The path of the log file.
     pub path: Vec<u8>,
-    /// `--log-file-format`; `%i %n%L` by default; empty: no lines for entries.
+    /// `--log-file-format`; `%i %n%L` by default. If empty, entries get no lines.
     pub format: Vec<u8>,
 }
 
-/// What is told.
+/// What is printed, and in which form.
 #[derive(Debug, Clone, Default)]
 pub struct Output {
-    /// How often `-v` was said.
+    /// How often `-v` was given.
     pub verbose: u8,
     /// `-q`
     pub quiet: bool,
-    /// `--info`, with what `-v`, `--stats`, `--progress`, `-P`, `-i` and `--out-format` imply.
+    /// `--info`, including what `-v`, `--stats`, `--progress`, `-P`, `-i` and `--out-format` imply.
     pub info: Info,
     /// `--debug`
     pub debug: Debug,
     /// `-i`: 0, 1, or 2 (unchanged entries too). `--out-format` with `%i` counts as 1.
     pub itemize: u8,
-    /// `--out-format`, or `%i %n%L` under `-i`; `None`: names only, as `info.name` says.
+    /// `--out-format`, or `%i %n%L` under `-i`; `None`: names only, depending on `info.name`.
     pub out_format: Option<Vec<u8>>,
-    /// `created directory …` is told. Names that only a format implies do not bring it.
+    /// Whether to print `created directory …`. Names that only a format implies do not enable it.
     pub created_dir: bool,
-    /// `ignoring unsafe symlink …` is told. As with `created_dir`, but `-i` takes that away from `--progress`, too.
+    /// Whether to print `ignoring unsafe symlink …`. Like `created_dir`, but `-i` also disables it for `--progress`.
     pub unsafe_links: bool,
     /// `--log-file`
     pub log_file: Option<LogFile>,
-    /// How often `-h` raised it above the default: 0 (`--no-h`), 1 (default: digit groups), 2 (units of
-    /// 1000), 3 (units of 1024).
+    /// The level of `-h`: 0 (`--no-h`), 1 (default: digit groups), 2 (units of 1000), 3 (units of 1024).
     pub human: u8,
     /// `-8`
     pub eight_bit: bool,
@@ -110,6 +109,6 @@ pub struct Output {
     pub outbuf: Option<Outbuf>,
     /// `--stderr`
     pub stderr: StderrMode,
-    /// `--progress` was asked for (per file), as far as `info.progress` says 1; 2 is `progress2`.
+    /// `--progress` (per file), if `info.progress` is 1; 2 is `progress2`.
     pub progress: bool,
 }

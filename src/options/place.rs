@@ -1,11 +1,11 @@
-//! How the bytes of a file land in the destination.
+//! How file data is written to the destination.
 
-/// `--append` in its two strengths.
+/// The two variants of `--append`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Append {
-    /// `--append`: what is there is trusted.
+    /// `--append`: the existing data is trusted.
     Trust,
-    /// `--append-verify`: what is there is checked.
+    /// `--append-verify`: the existing data is verified.
     Verify,
 }
 
@@ -14,11 +14,11 @@ pub enum Append {
 pub struct Backup {
     /// `--backup-dir`, relative to the destination or absolute; `None`: beside the file.
     pub dir: Option<Vec<u8>>,
-    /// `--suffix`; `~` without a directory.
+    /// `--suffix`; `~` if there is no directory.
     pub suffix: Vec<u8>,
 }
 
-/// How bytes land.
+/// How file data is written to the destination.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
     /// `--inplace` (also implied by `--append`).

@@ -1,6 +1,6 @@
-//! Which attributes are kept, mapped or changed on the way.
+//! Which attributes are kept, mapped or changed in the transfer.
 
-/// One comma-separated part of `--chmod`, parsed.
+/// One comma-separated part of a `--chmod` argument, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModeChange {
     /// Applies to directories.
@@ -9,31 +9,31 @@ pub struct ModeChange {
     pub files: bool,
     /// Bits cleared first.
     pub and: u32,
-    /// Bits set then.
+    /// Bits set afterwards.
     pub or: u32,
-    /// `X`: the execute bits of `or_x` are set when the entry is a directory or had any before the first
-    /// of all changes.
+    /// `X`: the execute bits of `or_x` are set if the entry is a directory or had any execute bit before the first
+    /// change.
     pub or_x: u32,
-    /// `u`, `g` or `o` on the right (`g=u`): permission bits copied from this class (shift 6, 3 or 0)
-    /// into the classes of `copy_to`, a mask of `0o100 | 0o010 | 0o001`: the three bits times that mask.
-    /// They are read before `and` clears.
+    /// `u`, `g` or `o` on the right (`g=u`): permission bits copied from this class (shift 6, 3 or 0) into the classes
+    /// of `copy_to`, a mask of `0o100 | 0o010 | 0o001`: the three bits times that mask. They are read before `and`
+    /// clears them.
     pub copy_from_shift: Option<u32>,
     /// See `copy_from_shift`.
     pub copy_to: u32,
-    /// The bits that may be copied: all, or all but the umask's when no class was named (`+u`).
+    /// The bits that may be copied: all, or all except the umask's if no class was given (`+u`).
     pub copy_mask: u32,
     /// `-` with a copied class removes the bits instead of adding them.
     pub copy_removes: bool,
 }
 
-/// Whose symlinks may lie on a path that the command line names: the destination, and the directories and files of
-/// options. What source operands lead to is copied whoever made the link.
+/// Which owners of symlinks are accepted on paths from the command line: the destination, and the directories and files
+/// of options. Source operands may contain any user's symlinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkOwners {
-    /// Root's, and those of the user who runs this.
+    /// Root and the user who runs the process.
     #[default]
     Trusted,
-    /// Anybody's: `--insecure-links`.
+    /// Any user: `--insecure-links`.
     Anyone,
 }
 
@@ -58,13 +58,13 @@ pub enum IdTo {
 /// One pair of `--usermap` or `--groupmap`; the first match wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdMap {
-    /// What it matches at the sender.
+    /// The ids to map, as the sender knows them.
     pub from: IdFrom,
-    /// What it becomes.
+    /// The id that they become at the receiver.
     pub to: IdTo,
 }
 
-/// Which attributes are kept, mapped or changed on the way.
+/// Which attributes are kept, mapped or changed in the transfer.
 #[derive(Debug, Clone, Default)]
 pub struct Preserve {
     /// `-l`
@@ -107,7 +107,7 @@ pub struct Preserve {
     pub usermap: Vec<IdMap>,
     /// `--groupmap`, and `--chown`'s group.
     pub groupmap: Vec<IdMap>,
-    /// `--super` (`Some(true)`), `--no-super` (`Some(false)`); `None`: super-user work if uid is 0.
+    /// `--super` (`Some(true)`), `--no-super` (`Some(false)`); `None`: acts as super-user if the uid is 0.
     pub super_user: Option<bool>,
     /// `--fake-super`
     pub fake_super: bool,
@@ -115,12 +115,14 @@ pub struct Preserve {
     pub safe_links: bool,
     /// `--munge-links`
     pub munge_links: bool,
-    /// Whether set-ID bits and `security.` attributes from a peer are dropped. A grant with roots sets this, no option does.
+    /// Whether set-ID bits and `security.` attributes from a peer are dropped. Set by a grant with roots, not by an
+    /// option.
     pub strips_privileges: bool,
-    /// Whether symlinks from a peer are munged, and unmunged when sent to it. A grant with roots sets this, no option does.
+    /// Whether symlinks from a peer are munged, and unmunged when sent to it. Set by a grant with roots, not by an
+    /// option.
     pub munges_for_peer: bool,
     /// `-K`
     pub keep_dirlinks: bool,
-    /// Which symlinks may lie on the paths that the command line names: `--insecure-links`.
+    /// Which symlinks are accepted on paths from the command line: `--insecure-links`.
     pub link_owners: LinkOwners,
 }

@@ -1,18 +1,19 @@
-//! Whether a run may be repeated by itself after its connection was lost.
+//! Whether the client may repeat a run by itself after a lost connection.
 //!
-//! The second attempt starts from what the first one has left, at any moment of its work. It may be made without asking the
-//! user only if it then ends exactly as one uninterrupted run: same trees, same exit code, no side effect twice. Files and
-//! symlinks get their final names complete and with all attributes, so what the first attempt has finished counts as
-//! unchanged in the second one. Options that break this are listed here. Every option is named, so that a new one does not
-//! compile until somebody has decided what it means for a second attempt.
+//! The second attempt starts from whatever state the first one left. It may run without asking the user only if it ends
+//! exactly as one uninterrupted run: same trees, same exit code, no side effect twice. Files and symlinks get their
+//! final names complete and with all attributes, so the second attempt treats what the first one finished as unchanged.
+//! This file lists the options that break this. It names every option, so that a new one does not compile until its
+//! effect on a second attempt has been considered.
 
 use super::{Check, Connect, Delete, Delta, Options, Output, Place, Preserve, RemoveSource, Select, When};
 
-/// The option, or what it lacks, because of which a second attempt could end otherwise than one uninterrupted run; `None`:
-/// the run may be repeated. `reads_dest_rules`: the receiver reads filter files in the destination.
+/// Returns the option (or the missing option) because of which a second attempt could end differently from one
+/// uninterrupted run. Returns `None` if the run may be repeated. `reads_dest_rules`: the receiver reads filter files in
+/// the destination.
 pub fn forbids_repeat(options: &Options, reads_dest_rules: bool) -> Option<&'static str> {
     let Options { select, check, preserve, delete, place, delta, output, connect, dry_run } = options;
-    // Nothing is changed, but all lines would be printed twice.
+    // A dry run changes nothing, but would print all lines twice.
     let by_output = dry_run.then_some("--dry-run");
     by_output
         .or_else(|| by_select(select))
@@ -25,7 +26,7 @@ pub fn forbids_repeat(options: &Options, reads_dest_rules: bool) -> Option<&'sta
 
 fn by_select(select: &Select) -> Option<&'static str> {
     let Select {
-        // The source is read again; what it has decides as before.
+        // The second attempt reads the source again and decides the same.
         recurse: _,
         relative: _,
         no_implied_dirs: _,
@@ -49,16 +50,16 @@ fn by_select(select: &Select) -> Option<&'static str> {
     } = select;
     // The list would be printed twice.
     let listed = list_only.then_some("--list-only");
-    // The second attempt meets a source that lacks what the first one has removed: arguments are missing, and directories
-    // have new times.
+    // The second attempt sees a source without the files that the first one removed: arguments are missing, and
+    // directories have new times.
     listed.or_else(|| (*remove_source != RemoveSource::No).then_some("--remove-source-files"))
 }
 
 fn by_check(check: &Check, preserve: &Preserve) -> Option<&'static str> {
     let Check { mode: _, sums: _, window_secs: _, update, existing_only, ignore_existing } = check;
-    // Something that makes way for an entry of another type is removed before that entry is there.
+    // An entry in the way is removed before the new one is created; the second attempt would then skip the new one.
     let existing = existing_only.then_some("--existing");
-    // The first name of a file is skipped then, and what becomes of the others depends on it.
+    // The second attempt would skip the first name of a file, and its other names depend on that one.
     let links = || (*ignore_existing && preserve.hard_links).then_some("--ignore-existing with --hard-links");
     // Without the source's time a complete file counts as newer, with the same effect on its other names.
     let newer = || (*update && preserve.hard_links && !preserve.times).then_some("--update with --hard-links");
@@ -67,7 +68,7 @@ fn by_check(check: &Check, preserve: &Preserve) -> Option<&'static str> {
 
 fn by_preserve(preserve: &Preserve, select: &Select) -> Option<&'static str> {
     let Preserve {
-        // These are compared again, and set where they differ.
+        // The second attempt compares these again and sets them if they differ.
         links: _,
         executability: _,
         owner: _,
@@ -97,18 +98,20 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Option<&'static str> {
         atimes,
         write_devices,
     } = preserve;
-    // The mode of a directory that was just made is not yet its own, and one that exists keeps its mode.
+    // A directory just created does not have its final mode yet, and the second attempt keeps the mode of existing
+    // ones.
     let modes = (!perms).then_some("--no-perms");
-    // Reading a file in the first attempt changes the time that the second one copies.
+    // The first attempt changes access times by reading; the second one copies them.
     let reads = || (*atimes && !select.open_noatime).then_some("--atimes without --open-noatime");
     modes.or_else(reads).or_else(|| write_devices.then_some("--write-devices"))
 }
 
 fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Option<&'static str> {
     let Delete { when, excluded: _, max, force: _, ignore_errors: _ } = delete;
-    // How many entries the first attempt has deleted is not known.
+    // The number of entries that the first attempt deleted is unknown.
     let limited = max.map(|_| "--max-delete");
-    // Filter files that the first attempt has replaced protect other entries; after a transfer they are read anew anyway.
+    // Filter files replaced by the first attempt protect different entries. After a transfer they are read again
+    // anyway.
     let rules = || {
         let is_early = matches!(when, Some(When::Before | When::During | When::Delay));
         (is_early && reads_dest_rules).then_some("--delete with per-directory filter files")
@@ -130,15 +133,15 @@ fn by_place(place: &Place) -> Option<&'static str> {
         fsync: _,
         mkpath: _,
     } = place;
-    // A file that is half written has the time of now, and may have the length of its source.
+    // A partially written file has the current time and may have the length of its source.
     let appended = append.map(|_| "--append");
     let inplace = || inplace.then_some("--inplace");
-    // A file that the first attempt has finished could be taken for an old one and replace the backup.
+    // The second attempt could treat a file that the first one finished as the old one, and overwrite the backup.
     appended.or_else(inplace).or_else(|| backup.as_ref().map(|_| "--backup"))
 }
 
 fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static str> {
-    // What is transferred, and what is printed of it, does not change the result.
+    // How data is transferred and what is printed do not change the result.
     let Delta { whole_file: _, block_size_bytes: _, fuzzy: _, alt_dest: _, compress: _ } = delta;
     let Output {
         verbose: _,
@@ -185,7 +188,7 @@ mod tests {
         Options { preserve, ..Options::default() }
     }
 
-    /// What forbids to repeat `-a` with a change.
+    /// Returns what forbids repeating a run of `-a` with a change.
     fn with(change: impl FnOnce(&mut Options)) -> Option<&'static str> {
         let mut options = archive();
         change(&mut options);

@@ -6,27 +6,27 @@ pub enum Recurse {
     /// Neither `-r` nor `-d`: directory arguments are skipped with a notice.
     #[default]
     No,
-    /// `-d`: directories are named, and only an argument ending in `/` or `.` shows its content.
+    /// `-d`: directories are listed without their contents, except arguments that end in `/` or `.`.
     Dirs,
-    /// `-r`: everything below.
+    /// `-r`: everything below the arguments.
     Full,
 }
 
-/// Where `--files-from` reads its names.
+/// The source of the names for `--files-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilesFrom {
     /// `-`: standard input.
     Stdin,
     /// A file on this machine.
     File(Vec<u8>),
-    /// `:FILE`, `host:FILE`: a file on the machine that the other operands name.
+    /// `:FILE`, `host:FILE`: a file on the machine of the remote operands.
     Far(Vec<u8>),
 }
 
-/// One filter argument, in command-line order. `cmd::copy` reads the files that they name.
+/// One filter argument, in command-line order. `cmd::copy` reads the files that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleArg {
-    /// `--filter=RULE`, and what `-F` stands for.
+    /// `--filter=RULE`, and the rules that `-F` stands for.
     Filter(Vec<u8>),
     /// `--exclude=PATTERN`
     Exclude(Vec<u8>),
@@ -36,12 +36,12 @@ pub enum RuleArg {
     ExcludeFrom(Vec<u8>),
     /// `--include-from=FILE`
     IncludeFrom(Vec<u8>),
-    /// A rule that an option implies, added at the end: `-p DIR` for a relative `--partial-dir`,
-    /// `P *~` for `--backup` with `--delete`. In the text of `--filter`.
+    /// A rule that an option implies, appended at the end: `-p DIR` for a relative `--partial-dir`, `P *~` for
+    /// `--backup` with `--delete`. In the syntax of `--filter`.
     Implied(Vec<u8>),
 }
 
-/// What a named source that does not exist means.
+/// What to do about a source argument that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissingArgs {
     /// An error, exit 23.
@@ -49,7 +49,7 @@ pub enum MissingArgs {
     Fail,
     /// `--ignore-missing-args`
     Ignore,
-    /// `--delete-missing-args`: the receiver's namesake goes.
+    /// `--delete-missing-args`: the entry of the same name at the receiver is deleted.
     Delete,
 }
 
@@ -59,9 +59,9 @@ pub enum RemoveSource {
     /// None.
     #[default]
     No,
-    /// `--remove-sent-files`: files that were sent, and symlinks that were made.
+    /// `--remove-sent-files`: files that were sent, and symlinks that were created.
     Sent,
-    /// `--remove-source-files`: all that the destination has now.
+    /// `--remove-source-files`: everything that the destination now has.
     All,
 }
 
@@ -72,9 +72,9 @@ pub struct Select {
     pub recurse: Recurse,
     /// `-R`, or implied by `--files-from`.
     pub relative: bool,
-    /// `--no-implied-dirs`: leading elements under `-R` keep the receiver's attributes.
+    /// `--no-implied-dirs`: leading path components under `-R` keep the receiver's attributes.
     pub no_implied_dirs: bool,
-    /// `-x` given once (1) or more often (2): mount points are empty, or left out.
+    /// `-x` given once (1) or more often (2): mount points are empty, or excluded.
     pub one_file_system: u8,
     /// `-L`
     pub copy_links: bool,
@@ -102,11 +102,11 @@ pub struct Select {
     pub list_only: bool,
     /// `--remove-source-files`, `--remove-sent-files`
     pub remove_source: RemoveSource,
-    /// `--copy-devices`: the content of devices is read as a file's.
+    /// `--copy-devices`: the content of devices is read as if they were files.
     pub copy_devices: bool,
     /// `--open-noatime`
     pub open_noatime: bool,
-    /// `--no-inc-recursive`, or an option that needs the whole list first. It changes what is told ("building file list
-    /// ... done", and how the list is counted); and what cannot be read stops all deletion, not only what comes after.
+    /// `--no-inc-recursive`, or an option that needs the whole list first. It changes messages ("building file list ...
+    /// done") and counts, and a read error stops all deletions, not only later ones.
     pub no_inc_recursive: bool,
 }

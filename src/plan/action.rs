@@ -1,32 +1,32 @@
-//! What shall be done about an entry.
+//! The possible actions for an entry.
 
 use super::changes::Changes;
 
-/// What shall be done about an entry of the source. Complete: itemize, dry run and apply need nothing else.
+/// What to do about an entry of the source. Complete: itemize, dry run and apply need nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Same data, same attributes.
     Keep,
-    /// Same data, other attributes.
+    /// Same data, different attributes.
     Adjust(Changes),
-    /// A directory, symlink or device is made, or made anew.
+    /// A directory, symlink, device or special file is created or recreated.
     Create(Changes),
-    /// A file needs bytes.
+    /// The content of a file is transferred.
     Transfer(Changes),
-    /// The very thing is in an alternate tree: it gets one more name (`--link-dest`).
+    /// An identical file is in an alternate tree: it gets another name (`--link-dest`).
     Link,
-    /// A file's data is in an alternate tree: it is copied from there.
+    /// A file's data is in an alternate tree and is copied from there.
     Copy(Changes),
-    /// The very thing is in an alternate tree, and the destination shall have nothing (`--compare-dest`).
+    /// An identical file is in an alternate tree, so the destination gets none (`--compare-dest`).
     Elsewhere,
-    /// Stat cannot tell under `--checksum`: compare the contents, then ask again.
+    /// Metadata cannot decide under `--checksum`: compare the contents, then decide again.
     AskDigest,
-    /// Left alone, and why.
+    /// The entry is left alone for this reason.
     Refuse(Reason),
 }
 
 impl Action {
-    /// Whether the entry is made where neither the destination nor an alternate tree has one like it.
+    /// Returns whether the entry is created and neither the destination nor an alternate tree has a similar one.
     pub fn is_new(self) -> bool {
         match self {
             Action::Create(changes) | Action::Transfer(changes) => changes.has(Changes::NEW),
@@ -39,34 +39,34 @@ impl Action {
 /// Why an entry is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// `--existing`, and the destination has none.
+    /// `--existing`, and the destination does not have the entry.
     NotExisting,
-    /// `--ignore-existing`, and the destination has one.
+    /// `--ignore-existing`, and the destination has the entry.
     Exists,
-    /// `-u`, and the destination's is newer.
+    /// `-u`, and the destination's file is newer.
     Newer,
     /// `--max-size`
     TooLarge,
     /// `--min-size`
     TooSmall,
-    /// A symlink, device or special file that the options leave out.
+    /// A symlink, device or special file that the options exclude.
     NonRegular,
-    /// `--safe-links`, and the symlink leads outside.
+    /// `--safe-links`, and the symlink points outside the transfer.
     UnsafeLink,
-    /// `--append`, and the destination's is as long or longer.
+    /// `--append`, and the destination's file is at least as long.
     NothingToAppend,
-    /// A directory stands in its place and may not go; it was told already.
+    /// A directory is in its place and must not be deleted; this was already reported.
     InTheWay,
-    /// What the destination has in its place could not be examined; that was reported.
+    /// The destination's entry could not be examined; this was reported.
     Unknown,
 }
 
-/// What the destination has in the way of an entry.
+/// What is in the way of an entry at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InTheWay {
     /// Nothing, or an entry of the same kind.
     Nothing,
-    /// Something that is no directory, of another kind.
+    /// An entry of another kind that is not a directory.
     Other,
     /// A directory.
     Dir,

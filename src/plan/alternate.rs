@@ -1,31 +1,32 @@
-//! What an entry in an alternate tree changes about a decision.
+//! How an entry in an alternate tree changes a decision.
 
 use super::{Action, Changes, Decision, InTheWay, Policy, keeps_time, made_anew};
 use crate::flist::{Entry, Kind};
 use crate::options::AltKind;
 
-/// How far an entry of an alternate tree is what is wanted; more is better.
+/// How closely an entry of an alternate tree matches the source entry. Greater is closer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
-    /// It is of the same kind.
+    /// The same kind.
     Kind,
-    /// It has the data, with other attributes.
+    /// The same kind and data, but different attributes.
     Data,
-    /// It is the very thing.
+    /// Identical.
     All,
 }
 
-/// An entry of an alternate tree that may serve.
+/// A usable entry of an alternate tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// How far it is what is wanted.
+    /// How closely it matches.
     pub likeness: Likeness,
-    /// What differs.
+    /// Which attributes differ.
     pub changes: Changes,
 }
 
 impl Candidate {
-    /// What an entry is worth that would have this fate if it were the destination's; `None`: nothing.
+    /// Rates an alternate entry by the action that would follow if it were at the destination. Returns `None` if it is
+    /// of no use.
     pub fn of(fate: Action) -> Option<Candidate> {
         let (likeness, changes) = match fate {
             Action::Keep => (Likeness::All, Changes::NONE),
@@ -41,21 +42,21 @@ impl Candidate {
     }
 }
 
-/// What of an alternate tree can change a decision.
+/// Which entries of an alternate tree can change a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing.
+    /// No entry.
     Nothing,
-    /// The very thing only, because the destination has something to begin with.
+    /// Only an identical one, because the destination already has a basis.
     VeryThing,
-    /// Whatever is of the same kind.
+    /// Any of the same kind.
     Any,
 }
 
-/// Asks whether alternate trees are worth a look.
+/// Returns which entries to look for in the alternate trees.
 ///
-/// A file that the destination has gives way to a link to the very thing (`--link-dest`) or to nothing at
-/// all (`--compare-dest`). A symlink, device or special file is looked for only where nothing is.
+/// A file that the destination has is replaced by a link to an identical one (`--link-dest`) or removed
+/// (`--compare-dest`). A symlink, device or special file is looked up only if the destination has no entry.
 pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alternates: AltKind, policy: &Policy) -> Use {
     if policy.list_only || matches!(decision.action, Action::Refuse(_)) {
         return Use::Nothing;
@@ -70,12 +71,12 @@ pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alterna
     }
 }
 
-/// Decides anew, with the best that the alternate trees have.
+/// Decides again, given the best entry of the alternate trees.
 pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: AltKind, policy: &Policy) -> Decision {
     let kind = source.kind();
     let changes = found.changes;
     let with_time = match (kind, policy.preserve.times) {
-        // Nobody asks for its time to be kept, and yet it does not count as that of now (-O).
+        // Under -O the time is not preserved, but rsync does not itemize it as the time of the transfer.
         (Kind::Dir, true) => changes.with(Changes::TIME, policy.preserve.omit_dir_times),
         _ => changes.with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve)),
     };
@@ -91,7 +92,7 @@ pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: 
         }
         (Kind::Symlink | Kind::Device | Kind::Special, _, _) => Action::Create(changes),
     };
-    // Where the destination's own entry goes, it goes as one that is replaced does.
+    // An existing destination entry is removed as if it were replaced.
     let in_the_way = decision.in_the_way;
     debug_assert!(in_the_way == InTheWay::Nothing || decision.action.is_new());
     Decision { action, in_the_way }

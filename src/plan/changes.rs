@@ -1,19 +1,19 @@
-//! Which attributes of an entry differ: what itemize shows and what apply acts on.
+//! The attributes of an entry that differ: what itemize shows and apply acts on.
 
-/// A set of differences between what is wanted and what the destination has.
+/// A set of differences between the source entry and the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes(u16);
 
 impl Changes {
     /// Nothing differs.
     pub const NONE: Changes = Changes(0);
-    /// The content differs under `-c`, a symlink's value, a device's number.
+    /// The content (under `-c`), a symlink's target, or a device's number.
     pub const CHECKSUM: Changes = Changes(1);
     /// The length.
     pub const SIZE: Changes = Changes(1 << 1);
-    /// The modification time, and it will be set.
+    /// The modification time, which will be set.
     pub const TIME: Changes = Changes(1 << 2);
-    /// The modification time will be that of the transfer (`T`).
+    /// The modification time, which will be the time of the transfer (`T`).
     pub const TIME_NOW: Changes = Changes(1 << 3);
     /// Permissions.
     pub const PERMS: Changes = Changes(1 << 4);
@@ -30,37 +30,37 @@ impl Changes {
     /// The destination has no such entry.
     pub const NEW: Changes = Changes(1 << 10);
 
-    /// As a number; the bits never change, they go over the wire.
+    /// Returns the set as a number. The bits never change, because they are sent over the wire.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// The set of such a number; `None` if a bit of it has no meaning.
+    /// Returns the set for such a number; `None` if it has an unknown bit.
     pub fn from_bits(bits: u16) -> Option<Changes> {
         (bits < Changes::NEW.0 << 1).then_some(Changes(bits))
     }
 
-    /// Whether all of `other` are in here.
+    /// Returns whether the set contains all of `other`.
     pub fn has(self, other: Changes) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` are in here.
+    /// Returns whether the set contains any of `other`.
     pub fn any(self, other: Changes) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether nothing differs.
+    /// Returns whether the set is empty.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// With `other` if `when`.
+    /// Returns the union with `other` if `when` is true, else the set itself.
     pub fn with(self, other: Changes, when: bool) -> Changes {
         if when { self | other } else { self }
     }
 
-    /// Without `other`.
+    /// Returns the set without `other`.
     pub fn without(self, other: Changes) -> Changes {
         Changes(self.0 & !other.0)
     }

@@ -1,5 +1,5 @@
-//! The permission bits an entry shall have: `--chmod` on the sender's mode, then what the destination makes
-//! of it with `-p`, with `-E`, or with neither.
+//! The permission bits of a destination entry: `--chmod` applied to the source's mode, then the rules for `-p`, `-E`,
+//! or neither.
 
 use crate::flist::entry::S_IFMT;
 use crate::options::ModeChange;
@@ -7,7 +7,7 @@ use crate::options::ModeChange;
 const PERMS: u32 = 0o7777;
 const SETGID: u32 = 0o2000;
 
-/// Applies `--chmod` to a source's mode; the type bits stay. Not for symlinks, which rsync leaves alone.
+/// Applies `--chmod` to a source's mode; the type bits stay. Must not be called for symlinks, which rsync leaves alone.
 pub fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
     let mut now = mode & PERMS;
     for change in changes.iter().filter(|c| if is_dir { c.dirs } else { c.files }) {
@@ -22,7 +22,7 @@ pub fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
             now |= copied;
         }
         now |= change.or;
-        // X asks what the mode was before the first change: `a-x,+X` brings an execute bit back.
+        // X depends on the mode before the first change: `a-x,+X` restores an execute bit.
         if is_dir || mode & 0o111 != 0 {
             now |= change.or_x;
         }
@@ -30,30 +30,30 @@ pub fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
     mode & S_IFMT | now & PERMS
 }
 
-/// What the mode of a destination depends on besides source and destination.
+/// The options that determine the mode of a destination entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ModeRule {
     /// `-p`
     pub perms: bool,
-    /// `-E`; without effect under `-p`.
+    /// `-E`; no effect under `-p`.
     pub executability: bool,
-    /// Bits that new entries lack.
+    /// The process's umask, in effect for new entries.
     pub umask: u32,
 }
 
-/// What the receiving directory gives a new entry.
+/// What a new entry inherits from the directory that receives it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Parent {
-    /// The bits that its default ACL allows, in place of the umask; see `fs::acl::default_mode`.
+    /// The bits that its default ACL allows, instead of the umask; see `fs::acl::default_mode`.
     pub default_acl_mode: Option<u32>,
     /// Whether it has the setgid bit, which new directories inherit.
     pub setgid: bool,
 }
 
-/// The permission bits (0 to 07777) that the destination shall have.
+/// Returns the permission bits (0 to 07777) that the destination entry should have.
 ///
-/// `src_mode` is the source's after [`apply`], with its type bits. `existing` is the mode of what will be
-/// updated; `None` where something new is made, also in the place of another kind of thing. Not for symlinks.
+/// `src_mode` is the source's mode after [`apply`], with its type bits. `existing` is the mode of the entry to update,
+/// or `None` for a new entry, including one that replaces an entry of another kind. Must not be called for symlinks.
 pub fn dest_mode(src_mode: u32, existing: Option<u32>, rule: &ModeRule, parent: Parent) -> u32 {
     if rule.perms {
         return src_mode & PERMS;
@@ -69,7 +69,7 @@ pub fn dest_mode(src_mode: u32, existing: Option<u32>, rule: &ModeRule, parent: 
     }
 }
 
-/// `-E`: nothing changes where both are executable, or neither is.
+/// Applies `-E`: changes the mode only if exactly one of the two is executable.
 fn executable_as(src_mode: u32, mode: u32) -> u32 {
     match (src_mode & 0o111 != 0, mode & 0o111 != 0) {
         (true, false) => mode | (mode & 0o444) >> 2,
@@ -78,11 +78,11 @@ fn executable_as(src_mode: u32, mode: u32) -> u32 {
     }
 }
 
-/// The mode that a directory is left with by a receiver that is not super-user.
+/// Returns the mode in which a receiver that is not super-user leaves a directory.
 ///
-/// Such a receiver opens up each directory it works in (`u+rwx`), and at the end rsync 3.5.0 takes that
-/// back only from directories that their owner may not write. So a directory with 0644 ends as 0744,
-/// with or without `-p`, and existing ones too; 0500 ends as 0500. Super-users need no opening up.
+/// Such a receiver makes each directory it works in accessible (`u+rwx`). At the end, rsync 3.5.0 reverts that only for
+/// directories that their owner may not write. So a directory with 0644 ends as 0744, with or without `-p`, even if it
+/// existed before; 0500 ends as 0500. Super-users do not need this.
 pub fn dir_mode_left_by_user(mode: u32) -> u32 {
     if mode & 0o200 != 0 { mode | 0o700 } else { mode }
 }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(apply(0o020700, false, &changes), 0o020664);
     }
 
-    /// Source modes of the tables below, which were seen with rsync 3.5.0.
+    /// Source modes of the tables below, which are results of rsync 3.5.0.
     const SRC: [u32; 13] =
         [0o0, 0o400, 0o644, 0o755, 0o4755, 0o2755, 0o2644, 0o1777, 0o6711, 0o070, 0o111, 0o200, 0o501];
 

@@ -1,35 +1,35 @@
-//! Which file a new one is most like: `--fuzzy`.
+//! Finds the most similar basis file for a new one: `--fuzzy`.
 //!
-//! The choice is rsync's, so that the same data moves; how far two names are apart was learnt from what
-//! `--debug=fuzzy2` tells. Listing and opening are the caller's.
+//! The choice is rsync's, so that the same data is transferred. The distance between names is derived from the output
+//! of `--debug=fuzzy2`. Listing and opening files are left to the caller.
 
 use super::quick_check::same_time;
 use crate::flist::Time;
 use std::collections::HashMap;
 
-/// What it costs to insert, remove or replace one byte. The byte's own number, or the difference of two, is added as a
-/// fraction of it, so that of two names that are equally far the one with the nearer letters wins.
+/// The cost of inserting, removing or replacing one byte. The byte's value, or the difference of two, is added as a
+/// fraction, so that among names at the same distance the one with the closer bytes wins.
 const UNIT: u32 = 1 << 16;
-/// Names further apart than this have nothing in common.
+/// Names at a greater distance have nothing in common.
 const FURTHEST: u32 = 25 * UNIT;
-/// A difference in what follows the last dot counts so many times more.
+/// The weight of a difference in the suffix.
 const SUFFIX_WEIGHT: u32 = 10;
-/// So many pairs of bytes are compared for one directory, some seconds' worth. Whatever comes after that is looked for by
-/// length and time alone: many new names in a directory of very many would take for ever.
+/// The maximum number of byte pairs to compare for one directory, a few seconds' worth. Beyond it, files are matched by
+/// length and time only: many new names in a huge directory would take too long.
 const PAIRS_MAX: u64 = 1 << 31;
 
-/// A file that may be the basis of another.
+/// A possible basis file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name in its directory.
+    /// The file name.
     pub name: Box<[u8]>,
-    /// Its length; what is empty is no basis.
+    /// The length. Empty files are never chosen.
     pub len_bytes: u64,
-    /// Its time.
+    /// The modification time.
     pub mtime: Time,
 }
 
-/// The files among which is chosen.
+/// The files to choose from.
 #[derive(Debug)]
 pub struct Candidates {
     files: Vec<Candidate>,
@@ -38,7 +38,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// `files`: in the order in which they are looked at; it decides between equals.
+    /// Creates the set. The order of `files` decides between equals.
     pub fn new(files: Vec<Candidate>) -> Candidates {
         let mut by_len: HashMap<u64, Vec<u32>> = HashMap::new();
         for (at, file) in files.iter().enumerate().filter(|(_, file)| file.len_bytes > 0) {
@@ -47,17 +47,17 @@ impl Candidates {
         Candidates { files, by_len, pairs_left: PAIRS_MAX }
     }
 
-    /// The one that is most like a file of this name, length and time, by its place in the order.
+    /// Returns the index of the file most similar to one of this name, length and time.
     ///
-    /// The first of the same length and time, which is the file itself under an older name; else the last of those with
-    /// the nearest name; `None`: no name is near. `window_secs`: as in [`same_time`].
+    /// Prefers the first file of the same length and time, which is the file itself under an older name; then the last
+    /// of those with the closest name. Returns `None` if no name is close enough. `window_secs` is as in [`same_time`].
     pub fn choose(&mut self, name: &[u8], len_bytes: u64, mtime: Time, window_secs: i64) -> Option<usize> {
         let same_len = self.by_len.get(&len_bytes).into_iter().flatten().map(|&at| at as usize);
         let mut same = same_len.filter(|&at| same_time(self.files[at].mtime, mtime, window_secs));
         same.next().or_else(|| self.nearest(name))
     }
 
-    /// The name of one of them.
+    /// Returns the name of the file at this index.
     pub fn name(&self, at: usize) -> &[u8] {
         &self.files[at].name
     }
@@ -69,7 +69,7 @@ impl Candidates {
         for (at, file) in self.files.iter().enumerate().filter(|(_, file)| file.len_bytes > 0) {
             let pairs = (name.len() * file.name.len()) as u64;
             let Some(left) = self.pairs_left.checked_sub(pairs) else { break };
-            // What is longer or shorter by more is not compared, and costs nothing.
+            // Names whose lengths differ by more are skipped, at no cost.
             if (name.len().abs_diff(file.name.len()) as u32).saturating_mul(UNIT) > least {
                 continue;
             }
@@ -85,10 +85,10 @@ impl Candidates {
     }
 }
 
-/// How far two names are apart; `None`: further than `limit`.
+/// Returns the distance between two names; `None` if it is greater than `limit`.
 ///
-/// To change a byte costs [`UNIT`] and the difference of the two, to insert or remove one costs [`UNIT`] and its number,
-/// which is free where it is before all that the other has.
+/// Replacing a byte costs [`UNIT`] plus the difference of the two. Inserting or removing one costs [`UNIT`] plus its
+/// value; the value is not added in front of the other name's first byte.
 fn distance(a: &[u8], b: &[u8], limit: u32) -> Option<u32> {
     if a.is_empty() || b.is_empty() {
         let sum = a.iter().chain(b).map(|&byte| UNIT + u32::from(byte)).sum();
@@ -114,8 +114,9 @@ fn distance(a: &[u8], b: &[u8], limit: u32) -> Option<u32> {
     above.last().copied().filter(|&far| far <= limit)
 }
 
-/// What tells of which sort a file is: what follows its last dot, with the dot. Marks of backups are passed over, and so are
-/// numbers, unless there is nothing else; dots at the front are no marks.
+/// Returns the suffix of a file name, from its last dot on.
+///
+/// Skips backup suffixes. Also skips numbers, unless there is no other suffix. Dots at the front do not start a suffix.
 fn suffix(name: &[u8]) -> &[u8] {
     let front = name.iter().take_while(|&&byte| byte == b'.').count();
     let body = name.strip_suffix(b"~").unwrap_or(name);
@@ -125,7 +126,7 @@ fn suffix(name: &[u8]) -> &[u8] {
     while let Some(dot) = body[..end].iter().rposition(|&byte| byte == b'.').filter(|&dot| dot >= front) {
         let found = &body[dot..end];
         let is_backup = match body.len() < name.len() {
-            // rsync does not know numbers of two and three digits for those of backups.
+            // rsync does not recognize numbers of two and three digits as backup suffixes.
             true => {
                 end == body.len() && !matches!(found.len(), 4 | 5) && found.strip_prefix(b".~").is_some_and(is_number)
             }
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// How far two names are apart, as rsync writes it.
+    /// Returns the distance between two names in rsync's notation.
     fn far(a: &str, b: &str) -> String {
         let apart = |a, b| distance(a, b, u32::MAX).expect("without a limit");
         let (a, b) = (a.as_bytes(), b.as_bytes());
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn names_are_as_far_apart_as_rsync_says() {
-        // Told by rsync 3.5.0 with --debug=fuzzy2.
+        // Output of rsync 3.5.0 with --debug=fuzzy2.
         let told = "hello ello 1.00000 | hello llo 2.00000 | hello 1hello 1.00000 | hello 12hello 2.00000 | \
             hello xello 1.00016 | ello hello 1.00000 | hello heo 2.00216 | hello hxexlo 2.00132 | abcdef fedcba 6.00018 | \
             a.txt b.verylongsuffixhere 188.17810 | a.txt a.t1 22.02057 | a.txt a.1 33.03333 | a.txt a.~1~ 43.04071 | \
@@ -191,7 +192,7 @@ mod tests {
         Candidate { name, len_bytes, mtime: Time { secs: number(7), nanos: 0 } }
     }
 
-    /// What is chosen for a file of 100 bytes and time 9 among these.
+    /// Returns the file chosen from these for a file of 100 bytes and time 9.
     fn chosen<'a>(name: &str, among: &'a str) -> Option<&'a str> {
         let mut candidates = Candidates::new(among.split(' ').map(file).collect());
         let at = candidates.choose(name.as_bytes(), 100, Time { secs: 9, nanos: 5 }, 0);
@@ -207,15 +208,15 @@ mod tests {
                 Some("xabc.txt"),
             ),
             ("abc", ".abc~ abc.bak abc.old abc.orig abc.tgz abc~", Some("abc~")),
-            // Of equals the last.
+            // Among equals, the last.
             ("c", "b d", Some("d")),
             ("abc", "ab ab~ abcd a", Some("ab~")),
-            // The same length and time beat any name, and of these the first.
+            // The same length and time beat any name; of these, the first.
             ("abc", "abd zzz:100:9 zzy:100:9", Some("zzz")),
             ("abc", "abd zzz:100:8 zzy:99:9", Some("abd")),
-            // What is empty is no basis.
+            // Empty files are never chosen.
             ("abc", "abd:0:9", None),
-            // Too far.
+            // Too different.
             ("1234567890123456789012345x", "x", Some("x")),
             ("x1234567890123456789012345", "x", None),
             ("12345678901234567890123456x", "x", None),
@@ -242,7 +243,7 @@ mod tests {
         candidates.pairs_left = 255 * 255 * 100;
         assert_eq!(candidates.choose(name.as_bytes(), 1, Time::default(), 0), Some(99));
         assert_eq!(candidates.choose(name.as_bytes(), 1, Time::default(), 0), None);
-        // The same length and time are found at once.
+        // A file of the same length and time is still found.
         assert_eq!(candidates.choose(name.as_bytes(), 50, Time { secs: 7, nanos: 0 }, 0), Some(0));
     }
 

@@ -1,12 +1,12 @@
-//! Which owner and group an entry gets: `--usermap`, `--groupmap`, `--chown`, else the name, else the number.
+//! Maps owners and groups: by `--usermap`, `--groupmap` or `--chown`, else by name, else by number.
 //!
-//! Looking names up is the caller's ([`Names`]); so is setting anything.
+//! Name lookups ([`Names`]) and setting ids are left to the caller.
 
 use crate::options::{IdFrom, IdMap, IdTo, Preserve};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-/// Of what an id is one.
+/// Whether an id is a user's or a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// A user.
@@ -15,28 +15,28 @@ pub enum Class {
     Group,
 }
 
-/// The names that both sides know. On a local copy both are the same.
+/// User and group names on both sides. In a local copy both sides are the same.
 pub trait Names {
-    /// The sender's name for an id. Not asked for 0, and never under `--numeric-ids`.
+    /// Returns the sender's name for an id. Not called for 0, and never under `--numeric-ids`.
     fn source_name(&self, class: Class, id: u32) -> Option<Vec<u8>>;
-    /// The receiver's name for an id; asked for 0 only, whose name is not sent.
+    /// Returns the receiver's name for an id. Called only for 0, whose name is not sent.
     fn dest_name(&self, class: Class, id: u32) -> Option<Vec<u8>>;
-    /// The receiver's id for a name.
+    /// Returns the receiver's id for a name.
     fn dest_id(&self, class: Class, name: &[u8]) -> Option<u32>;
 }
 
-/// A right side of a map that the receiver does not know. Its pair is left out, the line is told once,
-/// and the exit code stays as it is.
+/// A name on the right side of a map that the receiver does not know. Its pair is ignored, the line is printed once,
+/// and the exit code does not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// Which map it stood in.
+    /// The map that contains it.
     pub class: Class,
     /// The name.
     pub name: Vec<u8>,
 }
 
 impl Unknown {
-    /// The whole line for stderr.
+    /// Returns the whole line for stderr.
     pub fn line(&self) -> Vec<u8> {
         let option: &[u8] = match self.class {
             Class::User => b"usermap",
@@ -46,16 +46,16 @@ impl Unknown {
     }
 }
 
-/// What the receiving process may do.
+/// The privileges of the receiving process.
 #[derive(Debug, Clone, Copy)]
 pub struct Powers<'a> {
     /// Whether it acts as super-user: uid 0 without `--no-super`, `--super`, or `--fake-super`.
     pub is_super: bool,
-    /// The groups it is in, sorted. Looked at only without `is_super`.
+    /// The process's groups, sorted. Used only if `is_super` is false.
     pub groups: &'a [u32],
 }
 
-/// Maps ids, each looked up once. May be shared between threads.
+/// Maps ids and caches the results. Can be shared between threads.
 #[derive(Debug)]
 pub struct IdMapper {
     numeric_ids: bool,
@@ -73,7 +73,7 @@ struct Table {
 }
 
 impl IdMapper {
-    /// Looks the right sides up; what is unknown is to be told by the caller.
+    /// Resolves the right sides of the maps. The caller reports the unknown names.
     pub fn new(preserve: &Preserve, names: &dyn Names) -> (IdMapper, Vec<Unknown>) {
         let mut unknown = Vec::new();
         let users = Table::new(Class::User, &preserve.usermap, names, &mut unknown);
@@ -88,7 +88,7 @@ impl IdMapper {
         (mapper, unknown)
     }
 
-    /// What a source's id is here, whether or not it may be set.
+    /// Returns the local id for an id of the source, whether or not it may be set.
     pub fn map(&self, class: Class, id: u32, names: &dyn Names) -> u32 {
         let table = match class {
             Class::User => &self.users,
@@ -97,7 +97,7 @@ impl IdMapper {
         if self.numeric_ids && table.pairs.is_empty() {
             return id;
         }
-        // Inserts are whole, so what lies behind a poisoned lock is still right.
+        // Inserts are atomic, so the data behind a poisoned lock is still valid.
         if let Some(known) = table.known.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return *known;
         }
@@ -106,14 +106,15 @@ impl IdMapper {
         mapped
     }
 
-    /// The same for a user or group named in an ACL: with `--numeric-ids` rsync maps none of those.
+    /// Like `map`, for a user or group in an ACL: under `--numeric-ids` rsync does not map these.
     pub fn map_in_acl(&self, class: Class, id: u32, names: &dyn Names) -> u32 {
         if self.numeric_ids { id } else { self.map(class, id, names) }
     }
 
-    /// Owner and group that an entry shall have; `None`: this one stays what it is, and is not compared.
+    /// Returns the owner and group that an entry should have. `None` means that this one is neither changed nor
+    /// compared.
     ///
-    /// Without super-user powers the owner is never given away, and only an own group is given.
+    /// Without super-user powers the owner is never changed, and the group only to one that the process is in.
     pub fn wanted(&self, uid: u32, gid: u32, powers: Powers<'_>, names: &dyn Names) -> (Option<u32>, Option<u32>) {
         let uid = (self.keeps_owner && powers.is_super).then(|| self.map(Class::User, uid, names));
         let gid = self
@@ -158,12 +159,12 @@ impl Table {
     }
 }
 
-/// Whether a name fits the left side of a map: only one with `*`, `?` or `[` is a pattern at all.
+/// Returns whether a name matches the left side of a map, which is a pattern only if it contains `*`, `?` or `[`.
 fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
     if pattern.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) { wild(pattern, name) } else { pattern == name }
 }
 
-/// Wildcards on one name. Going back to the last `*` only keeps it from taking long on hostile patterns.
+/// Matches wildcards against one name. Backtracking only to the last `*` bounds the time for hostile patterns.
 fn wild(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -192,8 +193,8 @@ fn wild(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|&b| b == b'*')
 }
 
-/// Whether a byte is in the `[class]` that the pattern begins with, and that class's length; `None`: it
-/// has no end, so nothing fits it.
+/// Returns whether the `[class]` at the start of the pattern contains a byte, and the length of the class. Returns
+/// `None` if the class has no end, in which case nothing matches it.
 fn class_fits(pattern: &[u8], byte: u8) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
     let first = if negated { 2 } else { 1 };

@@ -1,7 +1,7 @@
-//! The comparison: what shall be done about each pair.
+//! The comparison: what to do about each pair of source and destination entry.
 //!
-//! [`decide`] is the only place where an entry's fate is decided. No file, no clock, no thread; it
-//! does not know whether the run is dry, local, a push or a pull.
+//! [`decide`] chooses the action for an entry. It uses no file, clock or thread, and does not know whether the run is
+//! dry, local, a push or a pull.
 
 pub mod action;
 pub mod alternate;
@@ -19,43 +19,43 @@ use crate::flist::{Entry, Kind};
 use crate::options::{Check, CheckMode, Preserve};
 use quick_check::{Sameness, is_spared, quick_check, same_time};
 
-/// An owner or group that cannot or shall not be set.
+/// An owner or group that cannot or must not be set.
 pub const NO_ID: u32 = u32::MAX;
 
 /// See [`Policy::same_acls`].
 pub type SameAcls = fn(wanted: (&[u8], &[u8]), have: (&[u8], &[u8])) -> bool;
 
-/// All that a decision may depend on, besides the two entries.
+/// Everything that a decision may depend on besides the two entries.
 ///
-/// The source entry is as it shall be at the destination: `--chmod` and id mapping are done, and ids
-/// that cannot be set are [`NO_ID`].
+/// The source entry is as it should be at the destination: `--chmod` and id mapping are applied, and ids that cannot be
+/// set are [`NO_ID`].
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// When two files count as the same.
+    /// When two files count as equal.
     pub check: Check,
-    /// Which attributes are kept.
+    /// Which attributes are preserved.
     pub preserve: Preserve,
-    /// `--append`: what is not shorter at the destination is not transferred.
+    /// `--append`: a file that is at least as long at the destination is not transferred.
     pub append: bool,
     /// `--max-size`
     pub max_size_bytes: Option<u64>,
     /// `--min-size`
     pub min_size_bytes: Option<u64>,
-    /// The entries are only listed: nothing shall be done about any of them.
+    /// Entries are only listed; no entry is changed.
     pub list_only: bool,
-    /// Devices may be made (root, or fake-super).
+    /// Whether devices can be created (as root or with fake-super).
     pub may_make_devices: bool,
-    /// Whether two ACLs count as the same, in the form that reading brings them into; the second pair are
-    /// default ACLs. Their form is the kernel's, and so the business of `fs`.
+    /// Returns whether two ACLs count as equal, in the form in which `fs` reads them. The second element of each pair
+    /// is the default ACL. The comparison is in `fs` because the format is the kernel's.
     pub same_acls: SameAcls,
 }
 
-/// What shall be done about an entry, and what must make room for it first.
+/// What to do about an entry, and what to remove first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
-    /// What shall be done.
+    /// What to do.
     pub action: Action,
-    /// What must go before.
+    /// What must be removed first.
     pub in_the_way: InTheWay,
 }
 
@@ -65,10 +65,10 @@ impl Decision {
     }
 }
 
-/// Decides what shall be done about one entry of the source.
+/// Decides what to do about one entry of the source.
 ///
-/// `same_content` is what a comparison of the contents said, if one was made; without it the answer
-/// may be [`Action::AskDigest`]. `unsafe_link` is `safelink`'s word on a symlink under `--safe-links`.
+/// `same_content` is the result of comparing the contents; if it is `None`, the answer may be [`Action::AskDigest`].
+/// `unsafe_link` is the result of `safelink` for a symlink under `--safe-links`.
 pub fn decide(
     source: &Entry,
     dest: Option<&Entry>,
@@ -86,12 +86,12 @@ pub fn decide(
     fate(source, dest, same_content, policy)
 }
 
-/// Decides about the transfer's root in a run that makes it if need be, whatever is said of other entries.
+/// Decides about the root of the transfer, which the run creates if needed. Options that exclude entries do not apply.
 pub fn decide_root(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> Decision {
     if policy.list_only { Decision::of(Action::Keep) } else { fate(source, dest, None, policy) }
 }
 
-/// What is to be done about an entry that nothing speaks against.
+/// Decides about an entry that no option excludes.
 pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
     let kind = source.kind();
     let same_kind = dest.filter(|dest| dest.stands_for(kind));
@@ -114,7 +114,7 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
         Kind::Dir => adjust,
         Kind::Symlink if source.target() == dest.target() => adjust,
         Kind::Symlink => Action::Create(made_anew(kind, attributes, policy)),
-        // rsync lets a block device pass for a character device of the same number; here it is made anew.
+        // rsync accepts a block device in place of a character device with the same number; sparsync recreates it.
         Kind::Device if same_type(kind, source, dest) && rdev(source) == rdev(dest) => adjust,
         Kind::Device => Action::Create(made_anew(kind, attributes, policy)),
         Kind::Special if same_type(kind, source, dest) => adjust,
@@ -137,7 +137,7 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
     })
 }
 
-/// Why an entry is left alone, in the order in which rsync asks.
+/// Returns why an entry is left alone. The order of the checks is rsync's.
 fn refusal(kind: Kind, source: &Entry, dest: Option<&Entry>, unsafe_link: bool, policy: &Policy) -> Option<Reason> {
     let check = &policy.check;
     if check.existing_only && dest.is_none() {
@@ -165,7 +165,8 @@ fn refusal(kind: Kind, source: &Entry, dest: Option<&Entry>, unsafe_link: bool, 
     }
 }
 
-/// A fifo and a socket are both special, a character and a block device both devices, and not the same.
+/// Returns whether the file types are equal: a fifo and a socket are both special files, a character and a block device
+/// are both devices, but they are not the same type.
 fn same_type(kind: Kind, source: &Entry, dest: &Entry) -> bool {
     match kind {
         Kind::Device | Kind::Special => (source.mode ^ dest.mode) & crate::flist::entry::S_IFMT == 0,
@@ -181,7 +182,7 @@ fn made_anew(kind: Kind, attributes: Changes, policy: &Policy) -> Changes {
     (attributes | Changes::CHECKSUM).with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve))
 }
 
-/// Whether an entry of this kind gets the source's modification time.
+/// Returns whether an entry of this kind gets the source's modification time.
 pub fn keeps_time(kind: Kind, preserve: &Preserve) -> bool {
     preserve.times
         && match kind {
@@ -191,14 +192,14 @@ pub fn keeps_time(kind: Kind, preserve: &Preserve) -> bool {
         }
 }
 
-/// Whether an owner or group differs and is wanted. The super-user can set all ids, and so [`NO_ID`] was asked for by
-/// this very number: nothing has it, so that it differs for ever.
+/// Returns whether an owner or group differs and can be set. The super-user can set all ids, so there [`NO_ID`] was
+/// requested by this number; no file has it, so it always differs.
 fn id_differs(wanted: u32, has: u32, policy: &Policy) -> bool {
     let is_wanted = wanted != NO_ID || (policy.may_make_devices && !policy.preserve.fake_super);
     is_wanted && wanted != has
 }
 
-/// Which attributes of two entries of the same kind differ, of those that are kept.
+/// Returns which of the preserved attributes differ between two entries of the same kind.
 pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
     let preserve = &policy.preserve;
     let kind = source.kind();

@@ -1,18 +1,18 @@
-//! Decides whether two regular files are the same without opening them.
+//! Decides whether two regular files are equal without opening them.
 //!
-//! Reading and hashing are the caller's. No clock, no I/O.
+//! Reading and hashing are left to the caller. No clock, no I/O.
 
 use crate::flist::{Entry, Time};
 use crate::options::{Check, CheckMode};
 
-/// What stat can tell of two files.
+/// What metadata shows about two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sameness {
-    /// They count as the same.
+    /// They count as equal.
     Same,
     /// They differ.
     Differs,
-    /// Only their contents can tell.
+    /// Only a comparison of their contents can decide.
     AskDigest,
 }
 
@@ -30,8 +30,10 @@ pub fn quick_check(source: &Entry, dest: &Entry, check: &Check) -> Sameness {
     if same { Sameness::Same } else { Sameness::Differs }
 }
 
-/// Whether two times count as equal: to the nanosecond with a window below 0, to the second with 0,
-/// else no further apart than the window.
+/// Returns whether two times count as equal.
+///
+/// A negative window compares nanoseconds, a window of 0 compares seconds, and a positive window is the largest
+/// difference allowed, in seconds.
 pub fn same_time(a: Time, b: Time, window_secs: i64) -> bool {
     match window_secs {
         ..0 => a == b,
@@ -40,8 +42,8 @@ pub fn same_time(a: Time, b: Time, window_secs: i64) -> bool {
     }
 }
 
-/// Whether `--update` spares the destination's file: it is later than the source's, or earlier by less than
-/// the window. A negative window asks for nanoseconds, which rsync does not look at here.
+/// Returns whether `--update` keeps the destination's file: it is newer than the source's, or older by less than the
+/// window. A negative window compares nanoseconds, which rsync ignores here.
 pub fn is_spared(dest: Time, source: Time, window_secs: i64) -> bool {
     match window_secs {
         ..0 => dest > source,

@@ -1,15 +1,15 @@
-//! Which symlinks lead out of the transfer, judged by their text; and munged values.
+//! Detects symlinks that lead out of the transfer, by their text, and munges symlink values.
 //!
-//! The rule is that of `--safe-links` and `--copy-unsafe-links` (rsync(1), "SYMBOLIC LINKS"); nothing is
-//! resolved on disk.
+//! The rule is that of `--safe-links` and `--copy-unsafe-links` (rsync(1), "SYMBOLIC LINKS"). Nothing is resolved on
+//! disk.
 
-/// What `--munge-links` puts before a value.
+/// The prefix that `--munge-links` adds to a value.
 pub const MUNGED: &[u8] = b"/rsyncd-munged/";
 
-/// Whether a link with this value leads, or may lead, out of the transfer.
+/// Returns whether a link with this value leads, or may lead, out of the transfer.
 ///
-/// `link` is the link's own path below the top of the transfer. Unsafe are: an absolute or empty value;
-/// more leading `..` than `link` has directories; a `..` anywhere but in the leading run, where even
+/// `link` is the link's own path below the top of the transfer. These values are unsafe: an absolute or empty value;
+/// one with more leading `..` than `link` has directories; one with a `..` anywhere but in the leading run, where even
 /// `./..` and a run that ends in `/..` count (`..` alone and `../../` are fine).
 pub fn is_unsafe(value: &[u8], link: &[u8]) -> bool {
     if value.is_empty() || value[0] == b'/' {
@@ -29,20 +29,20 @@ pub fn is_unsafe(value: &[u8], link: &[u8]) -> bool {
     climbs > depth(link)
 }
 
-/// How many directories stand before the last element.
+/// Returns the number of directories before the last component.
 fn depth(link: &[u8]) -> usize {
     let mut parts = link.split(|&b| b == b'/').filter(|part| !part.is_empty() && *part != b".");
     parts.next_back();
-    // A path that climbs is of no help: what was before it does not count.
+    // A `..` in the path resets the depth: the components before it do not count.
     parts.fold(0, |depth, part| if part == b".." { 0 } else { depth + 1 })
 }
 
-/// The value that a receiver with `--munge-links` writes.
+/// Returns the value that a receiver with `--munge-links` writes.
 pub fn munge(value: &[u8]) -> Vec<u8> {
     [MUNGED, value].concat()
 }
 
-/// The value that a sender with `--munge-links` tells: once unmunged, or as it is.
+/// Returns the value that a sender with `--munge-links` sends: with one prefix removed if there is one.
 pub fn unmunge(value: &[u8]) -> &[u8] {
     value.strip_prefix(MUNGED).filter(|rest| !rest.is_empty()).unwrap_or(value)
 }
@@ -51,7 +51,7 @@ pub fn unmunge(value: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Seen with rsync 3.5.0: `s` safe or `U` for a link at the top, in `sub/`, and in `sub/deep/`.
+    /// Results of rsync 3.5.0: `s` (safe) or `U` (unsafe) for a link at the top, in `sub/`, and in `sub/deep/`.
     #[rustfmt::skip]
     const SEEN: &[(&str, &str)] = &[
         ("a", "sss"), ("a/b", "sss"), ("..", "Uss"), ("../a", "Uss"), ("../..", "UUU"), ("../../a", "UUs"),

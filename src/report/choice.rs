@@ -1,45 +1,45 @@
-//! Which line, if any, an entry gets. Pure; the words of the line are made elsewhere.
+//! Chooses the line, if any, for an entry. Pure; other modules format the line.
 
 use super::event::{Item, Update};
 use crate::flist::Kind;
 use crate::options::Output;
 
-/// What the choice depends on besides the entry.
+/// The options that determine the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Level of `--info=name`.
+    /// The level of `--info=name`.
     pub name: u8,
-    /// Whether `--out-format` (also the one that `-i` stands for) has `%i`.
+    /// Whether `--out-format` (including the one that `-i` implies) has `%i`.
     pub itemizes: bool,
-    /// `-ii`, or `--info=name2`: unchanged entries too.
+    /// `-ii` or `--info=name2`: unchanged entries get a line too.
     pub unchanged: bool,
 }
 
-/// The line that an entry gets.
+/// The line for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     /// None.
     Nothing,
-    /// The one of the format, or without a format `name`, ` -> target`, ` => link`.
+    /// The line of the format; without a format `name`, ` -> target`, ` => link`.
     Full,
-    /// The bare name, whatever the format: attributes of something that is no directory, at `name2`.
+    /// Only the name, whatever the format: for changed attributes of an entry that is not a directory, at `name2`.
     Name,
     /// `name is uptodate`, whatever the format.
     UpToDate,
 }
 
 impl Choice {
-    /// Reads the part of the options that matters here. `itemizes` says whether the format has `%i`.
+    /// Extracts the relevant options. `itemizes`: whether the format has `%i`.
     pub fn of(output: &Output, itemizes: bool) -> Choice {
         Choice { name: output.info.name, itemizes, unchanged: output.itemize >= 2 || output.info.name >= 2 }
     }
 
-    /// Chooses the line for an entry.
+    /// Returns the line for an entry.
     pub fn line(self, item: &Item) -> Line {
         self.line_for(item.update, item.kind, !item.changes.is_none(), item.transfer, item.linked_to.is_some())
     }
 
-    /// Whether unchanged entries can get a line.
+    /// Returns whether unchanged entries can get a line.
     pub fn shows_unchanged(self) -> bool {
         if self.itemizes { self.unchanged } else { self.name >= 2 }
     }
@@ -47,7 +47,7 @@ impl Choice {
     fn line_for(self, update: Update, kind: Kind, changed: bool, transfer: bool, linked: bool) -> Line {
         let here = matches!(update, Update::Local | Update::HardLink);
         let dir = kind == Kind::Dir;
-        // A link that was made anew is told although nothing differs: its leader was replaced.
+        // A new hard link gets a line although nothing differs: its first name was replaced.
         let done = transfer || linked && update == Update::HardLink;
         if done || changed && (self.itemizes || here || dir) || self.itemizes && self.unchanged {
             Line::Full
@@ -62,9 +62,8 @@ impl Choice {
         }
     }
 
-    /// Whether the log file gets its line for the entry too. It follows what stdout would be told
-    /// without `-q`; but nothing was transferred in a dry run, so that is not logged, and an unchanged
-    /// entry needs a `%i` in the log's format as well.
+    /// Returns whether the entry gets a line in the log file. The rule is that of stdout without `-q`, with two
+    /// exceptions: a dry run does not log transfers, and an unchanged entry also needs a `%i` in the log's format.
     pub fn logs(self, item: &Item, dry_run: bool, log_itemizes: bool) -> bool {
         if self.line(item) != Line::Full {
             return false;
@@ -92,7 +91,7 @@ mod tests {
         Choice { name: 0, itemizes: false, unchanged: false },
     ];
 
-    /// What it is; update, kind, changed, transfer, linked; the line in each mode.
+    /// The case; update, kind, changed, transfer, linked; the line in each mode.
     type Row = (&'static str, Update, Kind, bool, bool, bool, [Line; 7]);
 
     #[test]

@@ -1,13 +1,13 @@
-//! The line that ends a run which did not end well.
+//! The last line of a run that failed.
 
 use crate::exit::Exit;
 
-/// The version of rsync whose words these are; scripts match the shape of the line.
+/// The version of rsync that the messages come from; scripts match the form of the line.
 const VERSION: &str = "3.5.0";
 
-/// `rsync error: WORDS (code N) at FILE(LINE) [ROLE=VERSION]`, without newline; empty for success.
+/// Formats `rsync error: WORDS (code N) at FILE(LINE) [ROLE=VERSION]`, without newline; empty for success.
 ///
-/// `FILE(LINE)` is where rsync 3.5.0 stands when it most often ends with this code in this role.
+/// `FILE(LINE)` is the place in rsync 3.5.0 that most often exits with this code in this role.
 pub fn error_line(exit: Exit, role: &str) -> Vec<u8> {
     let kind = match exit {
         Exit::Ok => return Vec::new(),

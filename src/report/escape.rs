@@ -1,23 +1,23 @@
-//! Bytes made fit for a line: what would move the cursor or is no character becomes `\#ooo`.
+//! Escapes bytes in a line: control bytes and invalid characters become `\#ooo`.
 //!
-//! Whole lines are escaped, words of formats included, as rsync does; the newline that ends a line is
-//! not part of it. Which locale is in force is told by the caller.
+//! As in rsync, whole lines are escaped, including the literal text of formats; the newline at the end is not part of
+//! the line. The caller passes the charset of the locale.
 
-/// Which bytes a place can show.
+/// Which bytes may be printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charset {
-    /// The C locale: no byte above 127 is a character.
+    /// The C locale: bytes above 127 are escaped.
     Ascii,
-    /// A UTF-8 locale: well-formed sequences pass, other high bytes do not.
+    /// A UTF-8 locale: bytes above 127 are escaped except in well-formed sequences.
     Utf8,
-    /// `-8`: all high bytes pass.
+    /// `-8`: no byte above 127 is escaped.
     EightBit,
-    /// The log file, whatever the locale: all high bytes pass but the C1 controls 128 to 159.
+    /// The log file, whatever the locale: of the bytes above 127, only the C1 controls 128 to 159 are escaped.
     Log,
 }
 
 impl Charset {
-    /// What the terminal shows.
+    /// Returns the charset of the terminal.
     pub fn of(utf8_locale: bool, eight_bit: bool) -> Charset {
         match (eight_bit, utf8_locale) {
             (true, _) => Charset::EightBit,
@@ -27,10 +27,9 @@ impl Charset {
     }
 }
 
-/// Appends `line` with its unfit bytes as `\#` and three octal digits.
+/// Appends `line`, with invalid bytes as `\#` and three octal digits.
 ///
-/// A tab and DEL pass. A backslash is escaped only where it would read as an escape: before `#` and
-/// three digits.
+/// Tab and DEL are not escaped. A backslash is escaped only if it would read as an escape: before `#` and three digits.
 pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
     let mut done = 0;
     let mut at = 0;
@@ -69,10 +68,10 @@ fn reads_as_escape(rest: &[u8]) -> bool {
     rest.starts_with(b"\\#") && rest.len() >= 5 && rest[2..5].iter().all(u8::is_ascii_digit)
 }
 
-/// Length of the well-formed sequence that begins here; 0 if there is none.
+/// Returns the length of the well-formed sequence at the start; 0 if there is none.
 ///
-/// As in C libraries' converters, sequences of up to six bytes count; surrogates and forms that are
-/// longer than needed do not.
+/// As in the converters of C libraries, sequences of up to six bytes are accepted; surrogates and overlong forms are
+/// not.
 fn sequence_len(bytes: &[u8]) -> usize {
     let (len, second_min, second_max) = match bytes[0] {
         0xc2..=0xdf => (2, 0x80, 0xbf),

@@ -1,4 +1,4 @@
-//! What happened, as values.
+//! The events of a run, as values.
 
 use crate::flist::{Kind, Time};
 use crate::plan::changes::Changes;
@@ -6,50 +6,50 @@ use crate::plan::changes::Changes;
 /// How an entry was, or would be, updated: the first column of itemized output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
-    /// `>`: its data came from the source (also on a local copy).
+    /// `>`: its data came from the source (also in a local copy).
     Received,
     /// `<`: its data went to a peer.
     Sent,
-    /// `c`: created or changed here without data: directory, symlink, device, a copy from an alternate tree.
+    /// `c`: created or changed without transferred data: directory, symlink, device, a copy from an alternate tree.
     Local,
-    /// `h`: made a hard link.
+    /// `h`: became a hard link.
     HardLink,
     /// `.`: at most attributes changed.
     Attrs,
 }
 
-/// One entry, with all that the formats may ask for.
+/// One entry, with everything that the formats may use.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Path relative to the transfer root; `.` for the root. Without a slash at the end.
+    /// The path relative to the transfer root; `.` for the root. Without a trailing slash.
     pub name: Vec<u8>,
-    /// The path as the sender sees it, for `%f`: source argument and name joined, no leading slash.
+    /// The path on the sender, for `%f`: source argument and name joined, no leading slash.
     pub sender_path: Vec<u8>,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: Kind,
     /// How it was updated.
     pub update: Update,
     /// What differed.
     pub changes: Changes,
-    /// A symlink's value (shown as `-> value`).
+    /// A symlink's target (shown as `-> target`).
     pub target: Option<Vec<u8>>,
     /// The name it was linked to (shown as `=> name`).
     pub linked_to: Option<Vec<u8>>,
-    /// Source's mode, with type bits.
+    /// The source's mode, with type bits.
     pub mode: u32,
-    /// Source's owner; where the receiver tells, as it was mapped.
+    /// The source's owner; mapped, if the receiver reports the event.
     pub uid: u32,
-    /// Source's group, likewise.
+    /// The source's group, mapped in the same case.
     pub gid: u32,
-    /// Source's modification time.
+    /// The source's modification time.
     pub mtime: Time,
-    /// Source's access time, when `-U` asks; shown by `--list-only`.
+    /// The source's access time under `-U`; shown by `--list-only`.
     pub atime: Option<Time>,
-    /// Source's length.
+    /// The source's length.
     pub len_bytes: u64,
-    /// Bytes that were moved, for `%b`; known after the transfer.
+    /// The number of bytes transferred, for `%b`; known after the transfer.
     pub moved_bytes: u64,
-    /// The digest for `%C`, when asked for.
+    /// The checksum for `%C`, if requested.
     pub digest: Option<Vec<u8>>,
     /// Whether file data was (or in a dry run would be) transferred.
     pub transfer: bool,
@@ -71,7 +71,7 @@ pub enum Voice {
 }
 
 impl Voice {
-    /// As it stands in the brackets.
+    /// Returns the word in the brackets.
     pub fn word(self) -> &'static str {
         match self {
             Voice::Sender => "sender",
@@ -83,7 +83,7 @@ impl Voice {
     }
 }
 
-/// What a problem counts as at the end of the run.
+/// How a problem affects the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
     /// Exit 23, and deletions stop: the source could not be read.
@@ -92,22 +92,21 @@ pub enum Weight {
     Failed,
     /// Exit 24.
     Vanished,
-    /// Told only.
+    /// Only reported.
     Warning,
 }
 
-/// Trouble with one entry: told on stderr, counted, and the run goes on.
+/// A problem with one entry: reported on stderr and counted; the run continues.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// The whole line, without newline, as rsync writes it: `rsync: [sender] link_stat "/x" failed: …`.
+    /// The whole line, without newline, in rsync's words: `rsync: [sender] link_stat "/x" failed: …`.
     pub line: Vec<u8>,
-    /// What it counts as.
+    /// How it affects the exit code.
     pub weight: Weight,
 }
 
 impl Problem {
-    /// `rsync: [voice] what "path" failed: strerror (errno)`. Control bytes of the path are escaped by
-    /// the reporter, not here.
+    /// Formats `rsync: [voice] what "path" failed: strerror (errno)`. The reporter escapes control bytes of the path.
     pub fn failed(voice: Voice, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
         let mut line = format!("rsync: [{}] {what} \"", voice.word()).into_bytes();
         line.extend_from_slice(path);
@@ -116,25 +115,25 @@ impl Problem {
         Problem { line, weight: Weight::Failed }
     }
 
-    /// `rsync: [voice] what "path": strerror (errno)`, for lines in which "failed" stands before the path, or not at all.
+    /// Formats `rsync: [voice] what "path": strerror (errno)`, for lines with "failed" before the path, or without it.
     pub fn about(voice: Voice, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
         let head = format!("rsync: [{}] {what} \"", voice.word());
         Problem::said([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
     }
 
-    /// A line of its own words.
+    /// Creates a problem with this line.
     pub fn said(line: impl Into<Vec<u8>>, weight: Weight) -> Problem {
         Problem { line: line.into(), weight }
     }
 
-    /// The same with another weight.
+    /// Returns the same problem with another weight.
     pub fn weighing(mut self, weight: Weight) -> Problem {
         self.weight = weight;
         self
     }
 }
 
-/// `No such file or directory (2)`
+/// Formats an error as `No such file or directory (2)`.
 pub fn errno_words(error: &std::io::Error) -> Vec<u8> {
     let text = error.to_string();
     match error.raw_os_error() {
@@ -146,65 +145,65 @@ pub fn errno_words(error: &std::io::Error) -> Vec<u8> {
     }
 }
 
-/// What happened. Events of a run are told in list order.
+/// An event of a run. Events are reported in list order.
 ///
-/// Of a file that is transferred, its `Item` comes first and its `Progress` after it, or under
-/// [`Wants::after_transfer`] `Begin`, `Progress` and then its `Item`. The last `Progress` has all bytes done.
+/// For a transferred file, its `Item` comes first and its `Progress` after it; under [`Wants::after_transfer`] the
+/// order is `Begin`, `Progress`, `Item`. The last `Progress` has all bytes done.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// An entry was looked at; what is printed of it depends on the output policy.
+    /// An entry was examined. The output policy decides what is printed.
     Item(Box<Item>),
-    /// An extra entry was removed (or would be).
+    /// An extra entry was removed, or would be in a dry run.
     Deleted {
-        /// Path below the destination.
+        /// The path below the destination.
         name: Vec<u8>,
-        /// What it was.
+        /// The kind of the entry.
         kind: Kind,
-        /// Its size and time, for formats.
+        /// Its mode, for formats.
         mode: u32,
     },
-    /// A line for stdout, of a level that was already checked against `--info`.
+    /// A line for stdout. Its `--info` level has been checked already.
     Note(Vec<u8>),
     /// A line for stderr.
     Problem(Problem),
     /// An argument that does not exist is listed (`--delete-missing-args`).
     Missing(Vec<u8>),
-    /// The list as far as it is known; wanted for progress and under [`Wants::whole_list`].
+    /// The size of the list as far as it is known; requested for progress and under [`Wants::whole_list`].
     Listed {
-        /// Entries.
+        /// The number of entries.
         entries: u64,
-        /// Lengths of the files and symlinks among them.
+        /// The total length of the files and symlinks among them.
         bytes: u64,
-        /// No more will come.
+        /// Whether the list is complete.
         complete: bool,
     },
-    /// So many more entries are looked at: told before anything else of them; wanted for progress only.
+    /// This many more entries are being examined; precedes all other events about them. Requested for progress only.
     Checked(u64),
-    /// The data of this file begins to move; see [`Wants::begin`].
+    /// The transfer of this file's data begins; see [`Wants::begin`].
     Begin(Vec<u8>),
-    /// Bytes of a file under way, for `--progress`.
+    /// The progress of a file's transfer, for `--progress`.
     Progress {
-        /// So many of this file are done.
+        /// The number of bytes done.
         done_bytes: u64,
         /// The file's length.
         len_bytes: u64,
     },
 }
 
-/// Told of everything that happens, in file-list order.
+/// Receives all events of a run, in file-list order.
 pub trait Reporter: Send {
-    /// Takes one event. What is to be seen of it is seen when this returns, or after the next flush.
+    /// Handles one event. Its output is visible when this returns, or after the next flush.
     fn tell(&mut self, event: &Event);
 }
 
-/// What a producer may leave out because nobody would see it.
+/// Which events are needed. A producer may omit the others because they are not printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wants {
     /// [`Event::Item`] of entries that changed, and [`Event::Deleted`].
     pub items: bool,
     /// [`Event::Item`] of unchanged entries too.
     pub unchanged: bool,
-    /// An item is told after its data moved: the format asks for `%b`, `%c` or `%C`.
+    /// An item is reported after its data was transferred: the format uses `%b`, `%c` or `%C`.
     pub after_transfer: bool,
     /// [`Event::Progress`], [`Event::Checked`] and [`Event::Listed`].
     pub progress: bool,
@@ -214,12 +213,12 @@ pub struct Wants {
     pub begin: bool,
     /// [`Item::digest`] is shown.
     pub digest: bool,
-    /// [`Item::sender_path`] is shown, or the ids that the sender knows.
+    /// [`Item::sender_path`] is shown, or the sender's ids.
     pub paths: bool,
 }
 
 impl Wants {
-    /// Whether an entry is told of that changes so.
+    /// Returns whether an entry with these changes gets a line.
     pub fn line_for(&self, changes: Changes) -> bool {
         self.unchanged || self.items && !changes.is_none()
     }

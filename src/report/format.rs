@@ -1,8 +1,8 @@
-//! The `%` escapes of `--out-format` and `--log-file-format`: parsed once, written per entry.
+//! The `%` escapes of `--out-format` and `--log-file-format`: parsed once, formatted per entry.
 //!
-//! An escape is `%`, then in this order, all optional: quotes for digit grouping and units, `-` for
-//! left alignment, a width, quotes again; then its letter. What is none stands for itself, as do the
-//! letters that only a daemon knows (`%a %h %u %P`).
+//! An escape is `%`, then in this order, all optional: quotes for digit grouping and units, `-` for left alignment, a
+//! width, quotes again; then its letter. Anything else is literal text, including the letters that only a daemon knows
+//! (`%a %h %u %P`).
 
 use super::event::Item;
 use super::itemize::{Columns, DELETING, itemize};
@@ -15,10 +15,10 @@ use crate::options::Checksum;
 use crate::plan::NO_ID;
 use std::io::Write;
 
-/// A width above this is taken for this: rsync's lines end there.
+/// The maximum width: rsync cuts its lines there.
 const WIDTH_MAX: usize = 4095;
 
-/// A format, ready to be filled in.
+/// A parsed format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     segments: Vec<Segment>,
@@ -76,27 +76,27 @@ impl Field {
     }
 }
 
-/// What is the same for all entries of a run.
+/// The values that are the same for all entries of a run.
 #[derive(Debug, Clone)]
 pub struct Constants {
     /// `%p`
     pub pid: u32,
-    /// `%o`: `send`, or `recv` where this process receives from a peer.
+    /// `%o`: `send`, or `recv` if this process receives from a peer.
     pub sends: bool,
     /// Whether owners are preserved; `%U` is 0 otherwise.
     pub keeps_owner: bool,
     /// Whether groups are preserved; `%G` is `DEFAULT` otherwise.
     pub keeps_group: bool,
-    /// Whether nothing is really transferred; `%C` of what would be is zeros then.
+    /// Whether this is a dry run; `%C` of a file that would be transferred is then zeros.
     pub dry_run: bool,
-    /// What `%C` shows.
+    /// The checksum that `%C` shows.
     pub sum: Checksum,
-    /// Paths, without their first slash, of which all entries on the way there and below are named with it.
+    /// Paths without their first slash. Names of these entries, their parents and everything below are shown with it.
     pub rooted: Vec<Vec<u8>>,
 }
 
 impl Constants {
-    /// What stands before the name of an entry of the source: the slash with which the operand began that brought it.
+    /// Returns the prefix of a source entry's name: a slash if its operand is absolute under `-R`.
     pub fn slash_before(&self, name: &[u8]) -> &'static [u8] {
         let leads = |dir: &[u8], to: &[u8]| {
             dir.is_empty() || to.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
@@ -105,7 +105,7 @@ impl Constants {
     }
 }
 
-/// One entry as a format sees it.
+/// One entry with the values that a format can use.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
     what: What<'a>,
@@ -121,12 +121,12 @@ enum What<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// An entry that was looked at.
+    /// An entry that was examined.
     pub fn item(item: &'a Item, constants: &'a Constants, now_secs: i64) -> Shown<'a> {
         Shown { what: What::Item(item), constants, now_secs }
     }
 
-    /// An entry that was removed. Of it rsync tells the name; all else is zero.
+    /// An entry that was removed. As in rsync, only its name is shown; all other values are zero.
     pub fn deleted(name: &'a [u8], kind: Kind, constants: &'a Constants, now_secs: i64) -> Shown<'a> {
         Shown { what: What::Deleted { name, kind }, constants, now_secs }
     }
@@ -140,10 +140,10 @@ impl<'a> Shown<'a> {
 }
 
 impl Format {
-    /// What rsync writes where no format is given.
+    /// rsync's format if none is given.
     pub const DEFAULT: &[u8] = b"%i %n%L";
 
-    /// Reads a format. Nothing is refused: what is no escape is text.
+    /// Parses a format. Never fails: anything that is not an escape is text.
     pub fn parse(text: &[u8]) -> Format {
         let mut segments = Vec::new();
         let mut plain = Vec::new();
@@ -169,37 +169,37 @@ impl Format {
         Format { segments }
     }
 
-    /// Whether it asks for what is known only after an entry's data moved: `%b`, `%c` or `%C`.
+    /// Returns whether it needs values known only after the transfer of an entry: `%b`, `%c` or `%C`.
     pub fn needs_after_transfer(&self) -> bool {
         self.has(|field| matches!(field, Field::Moved | Field::SumBytes | Field::Digest))
     }
 
-    /// Whether it has `%i`.
+    /// Returns whether it has `%i`.
     pub fn has_itemize(&self) -> bool {
         self.has(|field| field == Field::Itemize)
     }
 
-    /// Whether it has `%o`.
+    /// Returns whether it has `%o`.
     pub fn has_operation(&self) -> bool {
         self.has(|field| field == Field::Operation)
     }
 
-    /// Whether it has `%f`, `%U` or `%G`.
+    /// Returns whether it has `%f`, `%U` or `%G`.
     pub fn has_what_the_sender_sees(&self) -> bool {
         self.has(|field| matches!(field, Field::SenderPath | Field::Owner | Field::Group))
     }
 
-    /// Whether it has `%C`.
+    /// Returns whether it has `%C`.
     pub fn has_digest(&self) -> bool {
         self.has(|field| field == Field::Digest)
     }
 
-    /// Whether it says by itself that an entry was removed: `%i` or `%o`.
+    /// Returns whether its lines show that an entry was removed: `%i` or `%o`.
     pub fn tells_deletion(&self) -> bool {
         self.has(|field| matches!(field, Field::Itemize | Field::Operation))
     }
 
-    /// Whether nothing would be written.
+    /// Returns whether it formats nothing.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
@@ -228,7 +228,7 @@ impl Format {
     }
 }
 
-/// The escape at the beginning of `text` and its length.
+/// Returns the escape at the beginning of `text` and its length.
 fn parse_escape(text: &[u8]) -> Option<(Segment, usize)> {
     let mut at = 1;
     let mut human = 0u8;
@@ -251,7 +251,7 @@ fn parse_escape(text: &[u8]) -> Option<(Segment, usize)> {
     Some((Segment::Escape { field, width, left, human }, at + 1))
 }
 
-/// Aligns what stands from `start` on.
+/// Pads the text from `start` on to the width.
 fn pad(out: &mut Vec<u8>, start: usize, width: usize, left: bool) {
     let len = out.len() - start;
     if len >= width {
@@ -263,7 +263,7 @@ fn pad(out: &mut Vec<u8>, start: usize, width: usize, left: bool) {
     }
 }
 
-/// Appends a value; returns how far behind its beginning the padding applies, `None` for not at all.
+/// Appends a value. Returns the offset in the value at which padding applies; `None` for no padding.
 fn put_field(
     out: &mut Vec<u8>,
     field: Field,
@@ -281,7 +281,7 @@ fn put_field(
     match field {
         Field::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
         Field::Len => count(out, item.map_or(0, |i| i.len_bytes)),
-        // A file that is sent whole is answered by an empty table of sums: sixteen bytes.
+        // For a whole file the receiver answers with an empty checksum table: sixteen bytes.
         Field::SumBytes => count(out, item.map_or(0, |i| if i.transfer && !constants.dry_run { 16 } else { 0 })),
         Field::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
         Field::Digest => match item.and_then(|i| i.digest.as_deref()) {
@@ -294,7 +294,7 @@ fn put_field(
                 let len_bytes = shown_len_bytes(constants.sum);
                 let zeros = constants.dry_run && len_bytes > 0 && item.is_some_and(|i| i.transfer);
                 let fill = if zeros { b'0' } else { b' ' };
-                // Without a checksum there are two blanks.
+                // Without a checksum algorithm there are two blanks.
                 out.resize(out.len() + 2 * len_bytes.max(1), fill);
                 if !zeros {
                     return None;
@@ -327,7 +327,7 @@ fn put_field(
             out.extend_from_slice(value);
             return (width > 0).then_some(4);
         }
-        // Modules are the daemon's.
+        // Only daemons have modules.
         Field::Module => {}
         Field::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
         Field::Name => match shown.what {
@@ -349,7 +349,7 @@ fn put_field(
     Some(0)
 }
 
-/// Appends a name as listed: directories with a slash.
+/// Appends a name as listed: directories with a trailing slash.
 pub fn put_name(out: &mut Vec<u8>, name: &[u8], kind: Kind) {
     out.extend_from_slice(name);
     if kind == Kind::Dir && !name.ends_with(b"/") {
@@ -357,7 +357,7 @@ pub fn put_name(out: &mut Vec<u8>, name: &[u8], kind: Kind) {
     }
 }
 
-/// Appends what `%L` says: ` -> target`, ` => link`, or nothing.
+/// Appends the value of `%L`: ` -> target`, ` => link`, or nothing.
 pub fn put_link(out: &mut Vec<u8>, item: &Item) {
     let (arrow, value) = link_of(item);
     out.extend_from_slice(arrow);
@@ -383,7 +383,7 @@ pub(super) mod tests {
     use jiff::tz::TimeZone;
     use proptest::prelude::*;
 
-    /// A new file of 1,234,567 bytes.
+    /// Returns a new file of 1,234,567 bytes.
     pub fn item(name: &str) -> Item {
         Item {
             name: name.into(),

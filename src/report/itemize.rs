@@ -4,16 +4,16 @@ use super::event::Update;
 use crate::flist::Kind;
 use crate::plan::changes::Changes;
 
-/// Columns of `%i`, always eleven.
+/// The columns of `%i`, always eleven.
 pub type Columns = [u8; 11];
 
-/// What stands there when an entry is removed.
+/// The columns for a removed entry.
 pub const DELETING: &Columns = b"*deleting  ";
 
-/// Writes how an entry was updated, what it is, and what differed.
+/// Returns the columns that show how an entry was updated, its kind, and what differed.
 ///
-/// A new entry has `+` in every attribute column. Without any change they are blank, except where
-/// data moved all the same (`-I`): then they are dots.
+/// A new entry has `+` in every attribute column. Without any change these columns are blank, or dots if data was
+/// transferred nevertheless (`-I`).
 pub fn itemize(update: Update, kind: Kind, changes: Changes) -> Columns {
     let how = match update {
         Update::Received => b'>',

@@ -30,7 +30,7 @@ pub fn put_entry(out: &mut Vec<u8>, item: &Item, style: ListStyle, times: &mut L
     times.put(out, item.mtime.secs, b' ');
     out.push(b' ');
     if style.atimes {
-        // rsync keeps no access time of a directory.
+        // rsync does not record access times of directories.
         match item.atime.filter(|_| item.kind != Kind::Dir) {
             Some(atime) => times.put(out, atime.secs, b' '),
             None => out.extend_from_slice(&[b' '; 19]),
@@ -65,7 +65,7 @@ fn has_len(kind: Kind) -> bool {
     }
 }
 
-/// A mode in ten letters: `-rwsr-xr-t`. The first is a dash for bits that say no kind.
+/// Returns a mode as ten characters: `-rwsr-xr-t`. The first is a dash if the type bits are unknown.
 pub fn permissions(mode: u32) -> [u8; 10] {
     let mut text = *b"-rwxrwxrwx";
     for (at, letter) in text.iter_mut().enumerate().skip(1) {

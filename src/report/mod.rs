@@ -1,4 +1,4 @@
-//! What happened, as values; then as text.
+//! Reports the events of a run: as values, then as text.
 
 pub mod choice;
 pub mod closing;

@@ -1,11 +1,11 @@
-//! Numbers as rsync writes them: plain, in groups of three digits, or in units of 1000 or 1024.
+//! Numbers in rsync's formats: plain, in groups of three digits, or in units of 1000 or 1024.
 //!
-//! Levels are those of `Output::human`: 0 plain, 1 digit groups, 2 units of 1000, 3 and more units of
-//! 1024. Below one unit levels 2 and 3 write digit groups.
+//! Levels are those of `Output::human`: 0 plain, 1 digit groups, 2 units of 1000, 3 and more units of 1024. Numbers
+//! below one unit are written as digit groups at levels 2 and 3.
 
 use std::io::Write;
 
-/// Suffixes of growing units; what is beyond the last one stays in it (`9223.37P`).
+/// Suffixes of the units; larger numbers stay in the last one (`9223.37P`).
 const UNITS: &[u8] = b"KMGTP";
 
 /// Appends a whole number.
@@ -25,12 +25,12 @@ pub fn put_int(out: &mut Vec<u8>, value: i64, level: u8) {
     }
 }
 
-/// Appends a length or count; see [`put_int`]. What no signed number holds is written as the largest one.
+/// Appends a length or count; see [`put_int`]. Numbers above `i64::MAX` are written as `i64::MAX`.
 pub fn put_count(out: &mut Vec<u8>, value: u64, level: u8) {
     put_int(out, i64::try_from(value).unwrap_or(i64::MAX), level);
 }
 
-/// Appends a fraction with two decimals, as `bytes/sec` is.
+/// Appends a fraction with two decimals, as for `bytes/sec`.
 pub fn put_fraction(out: &mut Vec<u8>, value: f64, level: u8) {
     match in_units(value, value.abs(), level) {
         Some((scaled, unit)) => {
@@ -41,7 +41,7 @@ pub fn put_fraction(out: &mut Vec<u8>, value: f64, level: u8) {
     }
 }
 
-/// Appends a fraction with two decimals that never takes units, as `speedup` does.
+/// Appends a fraction with two decimals that never uses units, as for `speedup`.
 pub fn put_fraction_grouped(out: &mut Vec<u8>, value: f64, grouped: bool) {
     let start = out.len();
     _ = write!(out, "{value:.2}");
@@ -50,7 +50,7 @@ pub fn put_fraction_grouped(out: &mut Vec<u8>, value: f64, grouped: bool) {
     }
     let digits_at = start + usize::from(out[start] == b'-');
     let Some(point) = out[digits_at..].iter().position(|&b| b == b'.') else { return };
-    // From the right, so that the places left of it stay where they are.
+    // From the right, so that earlier positions stay valid.
     let mut at = digits_at + point;
     while at > digits_at + 3 {
         at -= 3;
@@ -58,7 +58,7 @@ pub fn put_fraction_grouped(out: &mut Vec<u8>, value: f64, grouped: bool) {
     }
 }
 
-/// The value in its unit, if the level has units and the value reaches one.
+/// Returns the value in its unit and the unit's suffix, if the level has units and the value reaches one.
 fn in_units(value: f64, size: f64, level: u8) -> Option<(f64, u8)> {
     let unit = match level {
         0 | 1 => return None,
@@ -116,7 +116,7 @@ mod tests {
         String::from_utf8(out).expect("digits")
     }
 
-    /// `rsync -rn --out-format="%l %'l %''l %'''l"` over files of these lengths.
+    /// Output of `rsync -rn --out-format="%l %'l %''l %'''l"` for files of these lengths.
     const ORACLE: &str = "\
 0 0 0 0
 999 999 999 999

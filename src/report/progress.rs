@@ -1,22 +1,22 @@
 //! The moving line of `--progress` and `--info=progress2`.
 //!
-//! Times come from the caller, in milliseconds since any moment. Bytes are written as they are to be
-//! seen; when to flush them is the caller's.
+//! The caller passes times, in milliseconds since an arbitrary moment, and decides when to flush the output.
 
 use super::number::put_count;
 use std::collections::VecDeque;
 use std::io::Write;
 
-/// Running lines are at least so far apart.
+/// The minimum time between two running lines.
 const PERIOD_MS: i64 = 1000;
-/// The rate of a running line is that since so many lines ago.
+/// The number of running lines over which the rate is computed.
 const HISTORY: usize = 5;
-/// rsync shows the first line of a file after its first block; where we are told later, we show the same.
+/// rsync prints a file's first line after its first block. If the first event comes later, the line still shows this
+/// length.
 const FIRST_BYTES: u64 = 32 * 1024;
-/// A remaining time from here on is not shown.
+/// A remaining time at or above this is not shown.
 const REMAINING_MAX_SECS: f64 = 9999.0 * 3600.0;
 
-/// What a line is about.
+/// What a line reports on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// `--progress`: lines for each file.
@@ -25,39 +25,39 @@ pub enum Scope {
     Run,
 }
 
-/// The list as far as it is known.
+/// The size of the list as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListTotal {
-    /// Entries.
+    /// The number of entries.
     pub entries: u64,
-    /// Lengths of the files and symlinks among them.
+    /// The total length of the files and symlinks among them.
     pub bytes: u64,
-    /// Whether more may come.
+    /// Whether the list is complete.
     pub complete: bool,
 }
 
-/// Where the run stands, and the lines that say so.
+/// The state of the run, and the lines that show it.
 #[derive(Debug)]
 pub struct Meter {
     scope: Scope,
     human: u8,
-    /// The list, as the caller knows it.
+    /// The size of the list, set by the caller.
     pub total: ListTotal,
-    /// Entries looked at.
+    /// The number of entries examined.
     pub checked: u64,
-    /// Files transferred.
+    /// The number of files transferred.
     pub transferred: u64,
-    /// Bytes of the files that are through.
+    /// The total length of the completed files.
     bytes_before: u64,
-    /// Running lines told last, as (time, bytes); empty before the first.
+    /// The last running lines, as (time, bytes); empty before the first.
     history: VecDeque<(i64, u64)>,
-    /// When what the line is about began.
+    /// When the file or run began.
     started_ms: i64,
     in_file: bool,
 }
 
 impl Meter {
-    /// A run that has not begun.
+    /// Creates a meter for a run that has not begun.
     pub fn new(scope: Scope, human: u8) -> Meter {
         Meter {
             scope,
@@ -72,7 +72,7 @@ impl Meter {
         }
     }
 
-    /// Appends what is to be shown now that so much of a file is done. All of it done ends the file.
+    /// Appends the lines for this progress of a file. The file ends when all its bytes are done.
     pub fn update(&mut self, out: &mut Vec<u8>, done_bytes: u64, len_bytes: u64, now_ms: i64) {
         if !self.in_file {
             self.begin(out, done_bytes, len_bytes, now_ms);
@@ -95,18 +95,18 @@ impl Meter {
         self.put_running(out, bytes, of, rate);
     }
 
-    /// Counts a file that a dry run would transfer; nothing is shown of it yet.
+    /// Counts a file that a dry run would transfer, without printing a line.
     pub fn count(&mut self, len_bytes: u64) {
         self.transferred += 1;
         self.bytes_before += len_bytes;
     }
 
-    /// What the lines are about.
+    /// Returns what the lines report on.
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// Appends the last line of a run under [`Scope::Run`], without the newline that ends it.
+    /// Appends the last line of a run under [`Scope::Run`], without its newline.
     pub fn finish(&self, out: &mut Vec<u8>, now_ms: i64) {
         match self.scope {
             Scope::File => {}
@@ -124,7 +124,7 @@ impl Meter {
                 self.started_ms = now_ms;
                 self.history.push_back((now_ms, bytes));
             }
-            // rsync counts a file's time from the last running line of the one before.
+            // rsync counts a file's time from the last running line of the previous file.
             (Some((newest_ms, _)), Scope::File) => {
                 self.started_ms = newest_ms;
                 self.history.clear();
@@ -150,7 +150,7 @@ impl Meter {
         }
     }
 
-    /// Bytes done, and of how many, of what the line is about.
+    /// Returns the bytes done and the total, of the file or the run.
     fn position(&self, done_bytes: u64, len_bytes: u64) -> (u64, u64) {
         match self.scope {
             Scope::File => (done_bytes, len_bytes),
@@ -159,7 +159,7 @@ impl Meter {
     }
 
     fn put_running(&self, out: &mut Vec<u8>, bytes: u64, of: u64, rate: f64) {
-        // Bytes are divided by a rate in KiB and by 1000, here as in rsync.
+        // Divides bytes by a rate in KiB and by 1000, as rsync does.
         let remaining = if rate > 0.0 { of.saturating_sub(bytes) as f64 / rate / 1000.0 } else { 0.0 };
         self.put_line(out, bytes, of, rate, remaining);
         out.extend_from_slice(b"  ");
@@ -198,7 +198,7 @@ impl Meter {
     }
 }
 
-/// KiB a second; 0 where no time went by.
+/// Returns the rate in KiB per second; 0 if no time has passed.
 fn rate(bytes: u64, ms: i64) -> f64 {
     if ms <= 0 { 0.0 } else { bytes as f64 * 1000.0 / ms as f64 / 1024.0 }
 }
@@ -213,7 +213,7 @@ mod tests {
         Meter { total, checked: 2, ..Meter::new(scope, 1) }
     }
 
-    /// What is shown at these moments of one file, `\r` as `~`.
+    /// Returns the output for these moments of one file, with `\r` as `~`.
     fn lines(meter: &mut Meter, len_bytes: u64, moments: &[(u64, i64)]) -> String {
         let mut out = Vec::new();
         for (done_bytes, now_ms) in moments {
@@ -222,7 +222,7 @@ mod tests {
         String::from_utf8(out).expect("ASCII").replace('\r', "~")
     }
 
-    /// From a run with `--bwlimit=1000`; the times are those that its rates say.
+    /// Output of a run with `--bwlimit=1000`; the times are derived from its rates.
     #[test]
     fn lines_of_files_are_the_oracles() {
         let mut meter = meter(Scope::File);

@@ -1,10 +1,10 @@
-//! What a run counted, and the exit that it earned.
+//! The counts of a run, and its exit code.
 
 use super::event::{Event, Weight};
 use crate::exit::Exit;
 use crate::flist::Kind;
 
-/// Numbers of entries by kind.
+/// The number of entries of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kinds {
     /// Regular files.
@@ -31,12 +31,12 @@ impl Kinds {
         }
     }
 
-    /// All of them.
+    /// Returns the total.
     pub fn total(&self) -> u64 {
         self.files + self.dirs + self.symlinks + self.devices + self.specials
     }
 
-    /// Each number with rsync's word for it, in rsync's order.
+    /// Returns each number with rsync's word for it, in rsync's order.
     pub fn named(&self) -> [(&'static str, u64); 5] {
         [
             ("reg", self.files),
@@ -56,10 +56,10 @@ impl Kinds {
     }
 }
 
-/// What a run counted.
+/// The counts of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Entries of the source's list.
+    /// Entries in the source's list.
     pub listed: Kinds,
     /// Entries that the destination did not have.
     pub created: Kinds,
@@ -67,34 +67,34 @@ pub struct Tally {
     pub deleted: Kinds,
     /// Regular files whose data was (or in a dry run would be) transferred.
     pub transferred: u64,
-    /// Lengths of the regular files and symlinks listed.
+    /// The total length of the regular files and symlinks listed.
     pub total_bytes: u64,
-    /// Lengths of the regular files transferred, dry or not.
+    /// The total length of the regular files transferred, also in a dry run.
     pub transferred_bytes: u64,
-    /// Data that came from the source; 0 in a dry run.
+    /// Bytes of data that came from the source; 0 in a dry run.
     pub literal_bytes: u64,
-    /// Data that was taken from a basis file.
+    /// Bytes of data taken from a basis file.
     pub matched_bytes: u64,
-    /// Bytes of names and symlink values listed, for the estimate of traffic.
+    /// The total length of names and symlink targets listed, for the traffic estimate.
     pub name_bytes: u64,
-    /// Milliseconds until the source arguments were examined; rsync leaves two lines out if it is 0.
+    /// Milliseconds until the source arguments were examined; if 0, rsync omits two lines.
     pub list_generation_ms: u64,
-    /// Milliseconds that telling the list took.
+    /// Milliseconds spent sending the list.
     pub list_transfer_ms: u64,
     /// Problems that also stop deletions.
     pub source_errors: u64,
-    /// Other problems of single entries, at this end; in a local copy, at the source.
+    /// Other problems with single entries on this side; in a local copy, at the source.
     pub failed: u64,
-    /// Likewise at the other end; in a local copy, at the destination.
+    /// The same on the other side; in a local copy, at the destination.
     pub failed_there: u64,
-    /// Source entries that went away.
+    /// Source entries that vanished.
     pub vanished: u64,
-    /// Whether `--max-delete` held deletions back.
+    /// Whether `--max-delete` stopped deletions.
     pub delete_limit_reached: bool,
 }
 
 impl Tally {
-    /// Counts an entry of the source. `name_len` is that of its path, with a symlink's value.
+    /// Counts an entry of the source. `name_len` is the length of its path plus a symlink's target.
     pub fn list(&mut self, kind: Kind, len_bytes: u64, name_len: usize) {
         self.listed.add(kind);
         self.name_bytes += name_len as u64;
@@ -111,7 +111,7 @@ impl Tally {
         self.literal_bytes += literal_bytes;
     }
 
-    /// Counts what is told.
+    /// Counts an event.
     pub fn event(&mut self, event: &Event) {
         match event {
             Event::Problem(problem) => self.problem(problem.weight),
@@ -136,14 +136,15 @@ impl Tally {
         }
     }
 
-    /// As many of this end's failures the other end was told of, and counted with its own.
+    /// Moves up to `failed` failures from the other side's count to this side's: this side reported them to the other
+    /// one, which counted them as its own.
     pub fn take_back(&mut self, failed: u64) {
         let ours = failed.min(self.failed_there);
         self.failed_there -= ours;
         self.failed += ours;
     }
 
-    /// Counts what some work counts, with its failures as the other end's.
+    /// Runs `work`, and attributes the failures that it counts to the other side.
     pub fn there<T>(&mut self, work: impl FnOnce(&mut Tally) -> T) -> T {
         let here = self.failed;
         let done = work(self);
@@ -152,7 +153,7 @@ impl Tally {
         done
     }
 
-    /// Adds what another part of the run counted.
+    /// Adds the counts of another part of the run.
     pub fn merge(&mut self, other: &Tally) {
         let Tally {
             listed,
@@ -190,8 +191,10 @@ impl Tally {
         self.delete_limit_reached |= delete_limit_reached;
     }
 
-    /// How the run ended as far as single entries decide it, at the client. rsync's processes come to codes of their own there:
-    /// what vanished outweighs what failed at the client's end, and what failed at the other end outweighs both.
+    /// Returns the client's exit code, as far as single entries determine it.
+    ///
+    /// Each of rsync's processes has its own exit code. Vanished files therefore take precedence over failures on the
+    /// client's side, and failures on the other side over both.
     pub fn exit(&self) -> Exit {
         if self.source_errors + self.failed_there > 0 {
             Exit::Partial
@@ -206,18 +209,18 @@ impl Tally {
         }
     }
 
-    /// The same at the server, which says what the client does.
+    /// Returns the same exit code at the server, where the two sides are swapped.
     pub fn exit_of_server(&self) -> Exit {
         Tally { failed: self.failed_there, failed_there: self.failed, ..self.clone() }.exit()
     }
 
-    /// What the source's side would have sent over a wire: names, some twenty bytes of attributes
-    /// for each, and the data. An estimate: a local copy sends nothing.
+    /// Returns an estimate of the bytes that the source would have sent over a connection: names, about twenty bytes of
+    /// attributes for each, and the data. A local copy sends nothing.
     pub fn sent_bytes(&self) -> u64 {
         self.literal_bytes + self.name_bytes + 20 * (self.listed.total() + self.transferred) + 19
     }
 
-    /// What the destination's side would have answered; an estimate too.
+    /// Returns an estimate of the bytes that the destination would have answered.
     pub fn received_bytes(&self) -> u64 {
         19 * self.transferred + 5 * (self.created.total() + self.deleted.total()) + 12
     }

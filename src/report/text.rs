@@ -1,7 +1,7 @@
-//! rsync's lines on the `Write`s that are handed in.
+//! Prints rsync's lines to the given `Write`s.
 //!
-//! Which entry gets a line is `choice`'s, what stands in it `format`'s, `list`'s and `progress`'s; here
-//! they are brought to the `screen` and the `log` in the right order, with a `summary` at the end.
+//! `choice` chooses the line of an entry; `format`, `list` and `progress` format it. This module brings the lines to
+//! the `screen` and the `log` in the right order, with a `summary` at the end.
 
 mod log;
 mod screen;
@@ -28,55 +28,55 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So much is gathered for stdout before it is written, where no line must be seen at once.
+/// How many bytes for stdout are buffered before a write, if block-buffered.
 const BLOCK_BYTES: usize = 32 * 1024;
 
-/// Tells the time: seconds since 1970 and nanoseconds.
+/// Returns the current time: seconds since 1970 and nanoseconds.
 pub type Clock = Arc<dyn Fn() -> (i64, u32) + Send + Sync>;
 
-/// How the list comes about, as the first line says it.
+/// How the file list is built, as the first line states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Banner {
-    /// Without `-r`, `-d` and `--files-from` there is no such line.
+    /// No such line: without `-r`, `-d` and `--files-from`.
     None,
-    /// `-r`, unless something needs the whole list first.
+    /// `-r`, unless an option needs the whole list first.
     Incremental,
     /// The whole list first: `--no-inc-recursive`, `--delete-before`, `--delete-after`, `--delay-updates`,
     /// `-m`; `-d` and `--files-from` without `-r`.
     Whole,
 }
 
-/// What the reporter is told of the run besides [`Output`].
+/// What the reporter needs to know about the run besides [`Output`].
 #[derive(Debug, Clone)]
 pub struct RunFacts {
     /// `-n`
     pub dry_run: bool,
-    /// `--list-only`: entries are listed as `ls` does.
+    /// `--list-only`: entries are listed as by `ls`.
     pub list_only: bool,
     /// `-U`: lists have a column for the access time.
     pub atimes: bool,
     /// See [`Banner`].
     pub banner: Banner,
-    /// `%p`, and in the log file.
+    /// The process id for `%p` and the log file.
     pub pid: u32,
     /// Whether the locale's characters are UTF-8.
     pub utf8_locale: bool,
-    /// Whether stdout is a terminal; then lines are written at once unless `--outbuf` says otherwise.
+    /// Whether stdout is a terminal; then it is line-buffered unless `--outbuf` is given.
     pub stdout_is_tty: bool,
-    /// Whether this process is the sender (also of a local copy): `%o` is `send`.
+    /// Whether this process is the sender (also in a local copy): `%o` is `send`.
     pub log_as_sender: bool,
     /// `-o`; without it `%U` is 0.
     pub keeps_owner: bool,
     /// `-g`; without it `%G` is `DEFAULT`.
     pub keeps_group: bool,
-    /// What [`Item::digest`] holds; `%C` is that wide where there is none.
+    /// The algorithm of [`Item::digest`], which also determines the width of an empty `%C`.
     pub sum: Checksum,
-    /// What `-R` keeps of operands from the root of the file system on, without the first slash, where this process is the
-    /// sender: in lines of what these bring that slash is shown.
+    /// Absolute operands under `-R`, without the first slash, if this process is the sender. Lines about their entries
+    /// show that slash.
     pub rooted: Vec<Vec<u8>>,
 }
 
-/// Writes rsync's lines.
+/// Prints rsync's lines.
 pub struct TextReporter {
     output: Output,
     facts: RunFacts,
@@ -88,13 +88,13 @@ pub struct TextReporter {
     clock: Clock,
     times: LocalTimes,
     meter: Option<Meter>,
-    /// Whether it was said that the list is being made.
+    /// Whether the first line about the file list was printed.
     has_begun: bool,
-    /// Whether `N files to consider` is still to come.
+    /// Whether `N files to consider` must still be printed.
     owes_count: bool,
-    /// Bytes that went to a peer and came from it, if there was one.
+    /// Bytes sent to and received from a peer, if there was one.
     traffic: Option<(u64, u64)>,
-    /// Sent, received and total bytes, for the last line of the log if the run fails after all.
+    /// Sent, received and total bytes, for the last line of the log if the run fails.
     totals: Option<[u64; 3]>,
     /// The problems reported so far.
     problems: Tally,
@@ -103,7 +103,7 @@ pub struct TextReporter {
 }
 
 impl TextReporter {
-    /// Prepares to write. `log` is the opened log file, if any.
+    /// Creates a reporter. `log` is the opened log file, if any.
     pub fn new(
         output: &Output,
         facts: RunFacts,
@@ -151,7 +151,7 @@ impl TextReporter {
         }
     }
 
-    /// What is worth telling.
+    /// Returns the events that this reporter needs.
     pub fn wants(&self) -> Wants {
         let loud = !self.output.quiet;
         let prints = loud && (self.format.is_some() || self.choice.name >= 1);
@@ -176,7 +176,7 @@ impl TextReporter {
         }
     }
 
-    /// Says that the list is being made. Call it first; a run that begins anew says it once.
+    /// Prints that the file list is being built. Must be called first; a repeated run prints it only once.
     pub fn banner(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
@@ -203,7 +203,7 @@ impl TextReporter {
                 self.screen.put(b" 0 files...\r");
                 self.screen.flush();
             }
-            // Who receives a list sees no part of it before it has all.
+            // The receiver of a list prints nothing more before the list is complete.
             (true, false) => {
                 self.screen.put(words);
                 self.screen.flush();
@@ -211,13 +211,13 @@ impl TextReporter {
         }
     }
 
-    /// Whether the number of entries is told before the first of them.
+    /// Returns whether the number of entries is printed before the first of them.
     fn counts_list(&self) -> bool {
         !self.output.quiet && self.facts.banner == Banner::Whole && self.output.info.flist >= 2
     }
 
-    /// Says how long the list is: entries, and the bytes of the files and symlinks among them. While it
-    /// grows `complete` is false. Needed for progress, and for `N files to consider`.
+    /// Sets the length of the list: entries, and the bytes of the files and symlinks among them. `complete` is false
+    /// while it grows. Needed for progress, and for `N files to consider`.
     fn set_list_total(&mut self, entries: u64, bytes: u64, complete: bool) {
         if let Some(meter) = &mut self.meter {
             meter.total = ListTotal { entries, bytes, complete };
@@ -238,7 +238,7 @@ impl TextReporter {
         }
     }
 
-    /// Ends a run that went through: statistics and summary, as far as they are asked for.
+    /// Prints the statistics and the summary of a completed run, as the options request.
     pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
         let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
         self.totals = Some([sent, received, tally.total_bytes]);
@@ -266,20 +266,20 @@ impl TextReporter {
         self.flush();
     }
 
-    /// Notes how many bytes went to a peer and came from it.
+    /// Adds bytes sent to and received from a peer.
     pub fn traffic(&mut self, sent: u64, received: u64) {
         let (before_sent, before_received) = self.traffic.unwrap_or((0, 0));
         self.traffic = Some((before_sent + sent, before_received + received));
     }
 
-    /// Notes what a run counted that ends before its summary: the log file names it. Call it before
+    /// Records the totals of a run that ends before its summary, for the log file. Must be called before
     /// [`TextReporter::final_error`].
     pub fn interrupted(&mut self, tally: &Tally) {
         let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
         self.totals = Some([sent, received, tally.total_bytes]);
     }
 
-    /// Says that and why the run failed, last of all. Nothing for success.
+    /// Prints the last line: why the run failed. Prints nothing on success.
     pub fn final_error(&mut self, exit: Exit, role: &str) {
         let line = error_line(exit, role);
         if !line.is_empty() {
@@ -291,13 +291,13 @@ impl TextReporter {
         self.flush();
     }
 
-    /// A line for stderr and the log file; its control bytes are escaped.
+    /// Prints a line to stderr and the log file, with control bytes escaped.
     pub fn error(&mut self, line: &[u8]) {
         self.screen.error(line);
         self.log_text(line);
     }
 
-    /// Writes what is buffered.
+    /// Writes all buffered output.
     pub fn flush(&mut self) {
         self.screen.flush();
         if let Some(log) = &mut self.log {
@@ -305,12 +305,12 @@ impl TextReporter {
         }
     }
 
-    /// The problems reported so far, by their weight, whichever end had them.
+    /// Returns the problems reported so far, by weight, of both sides.
     pub fn problems(&self) -> &Tally {
         &self.problems
     }
 
-    /// Whether nobody sees the lines that were to be seen at once.
+    /// Returns whether lines are lost because stdout is closed.
     pub fn lines_are_lost(&self) -> bool {
         self.screen.lines_are_lost()
     }
@@ -329,7 +329,7 @@ impl TextReporter {
         self.line = line;
     }
 
-    /// In a dry run nothing moves that the meter could see.
+    /// Counts a file of a dry run, which has no progress events.
     fn count(&mut self, item: &Item) {
         if let Some(meter) = &mut self.meter
             && self.facts.dry_run
@@ -339,7 +339,7 @@ impl TextReporter {
         }
     }
 
-    /// Prints what is told of an entry. `line`: scratch space, empty.
+    /// Prints the line for an entry. `line` is scratch space and must be empty.
     fn show(&mut self, item: &Item, line: &mut Vec<u8>) {
         let choice = self.choice.line(item);
         match (choice, &self.format) {
@@ -367,7 +367,7 @@ impl TextReporter {
         }
     }
 
-    /// Logs what the log's own format tells of an entry. `line`: scratch space.
+    /// Logs an entry in the log's own format. `line` is scratch space.
     fn log_item(&mut self, item: &Item, line: &mut Vec<u8>) {
         if let Some(log) = &mut self.log
             && !log.format.is_empty()
@@ -431,7 +431,7 @@ impl TextReporter {
         }
     }
 
-    /// The last line of `--info=progress2`.
+    /// Prints the last line of `--info=progress2`.
     fn finish_progress(&mut self) {
         let now_ms = self.now_ms();
         if let Some(meter) = self.meter.take()
@@ -449,7 +449,7 @@ impl TextReporter {
         secs.saturating_mul(1000).saturating_add(i64::from(nanos / 1_000_000))
     }
 
-    /// A line for stdout and the log file, unless the run is quiet.
+    /// Prints a line to stdout and the log file, unless the run is quiet.
     fn say(&mut self, line: &[u8]) {
         if !self.output.quiet {
             self.screen.print(line);
@@ -457,7 +457,7 @@ impl TextReporter {
         }
     }
 
-    /// Lines of our own words, each ended by a newline.
+    /// Prints lines that each end with a newline.
     fn print_and_log(&mut self, lines: &[u8]) {
         for line in lines.split_inclusive(|&b| b == b'\n') {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -472,7 +472,7 @@ impl TextReporter {
         }
     }
 
-    /// The log's short last line; once.
+    /// Logs the short last line, once.
     fn log_totals(&mut self) {
         if let Some([sent, received, total]) = self.totals.take() {
             self.log_text(format!("sent {sent} bytes  received {received} bytes  total size {total}").as_bytes());
@@ -489,7 +489,7 @@ impl Reporter for TextReporter {
             Event::Item(item) => self.item(item),
             Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
             Event::Note(line) => self.say(line),
-            // What a sender elsewhere meets goes into no log here.
+            // Problems of a remote sender are not written to the local log.
             Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
                 self.screen.error(line);
             }
@@ -507,7 +507,7 @@ impl Reporter for TextReporter {
     }
 }
 
-/// A format that does not tell deletions by itself gives way to `deleting name`.
+/// Formats a deletion. A format without its own mark for deletions is replaced by `deleting name`.
 fn put_deletion(
     out: &mut Vec<u8>,
     format: Option<&Format>,

@@ -1,34 +1,34 @@
-//! Local times as rsync writes them: `2026/11/21 00:46:53`.
+//! Local times in rsync's format: `2026/11/21 00:46:53`.
 
 use crate::zone;
 use jiff::tz::{Offset, TimeZone};
 use std::io::Write;
 
-/// rsync writes a time into nineteen characters; years beyond 9999 push the seconds out.
+/// The width of a time in rsync's output. For years beyond 9999 the seconds are cut off.
 const WIDTH: usize = 19;
 
-/// Turns seconds since 1970 into local times.
+/// Formats seconds since 1970 as local times.
 #[derive(Debug)]
 pub struct LocalTimes {
     /// `None`: the local zone, read when the first time is printed.
     zone: Option<TimeZone>,
-    /// The last answer: entries of a tree often share their second, log lines nearly always.
+    /// The last result: entries of a tree often have the same second, log lines nearly always.
     last: (i64, u8),
     text: Vec<u8>,
 }
 
 impl LocalTimes {
-    /// Times of the local zone, which is read when needed.
+    /// Creates a formatter for the local zone, which is read when needed.
     pub fn local() -> LocalTimes {
         LocalTimes { zone: None, last: (0, 0), text: Vec::new() }
     }
 
-    /// Times of a zone.
+    /// Creates a formatter for a zone.
     pub fn new(zone: TimeZone) -> LocalTimes {
         LocalTimes { zone: Some(zone), ..LocalTimes::local() }
     }
 
-    /// Appends `YYYY/MM/DD HH:MM:SS` with `between` for the blank (`%M` has a dash).
+    /// Appends `YYYY/MM/DD HH:MM:SS` with `between` instead of the blank (`%M` has a dash).
     pub fn put(&mut self, out: &mut Vec<u8>, secs: i64, between: u8) {
         if self.text.is_empty() || self.last != (secs, between) {
             self.last = (secs, between);
@@ -47,7 +47,7 @@ impl LocalTimes {
         out.extend_from_slice(&self.text);
     }
 
-    /// Seconds that the zone is ahead of UTC; for times that jiff does not count, as at its ends.
+    /// Returns the zone's offset from UTC in seconds. Times beyond jiff's range use the offset at its limit.
     fn offset_secs(&mut self, secs: i64) -> i64 {
         let zone = self.zone.get_or_insert_with(zone::local);
         let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
@@ -57,9 +57,9 @@ impl LocalTimes {
     }
 }
 
-/// Year, month and day of a count of days since 1970 (the proleptic Gregorian calendar).
+/// Returns year, month and day for a number of days since 1970 (in the proleptic Gregorian calendar).
 fn civil(days: i64) -> (i64, i64, i64) {
-    // Counted from the first of March of year 0, so that leap days end a year; 400 years have 146,097 days.
+    // Counted from March 1 of year 0, so that a leap day ends its year; 400 years have 146,097 days.
     let from_march = days + 719_468;
     let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -105,7 +105,7 @@ mod tests {
             ("<+03>-3", OLD, "1901/01/01 03:00:00"),
         ];
         for (zone, secs, want) in cases {
-            // New York before 1883 and EST5EDT differ by zone database; the rest must agree.
+            // New York before 1883 and EST5EDT differ between zone databases; the other cases must agree.
             if zone == "EST5EDT" && TimeZone::get(zone).is_ok() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The small files of trust: private, whole, and changed by one process at a time.
+//! The small files of this module: private, replaced atomically, and changed by one process at a time.
 
 use super::place::Places;
 use super::remarks;
@@ -16,23 +16,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The longest file of ours that is read.
+/// The maximum length of a file to read.
 const FILE_MAX_BYTES: usize = 4 << 20;
-/// The lock of a directory; it stays, empty.
+/// The lock file of a directory; it is empty and never removed.
 const LOCK: &[u8] = b".lock";
 
-/// Who besides its owner may know what a file says.
+/// Who besides its owner may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrecy {
-    /// Nobody: a private key.
+    /// No other user: a private key.
     Secret,
-    /// Whoever may read it; nobody else may change it.
+    /// Any user may read it; no other user may change it.
     Open,
 }
 
-/// The text of a file; `None`: there is none.
+/// Returns the content of a file; `None` if it does not exist.
 ///
-/// A file that others could change, or read although it is secret, is refused with the command that mends it.
+/// Rejects a file that other users can change, or read although it is secret. The error contains the command that fixes
+/// it.
 pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(failed("read", path, &io::ErrorKind::InvalidFilename.into()));
@@ -47,7 +48,7 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     let stat = sys::fstat(file.as_fd()).map_err(|error| failed("read", path, &error))?;
     let me = sys::ids().0;
     if stat.uid != me && stat.uid != 0 {
-        // It is not ours, whatever it says: as good as one that cannot be read.
+        // Another user's file is rejected whatever its content: treat it like an unreadable one.
         let error = refused(path, &format!("belongs to user {}", stat.uid), &format!("chown {me}"));
         return Err(Error { exit: Exit::FileIo, ..error });
     }
@@ -63,7 +64,7 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     sys::read_to_end(file.as_fd(), FILE_MAX_BYTES).map(Some).map_err(|error| failed("read", path, &error))
 }
 
-/// A directory of ours that no other process changes meanwhile.
+/// A directory of this program, locked against changes by other processes.
 pub struct Locked {
     path: PathBuf,
     dir: OwnedFd,
@@ -71,7 +72,8 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// Makes the directory if it is missing, for its owner alone, and waits until nobody else changes it.
+    /// Locks the directory, and waits for other processes that have locked it. Creates it with mode 0700 if it is
+    /// missing.
     pub fn take(path: &Path) -> Result<Locked> {
         let dir = private_dir(path, "holds keys")?;
         let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
@@ -80,14 +82,14 @@ impl Locked {
         Ok(Locked { path: path.to_owned(), dir, _lock: fd })
     }
 
-    /// Puts a file in place, whole or not at all, also when the power goes. It has mode 0600 from the start.
+    /// Replaces a file atomically, even across a power failure. It has mode 0600 from the start.
     pub fn replace(&self, name: &str, text: &[u8]) -> Result<()> {
         put(self.dir.as_fd(), name, text, 0o600).map_err(|error| failed("write", &self.path.join(name), &error))
     }
 }
 
-/// Opens a directory of ours, and makes it for its owner alone if it is missing. A directory that other users own or may
-/// change is refused; the error says what it is for (`what`).
+/// Opens a private directory, and creates it with mode 0700 if it is missing. Rejects one that other users own or can
+/// change; the error then contains `what`, which describes its purpose.
 pub fn private_dir(path: &Path, what: &str) -> Result<OwnedFd> {
     make_private(path).map_err(|error| failed("make", path, &error))?;
     let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
@@ -102,10 +104,10 @@ pub fn private_dir(path: &Path, what: &str) -> Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Puts a file in place, whole or not at all, also when the power goes. It has its mode from the start. Nobody else does
-/// the same meanwhile.
+/// Replaces a file atomically, even across a power failure. It has its mode from the start. The caller must ensure that
+/// no other process does the same at the same time.
 pub fn put(dir: BorrowedFd<'_>, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
-    // One name is enough; what a crash left under it goes.
+    // A fixed temporary name is enough; this removes what a crash left.
     let temp = format!(".{name}.new").into_bytes();
     match sys::unlink(dir, &temp) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -121,7 +123,7 @@ pub fn put(dir: BorrowedFd<'_>, name: &str, text: &[u8], mode: u32) -> io::Resul
     placed.and_then(|()| sys::fsync(dir))
 }
 
-/// Makes a directory and what is missing above it, each for its owner alone.
+/// Creates a directory and its missing parents, each with mode 0700.
 pub fn make_private(path: &Path) -> io::Result<()> {
     match sys::mkdir_path(path.as_os_str().as_bytes(), 0o700) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -129,7 +131,7 @@ pub fn make_private(path: &Path) -> io::Result<()> {
             Some(parent) => {
                 make_private(parent)?;
                 match sys::mkdir_path(path.as_os_str().as_bytes(), 0o700) {
-                    // Somebody else made it between the two calls.
+                    // Another process created it between the two calls.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                     other => other,
                 }
@@ -140,7 +142,7 @@ pub fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A file that could not be read or written.
+/// Returns the error for a file that cannot be read or written.
 pub fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
     let words = errno_words(error);
     Error::new(
@@ -149,36 +151,36 @@ pub fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
     )
 }
 
-/// A file that is not trusted, and what to run.
+/// Returns the error for a file that is not trusted, with the command that fixes it.
 fn refused(path: &Path, why: &str, mend: &str) -> Error {
     let shown = path.display();
     Error::new(Exit::StartClient, format!("sparsync: {shown} {why}: run `{mend} {shown}` and try again"))
 }
 
-/// A text that a person wrote and that says something else than it may. `line` counts from 1.
+/// Returns the error for a mistake in a file that a user edited. `line` counts from 1.
 pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
     let at = line.map(|line| format!(", line {line}")).unwrap_or_default();
     Error::usage(format!("sparsync: {}{at}: {what}", path.display()))
 }
 
-/// A list in the config directory that persons read and mend, as TOML. Unknown keys are errors of the types in it.
+/// A list in the config directory, as a TOML file that users may read and edit. Its types must reject unknown keys.
 pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
-    /// Its file.
+    /// The file name.
     const FILE: &str;
-    /// What a person who opens a new file reads first: a comment.
+    /// The comment at the beginning of a new file.
     const HEAD: &str;
-    /// The key by which its tables are told apart.
+    /// The key that identifies a table.
     const ID: &str;
 
-    /// What its types do not say of it; errors are made by [`mistaken`].
+    /// Checks what the types cannot express; errors are created by [`mistaken`].
     fn check(&self, path: &Path) -> Result<()>;
 
-    /// Reads the file; none is as good as an empty one. Errs in words that name file, line and key.
+    /// Reads the file; a missing one counts as empty. Errors contain the file, line and key.
     fn load(places: &Places) -> Result<Self> {
         Self::load_with_text(places).map(|(list, _)| list)
     }
 
-    /// The same, and the text that says so.
+    /// Like `load`, and also returns the text of the file.
     fn load_with_text(places: &Places) -> Result<(Self, String)> {
         let path = places.config.join(Self::FILE);
         let text = read(&path, Secrecy::Open)?.unwrap_or_else(|| Self::HEAD.into());
@@ -191,7 +193,7 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
         Ok((list, text))
     }
 
-    /// Changes the file, with nobody else doing so meanwhile; it is written only if something changed.
+    /// Changes the file under the directory's lock; writes it only if the list has changed.
     fn change<T>(places: &Places, change: impl FnOnce(&mut Self) -> T) -> Result<T> {
         let locked = Locked::take(&places.config)?;
         let (before, text) = Self::load_with_text(places)?;
@@ -201,7 +203,7 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
             list.check(&places.config.join(Self::FILE))?;
             let plain = toml::to_string(&list)
                 .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {}: {error}", Self::FILE)))?;
-            // The head is nobody's remark on the first table.
+            // The head is not a comment on the first table.
             let (head, rest) = text.strip_prefix(Self::HEAD).map_or(("", &text[..]), |rest| (Self::HEAD, rest));
             locked.replace(Self::FILE, [head, &remarks::kept(rest, &plain, Self::ID)].concat().as_bytes())?;
         }
@@ -209,13 +211,13 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
     }
 }
 
-/// A list that is read again only where its file is another one than it was.
+/// A cached list that is read again only if its file has changed.
 pub struct Kept<L> {
     places: Places,
     last: Mutex<Option<(Mark, Result<Arc<L>>)>>,
 }
 
-/// By what a file is known from another one, or from itself before a change.
+/// The attributes that identify one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     place: (u64, u64),
@@ -225,19 +227,19 @@ struct Mark {
     mode: u32,
 }
 
-/// A file that was changed less than so long ago may be changed again without another time.
+/// A file changed less than this ago may change again without a new timestamp, so its content is not cached.
 const SETTLED_SECS: i64 = 2;
 
 impl<L: List> Kept<L> {
-    /// That of these places.
+    /// Creates a cache for the file in these directories.
     pub fn new(places: &Places) -> Kept<L> {
         Kept { places: places.clone(), last: Mutex::default() }
     }
 
-    /// The list as it is now, see [`List::load`].
+    /// Returns the current list, see [`List::load`].
     pub fn get(&self) -> Result<Arc<L>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before it is read: what is changed meanwhile is read again.
+        // Taken before reading: a change during the read is detected by the next call.
         let mark = self.mark();
         if let Some((known, list)) = &*last
             && mark == Some(*known)

@@ -1,4 +1,4 @@
-//! Which keys may copy to and from this account, where, and until when.
+//! The keys that may copy to and from this account: which paths, and until when.
 
 use super::files::{self, List};
 use super::moment::Moment;
@@ -7,38 +7,38 @@ use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What one key may do.
+/// The rights of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// The key.
     pub pin: Pin,
-    /// What a person calls its owner.
+    /// The name that the user gave its owner.
     pub name: String,
-    /// Absolute paths; nothing outside of them is read or written. Never empty.
+    /// Absolute paths; no other path can be read or written. Never empty.
     #[serde(with = "roots")]
     pub roots: Vec<Vec<u8>>,
-    /// Whether nothing may be written.
+    /// Whether writing is forbidden.
     #[serde(default)]
     pub read_only: bool,
-    /// When it ends; `None`: never.
+    /// When it expires; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Moment>,
-    /// Whether it may create set-ID files and `security.` attributes below its roots.
+    /// Whether the key may create set-ID files and `security.` attributes below its roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_setuid: bool,
-    /// Whether a server of root stores its symlinks as they are, also those that lead out of the roots.
+    /// Whether a server of root stores symlinks from this key unmunged, including those that lead out of the roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_munge: bool,
 }
 
 impl Grant {
-    /// Whether it has not ended.
+    /// Returns whether it has not expired.
     pub fn stands(&self, now: Moment) -> bool {
         self.expires.is_none_or(|end| now < end)
     }
 
-    /// A description of the rights: `reads /srv, until 2026-12-31T00:00:00Z`.
+    /// Describes the rights: `reads /srv, until 2026-12-31T00:00:00Z`.
     pub fn rights(&self, now: Moment) -> String {
         let what = if self.read_only { "reads" } else { "reads and writes" };
         let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
@@ -53,25 +53,25 @@ impl Grant {
     }
 }
 
-/// What is known of a key.
+/// The status of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing<'a> {
-    /// It may do this.
+    /// It has these rights.
     Granted(&'a Grant),
-    /// It might, until a moment that is over.
+    /// It had these rights; they have expired.
     Expired(&'a Grant),
-    /// Nothing.
+    /// It has no grant.
     Unknown,
 }
 
-/// What adding a grant did.
+/// The effect of adding a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The key was not known.
     New,
-    /// The key was known and may do something else now.
+    /// The key was known and its rights have changed.
     Changed,
-    /// All was so already.
+    /// The grant existed already.
     Same,
 }
 
@@ -85,7 +85,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// What a key may do now; `None`: nothing.
+    /// Returns the current grant of a key; `None` if it has none or if it has expired.
     pub fn find(&self, pin: &Pin, now: Moment) -> Option<&Grant> {
         match self.standing(pin, now) {
             Standing::Granted(grant) => Some(grant),
@@ -93,7 +93,7 @@ impl Grants {
         }
     }
 
-    /// The same, and why not.
+    /// Returns the status of a key.
     pub fn standing(&self, pin: &Pin, now: Moment) -> Standing<'_> {
         match self.of(pin) {
             Some(grant) if grant.stands(now) => Standing::Granted(grant),
@@ -102,12 +102,12 @@ impl Grants {
         }
     }
 
-    /// The grant of a key, also if it has expired.
+    /// Returns the grant of a key, even if it has expired.
     pub fn of(&self, pin: &Pin) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.pin == *pin)
     }
 
-    /// Adds a grant, in the place of the one that its key had.
+    /// Adds a grant, or replaces the one of the same key.
     pub fn put(&mut self, grant: Grant) -> Put {
         match self.grants.iter_mut().find(|known| known.pin == grant.pin) {
             Some(known) if *known == grant => Put::Same,
@@ -122,12 +122,12 @@ impl Grants {
         }
     }
 
-    /// The grants that other keys have under the name of this one.
+    /// Returns the grants of other keys under the same name.
     pub fn others_named_as(&self, grant: &Grant) -> Vec<Grant> {
         self.grants.iter().filter(|other| other.name == grant.name && other.pin != grant.pin).cloned().collect()
     }
 
-    /// Takes back every grant of this name or with this pin; those that there were.
+    /// Removes all grants of this name or pin and returns them.
     pub fn revoke(&mut self, name_or_pin: &str) -> Vec<Grant> {
         let pin = name_or_pin.parse::<Pin>().ok();
         let (gone, kept) = std::mem::take(&mut self.grants)
@@ -154,7 +154,7 @@ impl List for Grants {
     }
 }
 
-/// Roots in a text: absolute paths that say where they lead.
+/// The text form of roots: absolute paths without `..`.
 mod roots {
     use serde::de::Error as _;
     use serde::ser::Error as _;

@@ -1,4 +1,4 @@
-//! This user's key on this machine: made at first need, never sent anywhere.
+//! This user's private key on this machine: generated on first use, never sent.
 
 use super::files::{self, Locked, Secrecy};
 use super::pin::Pin;
@@ -8,38 +8,38 @@ use crate::exit::Exit;
 use rcgen::{CertificateParams, DnType, KeyPair, PKCS_ED25519, PublicKeyData};
 use std::fmt;
 
-/// The file in the config directory.
+/// The file name in the config directory.
 const FILE: &str = "identity.pem";
 
-/// An Ed25519 key and the certificate around it, which says nothing but the key: peers compare its [`Pin`].
+/// An Ed25519 key and a certificate that contains nothing but the key: peers compare its [`Pin`].
 #[derive(Clone)]
 pub struct Identity {
     /// The certificate, in DER.
     pub cert_der: Vec<u8>,
     /// The private key, in DER (PKCS#8).
     pub key_der: Vec<u8>,
-    /// What peers know it by.
+    /// The fingerprint by which peers know it.
     pub pin: Pin,
 }
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key stays out of messages.
+        // Keeps the private key out of messages.
         write!(f, "Identity({})", self.pin)
     }
 }
 
 impl Identity {
-    /// The identity of this user on this machine, the same for both ends of a copy.
+    /// Returns the identity of this user on this machine, used both as client and as server.
     ///
-    /// Makes it at first need; of several processes that do so at once, all get the same. Errs when the file can be
-    /// read by others, or is no key.
+    /// Generates it on first use; concurrent processes get the same one. Fails if other users can read the file, or if
+    /// it does not contain a key.
     pub fn load_or_make(places: &Places) -> Result<Identity> {
         if let Some(identity) = Identity::load(places)? {
             return Ok(identity);
         }
         let locked = Locked::take(&places.config)?;
-        // Another process may have made it while we waited.
+        // Another process may have created it meanwhile.
         if let Some(identity) = Identity::load(places)? {
             return Ok(identity);
         }
@@ -48,7 +48,7 @@ impl Identity {
         Identity::of_key(&key)
     }
 
-    /// The identity that there is; `None`: none was made yet.
+    /// Returns the existing identity; `None` if there is none yet.
     pub fn load(places: &Places) -> Result<Option<Identity>> {
         let path = places.config.join(FILE);
         let Some(text) = files::read(&path, Secrecy::Secret)? else {
@@ -65,12 +65,12 @@ impl Identity {
         }
     }
 
-    /// One for a single session, kept nowhere.
+    /// Creates an identity for a single session, which is never stored.
     pub fn passing() -> Result<Identity> {
         Identity::of_key(&new_key()?)
     }
 
-    /// A secret for this purpose: the same as long as the key is, another one for each purpose, and no way back to the key.
+    /// Derives a secret for this purpose. It depends only on the key and the purpose, and does not reveal the key.
     pub fn secret_for(&self, purpose: &str) -> [u8; 32] {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.key_der);
         let mut secret = [0; 32];

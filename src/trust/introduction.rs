@@ -1,71 +1,71 @@
-//! What a server's machine says of itself to one that it has let in: the answer of `server grant --json`, which enrolment
-//! reads.
+//! The answer of `server grant --json`: what a server reports about itself to a client that it has granted access. Read
+//! by `enroll`.
 
 use super::pin::Pin;
 use serde::{Deserialize, Serialize};
 
-/// The longest answer that is read: names and addresses, not more.
+/// The maximum length of an answer: names and addresses.
 pub const INTRODUCTION_MAX_BYTES: usize = 64 << 10;
 
-/// What became of the grant that was asked for.
+/// What happened to the requested grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Granted {
-    /// It was not there before.
+    /// It is new.
     New,
-    /// It was there, and otherwise.
+    /// It existed with other rights.
     Changed,
-    /// It was there.
+    /// It existed already.
     Same,
 }
 
-/// How the server is.
+/// The state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It was started now.
+    /// It was started by this request.
     Started,
-    /// It ran already.
+    /// It was already running.
     Runs,
-    /// It does not run, and nobody asked for that.
+    /// It is not running, and the request did not start it.
     Down,
 }
 
-/// A server's machine, as it says itself.
+/// A server and its machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// The version of the program.
     pub version: String,
-    /// The key of its server.
+    /// The key of the server.
     pub pin: Pin,
-    /// The port of its server, UDP and TCP.
+    /// The server's port, UDP and TCP.
     pub port: u16,
-    /// Where its server listens, if that is known: addresses, the best first.
+    /// The addresses at which the server listens, if known, best first.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// What became of the grant.
+    /// What happened to the grant.
     pub grant: Granted,
     /// A description of the key's rights.
     #[serde(default)]
     pub rights: String,
-    /// The same before the change; `None`: unchanged, or no grant.
+    /// The rights before the change; `None`: unchanged, or no grant.
     #[serde(default)]
     pub rights_before: Option<String>,
-    /// How its server is.
+    /// The state of the server.
     pub server: State,
-    /// Whether the key may do less than the login.
+    /// Whether the key has fewer rights than the login.
     #[serde(default)]
     pub is_limited: bool,
 }
 
 impl Introduction {
-    /// As a line of JSON.
+    /// Returns the JSON text, on one line.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads the last line of what a remote shell said: a login shell may have said something before. Errs with what is
-    /// wrong with it.
+    /// Parses the last line of a remote shell's output, because a login shell may print something before it. On
+    /// failure, returns a description of the error.
     pub fn read(told: &[u8]) -> Result<Introduction, String> {
         let told = String::from_utf8_lossy(told);
         let line = told.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();

@@ -33,24 +33,24 @@ pub struct Login {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Logins {
-    /// No two have the same name.
+    /// The entries. No two have the same host.
     #[serde(default, rename = "login")]
     pub logins: Vec<Login>,
 }
 
 /// The lifetime of an entry. A sparsync that is installed later is found after this time.
 const KEPT_SECS: i64 = 24 * 60 * 60;
-/// The most hosts that are kept.
+/// The maximum number of entries.
 const LOGINS_MAX: usize = 256;
 
 impl Logins {
-    /// The program that answered at a host; `None`: unknown or expired, or the file cannot be read.
+    /// Returns the program that answered at a host; `None`: unknown or expired, or the file cannot be read.
     pub fn recall(places: &Places, host: &str, now: Moment) -> Option<Answers> {
         let logins = Logins::load(&in_state(places)).unwrap_or_default().logins;
         logins.into_iter().find(|login| login.host == host && now < login.until).map(|login| login.answers)
     }
 
-    /// Remembers an answer; `None` forgets the host.
+    /// Stores an answer; `None` removes the host.
     pub fn remember(places: &Places, host: &str, answers: Option<Answers>, now: Moment) -> Result<()> {
         Logins::change(&in_state(places), |list| {
             list.logins.retain(|login| login.host != host && now < login.until);

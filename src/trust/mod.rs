@@ -1,4 +1,4 @@
-//! Who a peer is and what it may do: keys, known hosts, grants. Nothing is dialled or served here.
+//! Identity and permissions of peers: keys, known hosts, grants. Does not open connections.
 
 pub mod pin;
 

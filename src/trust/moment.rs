@@ -1,4 +1,4 @@
-//! A moment in the files of trust, as a person writes it.
+//! A timestamp in a form that users can write and read.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 #[serde(try_from = "Written", into = "String")]
 pub struct Moment(pub i64);
 
-/// A moment in a file: in quotes, or as TOML itself writes dates.
+/// A timestamp in a file: in quotes, or as a TOML date.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a date: write \"2026-12-31\" (to its end, in UTC), or \"2026-12-31T18:00:00Z\"")]
 enum Written {
@@ -28,12 +28,12 @@ impl TryFrom<Written> for Moment {
 }
 
 const DAY_SECS: i64 = 24 * 60 * 60;
-/// The most days or hours ahead that are taken for meant.
+/// The maximum number of days or hours ahead; larger values are rejected.
 const AHEAD_MAX: i64 = 100_000;
 
 impl Moment {
-    /// Reads what a person says: a date (to its end, in UTC), a date with time and zone, or how far ahead of `now` it
-    /// is: `30d`, `12h`.
+    /// Parses user input: a date (its end, in UTC), a date with time and zone, or a duration from `now` on: `30d`,
+    /// `12h`.
     pub fn read(text: &str, now: Moment) -> Result<Moment, String> {
         let ahead = [('d', DAY_SECS), ('h', 60 * 60)].into_iter().find_map(|(unit, unit_secs)| {
             let count: i64 = text.strip_suffix(unit)?.parse().ok()?;

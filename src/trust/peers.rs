@@ -1,4 +1,4 @@
-//! The hosts that were enrolled: how they are reached, and the key by which they are known.
+//! The enrolled hosts: their addresses, and the keys that identify them.
 
 use super::files::{self, List};
 use super::moment::Moment;
@@ -7,7 +7,7 @@ use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What carries a conversation to a host.
+/// The transport to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
@@ -19,41 +19,41 @@ pub enum Route {
     Ssh,
 }
 
-/// A host that was enrolled.
+/// An enrolled host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
-    /// The host as operands name it, with `user@` where they say one.
+    /// The host as in operands, with `user@` if they contain it.
     pub name: String,
-    /// What ssh is told to reach it.
+    /// The ssh destination of the host.
     pub ssh: String,
-    /// Where its server listens: addresses or host names, the best first. Never empty.
+    /// Where its server listens: addresses or host names, best first. Never empty.
     pub addresses: Vec<String>,
-    /// The port, of UDP and TCP.
+    /// The port, for UDP and TCP.
     pub port: u16,
-    /// The key that its server has.
+    /// The key of its server.
     pub pin: Pin,
-    /// The program there (`--rsync-path`), where it is not found by its name.
+    /// The program on the host (`--rsync-path`), if it is not found by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
     /// When it was enrolled.
     pub met: Moment,
-    /// What carried the last run.
+    /// The transport of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_route: Option<Route>,
-    /// Until when that is worth trying first.
+    /// Until when that transport should be tried first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_until: Option<Moment>,
 }
 
 impl Peer {
-    /// The route that won lately; `None`: not known, or too long ago.
+    /// Returns the transport that worked recently; `None`: unknown, or too long ago.
     pub fn winner(&self, now: Moment) -> Option<Route> {
         self.last_route.filter(|_| self.last_until.is_some_and(|until| now < until))
     }
 }
 
-/// All hosts that were enrolled, in the order of the file.
+/// All enrolled hosts, in the order of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peers {
@@ -63,12 +63,12 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The host of this name.
+    /// Returns the host of this name.
     pub fn find(&self, name: &str) -> Option<&Peer> {
         self.hosts.iter().find(|peer| peer.name == name)
     }
 
-    /// Adds a host, in the place of one with the same name.
+    /// Adds a host, or replaces one with the same name.
     pub fn put(&mut self, peer: Peer) {
         match self.hosts.iter_mut().find(|known| known.name == peer.name) {
             Some(known) => *known = peer,
@@ -76,7 +76,7 @@ impl Peers {
         }
     }
 
-    /// Forgets of a host that only ssh served lately: its server is known to answer now.
+    /// Forgets that recently only ssh worked for a host, because its server is now known to answer.
     pub fn answers(&mut self, name: &str) {
         let shunned = |peer: &&mut Peer| peer.name == name && peer.last_route == Some(Route::Ssh);
         if let Some(peer) = self.hosts.iter_mut().find(shunned) {
@@ -84,7 +84,7 @@ impl Peers {
         }
     }
 
-    /// Forgets the host of this name; the one that was known.
+    /// Removes the host of this name and returns it.
     pub fn remove(&mut self, name: &str) -> Option<Peer> {
         let at = self.hosts.iter().position(|peer| peer.name == name)?;
         Some(self.hosts.remove(at))

@@ -1,4 +1,4 @@
-//! A peer's public key in 32 bytes, and how people read it.
+//! The 32-byte fingerprint of a peer's public key, and its text form.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The SHA-256 of a public key as certificates hold it (SubjectPublicKeyInfo, in DER).
+/// The SHA-256 of a public key in the form that certificates contain (SubjectPublicKeyInfo, in DER).
 ///
-/// Written as ssh writes fingerprints: `SHA256:` and base64 without padding.
+/// Its text form is that of ssh fingerprints: `SHA256:` and base64 without padding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pin(pub [u8; 32]);
 
-/// What stands before the letters.
+/// The prefix of the text form.
 const PREFIX: &str = "SHA256:";
 
-/// Bytes that are no pin.
+/// A malformed pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPin;
 
 impl Pin {
-    /// The pin of a key.
+    /// Returns the pin of a key.
     pub fn of_public_key(spki_der: &[u8]) -> Pin {
         let digest = ring::digest::digest(&ring::digest::SHA256, spki_der);
         let mut bytes = [0; 32];
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_pin_is_read_as_it_is_written_and_no_other_way() {
         let pin = Pin::of_public_key(b"abc");
-        // The digest of "abc" is in FIPS 180-4.
+        // FIPS 180-4 contains the digest of "abc".
         assert_eq!(pin.to_string(), "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
         assert_eq!(pin.to_string().parse(), Ok(pin));
         let text = pin.to_string();

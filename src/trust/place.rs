@@ -1,4 +1,4 @@
-//! Where a user's keys, known hosts, grants and the state of a server are kept.
+//! The directories for a user's keys, known hosts and grants, and for the state of a server.
 
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -8,33 +8,33 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The two directories of a user on this machine. Neither need exist.
+/// The two directories of a user on this machine. Neither needs to exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// What a person may read and mend: the key, `hosts.toml`, `grants.toml`. Absolute.
+    /// Files that the user may read and edit: the key, `hosts.toml`, `grants.toml`. Absolute.
     pub config: PathBuf,
-    /// What a server leaves while it runs: its pid, its log. Absolute.
+    /// Files that a server writes while it runs: its pid, its log. Absolute.
     pub state: PathBuf,
 }
 
 impl Places {
-    /// The directories of the user who runs this process.
+    /// Returns the directories of the user who runs this process.
     ///
-    /// `SPARSYNC_CONFIG_DIR` names another place for all of it. Else root has `/etc/sparsync` and `/var/lib/sparsync`,
-    /// and others what XDG says. Errs where a user has no home.
+    /// `SPARSYNC_CONFIG_DIR` replaces both. Otherwise root has `/etc/sparsync` and `/var/lib/sparsync`, and other users
+    /// have the XDG directories. Fails if the user has no home directory.
     pub fn of(env: &Env) -> Result<Places> {
         let cwd = Path::new(OsStr::from_bytes(&env.cwd));
         Places::from(|name| env.var(name).filter(|value| !value.is_empty()), cwd, sys::ids().0 == 0)
     }
 
-    /// Whether the config directory is below this directory, or is it, whatever links lead there.
+    /// Returns whether the config directory is `root` or below it, also through symlinks.
     pub fn are_below(&self, root: &[u8]) -> bool {
         let Some(wanted) = sys::identity(OsStr::from_bytes(root)) else {
             return false;
         };
         let mut at = self.config.clone();
         let mut last = None;
-        // `..` of the top is the top.
+        // At the root directory, `..` is the directory itself.
         while let Some(found) = sys::identity(at.as_os_str()).filter(|found| last != Some(*found)) {
             if found == wanted {
                 return true;
@@ -53,7 +53,7 @@ impl Places {
         if is_root {
             return Ok(Places { config: "/etc/sparsync".into(), state: "/var/lib/sparsync".into() });
         }
-        // XDG: a relative path is to be ignored.
+        // XDG: a relative path must be ignored.
         let xdg = |name: &str, below_home: &str| -> Result<PathBuf> {
             if let Some(dir) = var(name).map(PathBuf::from).filter(|dir| dir.is_absolute()) {
                 return Ok(dir.join("sparsync"));

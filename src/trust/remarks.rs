@@ -1,9 +1,11 @@
-//! What a person wrote into a list beside its values: comments, blank lines, the order of keys. It outlives our changes.
+//! Preserves the formatting of a TOML list when a program changes it: comments, blank lines, the order of keys.
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
-/// The text `after`, in which everything that it shares with `before` looks as it does there. Both are lists of tables, as
-/// TOML; `id` is the key by which a table of the one is found in the other. Of what cannot be read nothing is kept.
+/// Returns the text `after`, with the formatting of `before` for everything that both contain.
+///
+/// Both are lists of tables in TOML; `id` is the key that matches their tables. If either text cannot be parsed,
+/// `after` is returned unchanged.
 pub fn kept(before: &str, after: &str, id: &str) -> String {
     let (Ok(mut doc), Ok(wanted)) = (before.parse::<DocumentMut>(), after.parse::<DocumentMut>()) else {
         return after.to_owned();
@@ -32,7 +34,7 @@ fn joined(old: &ArrayOfTables, wanted: &ArrayOfTables, id: &str) -> ArrayOfTable
             Some(old) => changed(old.clone(), wanted),
             None => {
                 let mut new = wanted.clone();
-                // As the others stand: below a blank line, and behind them.
+                // Formatted like the others: after a blank line, and behind them.
                 new.decor_mut().set_prefix(if joined.is_empty() { "" } else { "\n" });
                 new.set_position(None);
                 new
@@ -42,7 +44,7 @@ fn joined(old: &ArrayOfTables, wanted: &ArrayOfTables, id: &str) -> ArrayOfTable
     joined
 }
 
-/// The same table, with these values.
+/// Returns the table with these values and its own formatting.
 fn changed(mut table: Table, wanted: &Table) -> Table {
     table.retain(|key, _| wanted.contains_key(key));
     for (key, item) in wanted {

@@ -1,5 +1,5 @@
-//! TLS 1.3 between two keys: each end shows its own and compares the other's pin. No names, no authorities, no
-//! resumption, so that every connection is judged anew.
+//! TLS 1.3 between two keys: each side presents its own key and compares the other's pin. There are no names and no
+//! certificate authorities. Resumption is disabled, so that every connection is verified.
 
 use super::identity::Identity;
 use super::pin::Pin;
@@ -14,24 +14,24 @@ use rustls::{
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What a connection carries (ALPN): a conversation.
+/// The ALPN name of a session.
 pub const ALPN: &[u8] = b"sparsync/1";
-/// The same over QUIC, and it may be moved to another connection; over TLS, what is moved there.
+/// Over QUIC: a session that may be moved to TLS. Over TLS: a connection that takes over such a session.
 pub const ALPN_LANES: &[u8] = b"sparsync/1+lanes";
-/// Over TLS: a conversation to which its client gives a name, or a question after one.
+/// Over TLS: a session with a name that the client chose, or a query about one.
 pub const ALPN_NAMED: &[u8] = b"sparsync/1+named";
-/// Says whether a key may speak with this server now. It is asked of keys that were proven.
+/// Returns whether a key may connect to this server now. Called only for keys whose possession is proven.
 pub type Admit = Arc<dyn Fn(&Pin) -> bool + Send + Sync>;
 
-/// What a server shows, and whom it lets in.
+/// The TLS configuration of a server: its certificate, and the check of clients.
 pub type ServerTls = Arc<ServerConfig>;
 
-/// What a public key of Ed25519 begins with, in DER: RFC 8410.
+/// The DER prefix of an Ed25519 public key: RFC 8410.
 const ED25519_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// The bytes of the key itself.
+/// The length of the key itself.
 const ED25519_KEY_BYTES: usize = 32;
 
-/// The pin of the key in a certificate; `None`: no certificate, or another kind of key than Ed25519.
+/// Returns the pin of the key in a certificate; `None`: not a certificate, or not an Ed25519 key.
 pub fn pin_of(cert_der: &[u8]) -> Option<Pin> {
     let cert_der = CertificateDer::from(cert_der);
     let spki = ParsedCertificate::try_from(&cert_der).ok()?.subject_public_key_info();
@@ -39,12 +39,12 @@ pub fn pin_of(cert_der: &[u8]) -> Option<Pin> {
     is_ed25519.then(|| Pin::of_public_key(&spki))
 }
 
-/// For a client that means the server with this key and no other.
+/// Returns the configuration of a client that accepts only a server with this key.
 pub fn client_config(identity: &Identity, expected: Pin) -> Arc<ClientConfig> {
     client_config_that_notes(identity, expected, Arc::default())
 }
 
-/// The same; `met` is set to the pin that the server showed, also where it is another one.
+/// Like [`client_config`], but sets `met` to the pin that the server presented, even if it is the wrong one.
 pub fn client_config_that_notes(identity: &Identity, expected: Pin, met: Arc<OnceLock<Pin>>) -> Arc<ClientConfig> {
     let provider = provider();
     let verifier = Pinned { expected, met, algorithms: provider.signature_verification_algorithms };
@@ -60,14 +60,14 @@ pub fn client_config_that_notes(identity: &Identity, expected: Pin, met: Arc<Onc
     Arc::new(config)
 }
 
-/// The same client, for connections that carry one of these, the first rather than the others.
+/// Returns the same configuration for these ALPN names, in order of preference.
 pub fn client_config_for(config: &ClientConfig, alpn: &[&[u8]]) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Arc::new(config)
 }
 
-/// For a server that speaks with the keys that `admit` names at the time of each connection.
+/// Returns the configuration of a server that calls `admit` for the key of each connection.
 pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
     let provider = provider();
     let verifier = Admitting { admit, algorithms: provider.signature_verification_algorithms };
@@ -78,7 +78,7 @@ pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
         .with_single_cert(vec![identity.cert_der.clone().into()], key(identity))
         .expect("an identity holds an Ed25519 key, which the provider signs with");
     config.alpn_protocols = [ALPN_LANES, ALPN_NAMED, ALPN].map(<[u8]>::to_vec).to_vec();
-    // A resumed session would not ask `admit`.
+    // Resuming a session would bypass `admit`.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Arc::new(config)
@@ -88,7 +88,8 @@ fn key(identity: &Identity) -> rustls::pki_types::PrivateKeyDer<'static> {
     PrivatePkcs8KeyDer::from(identity.key_der.clone()).into()
 }
 
-/// ring, TLS 1.3 only; AES first where the processor has it: else ChaCha20 is faster.
+/// Returns the ring provider with TLS 1.3 suites only. AES comes first if the processor supports it; otherwise ChaCha20
+/// is faster.
 fn provider() -> Arc<CryptoProvider> {
     use ring::cipher_suite::{
         TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,
@@ -107,14 +108,14 @@ fn has_aes() -> bool {
     false
 }
 
-/// Told to the peer as `access_denied`, and as nothing else.
+/// The only reason sent to the peer, as the alert `access_denied`.
 const DENIED: Error = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
 
 fn shown(end_entity: &CertificateDer<'_>) -> Result<Pin, Error> {
     pin_of(end_entity).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-/// A client's judge: the one key that it means.
+/// The client's verifier: accepts one server key.
 struct Pinned {
     expected: Pin,
     met: Arc<OnceLock<Pin>>,
@@ -164,7 +165,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// A server's judge: whoever is granted something.
+/// The server's verifier: accepts the keys that have a grant.
 struct Admitting {
     admit: Admit,
     algorithms: WebPkiSupportedAlgorithms,
@@ -187,7 +188,7 @@ impl ClientCertVerifier for Admitting {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        // Whether it is let in is asked once it has shown that the key is its own.
+        // `admit` is called later, after the client has proven that it has the private key.
         shown(end_entity).map(|_| ClientCertVerified::assertion())
     }
 
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
     use rustls::{AlertDescription, ClientConnection, ServerConnection};
 
-    /// Passes flights to and fro until nobody has more to say.
+    /// Exchanges handshake messages until neither side has more to send.
     fn shake_hands(
         client: &Arc<ClientConfig>,
         server: &Arc<ServerConfig>,
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn a_certificate_of_another_is_worth_nothing_without_its_key() {
         let [here, there, thief] = [(); 3].map(|()| Identity::passing().unwrap());
-        // What `with_client_auth_cert` would refuse, a liar would send.
+        // `with_client_auth_cert` would reject this mismatch, but a malicious client would send it.
         let provider = provider();
         let signer = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(thief.key_der.clone())).unwrap();
         let stolen = rustls::sign::CertifiedKey::new(vec![here.cert_der.clone().into()], signer);

@@ -1,10 +1,10 @@
-//! The one place that asks what time it is.
+//! The clock: the only place that reads the current time.
 
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970 and nanoseconds.
+/// Returns the current time as seconds since 1970 and nanoseconds.
 pub fn now_unix() -> (i64, u32) {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
@@ -12,17 +12,17 @@ pub fn now_unix() -> (i64, u32) {
     }
 }
 
-/// A moment from which time is measured.
+/// A point in time from which elapsed time is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Since(Instant);
 
 impl Since {
-    /// Now.
+    /// Starts measuring now.
     pub fn now() -> Since {
         Since(Instant::now())
     }
 
-    /// How long ago it was.
+    /// Returns the time since then.
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }

@@ -1,8 +1,8 @@
-//! A door that is shut once and opened once: who comes early waits.
+//! A latch: threads wait until it is opened, once and for good.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Shut until [`Gate::open`].
+/// A latch that is closed until [`Gate::open`] is called.
 #[derive(Debug, Default)]
 pub struct Gate {
     is_open: Mutex<bool>,
@@ -10,13 +10,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets everybody through, now and later.
+    /// Opens the gate: all present and future waits return.
     pub fn open(&self) {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
-    /// Returns when the gate is open.
+    /// Blocks until the gate is open.
     pub fn wait(&self) {
         let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         while !*is_open {

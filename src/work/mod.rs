@@ -1,4 +1,4 @@
-//! Threads and queues; knows nothing of files or syncing.
+//! Threads, queues and rate limits, independent of files and syncing.
 
 pub mod clock;
 pub mod gate;

@@ -1,9 +1,9 @@
-//! Results put back into the order of their questions.
+//! Restores the order of results that worker threads finish out of order.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Hands values to a consumer in the order of their numbers, whatever finished first.
+/// Passes values to a consumer in the order of their numbers, regardless of the order in which they arrive.
 pub struct InOrder<T, C> {
     state: Mutex<State<T, C>>,
     moved: Condvar,
@@ -21,7 +21,8 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
         InOrder { state: Mutex::new(State { next: 0, early: BTreeMap::new(), consumer }), moved: Condvar::new() }
     }
 
-    /// Hands in the value of a number; it and those that waited for it are consumed if it is their turn.
+    /// Adds the value for a number. If it is that number's turn, the consumer receives it and all values that waited
+    /// for it.
     pub fn put(&self, number: u64, value: T) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if number != state.next {
@@ -42,7 +43,8 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
         self.moved.notify_all();
     }
 
-    /// Consumes a value at once if it is this number's turn, without ending its turn; else gives it back.
+    /// Passes a value to the consumer if it is this number's turn, without ending the turn; otherwise returns the
+    /// value.
     pub fn put_early(&self, number: u64, value: T) -> Option<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if number != state.next {
@@ -52,13 +54,13 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
         None
     }
 
-    /// Consumes what waits for a number that will not come any more.
+    /// Passes the remaining values to the consumer, in order, although numbers before them never arrived.
     pub fn finish(self) {
         let State { early, mut consumer, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         early.into_values().for_each(&mut consumer);
     }
 
-    /// Waits until at most `behind` numbers before `number` are missing; bounds what is kept early.
+    /// Blocks until at most `behind` numbers before `number` are missing. This bounds the number of buffered values.
     pub fn wait_for(&self, number: u64, behind: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.next + behind < number {

@@ -1,17 +1,17 @@
-//! One piece of work over many items, on several threads where it pays.
+//! Maps a function over many items, on several threads if that is faster.
 
 use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Fewer items than this are not worth a thread.
+/// Starting threads does not pay for fewer items than this.
 const WORTH_A_THREAD: usize = 4096;
 
-/// How many items callers with many of them hand over at a time, so that the results that are kept do
-/// not grow with the items.
+/// How many items a caller should pass at a time if it has many, so that the buffered results do not grow with their
+/// number.
 pub const BLOCK: usize = 16 * 1024;
 
-/// What `look` says of every item, in order, found out by up to `threads` threads.
+/// Returns the result of `look` for every item, in order. Gives each of up to `threads` threads one contiguous part.
 pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R + Sync) -> Vec<R> {
     if threads < 2 || items.len() < WORTH_A_THREAD {
         return items.iter().map(look).collect();
@@ -21,7 +21,7 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
         let mut parts = items.chunks(items.len().div_ceil(threads));
         let mine = parts.next().unwrap_or(&[]);
         let look_at = move |part: &[T]| part.iter().map(look).collect::<Vec<R>>();
-        // If a thread cannot be started, this one takes its part.
+        // If a thread cannot be started, this thread does its part.
         let others: Vec<_> =
             parts.map(|part| (part, thread::Builder::new().spawn_scoped(scope, move || look_at(part)).ok())).collect();
         let mut results = look_at(mine);
@@ -36,23 +36,23 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
     })
 }
 
-/// Fewer bytes than this are read and digested before a thread for them has begun.
+/// Fewer bytes than this are read and hashed before a new thread has started.
 const WORTH_A_THREAD_BYTES: u64 = 4 << 20;
-/// So are fewer files, however short.
+/// The same for the number of files, however short.
 const WORTH_A_THREAD_FILES: usize = 256;
 
-/// How many of these threads pay where files of these lengths, in bytes, are to be read.
+/// Returns how many of `threads` are worth using to read files of these lengths, in bytes.
 pub fn threads_for(lens_bytes: impl Iterator<Item = u64>, threads: usize) -> usize {
     if lens_bytes.fold(0, u64::saturating_add) < WORTH_A_THREAD_BYTES { 1 } else { threads }
 }
 
-/// How many of these threads pay where so many files are to be read of which nobody knows how long they are.
+/// Returns how many of `threads` are worth using to read so many files of unknown length.
 pub fn threads_for_files(files: usize, threads: usize) -> usize {
     if files < WORTH_A_THREAD_FILES { 1 } else { threads }
 }
 
-/// What `work` makes of every item, in order, found out by up to `threads` threads, of which each takes one after the other:
-/// for items that are work enough, and not alike.
+/// Returns the result of `work` for every item, in order. Up to `threads` threads fetch one item after the other, which
+/// suits items that are expensive and of different cost.
 pub fn share<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = threads.min(items.len());
     if threads < 2 {
@@ -67,7 +67,7 @@ pub fn share<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) ->
         iter::from_fn(take).collect::<Vec<(usize, R)>>()
     };
     let mut results = thread::scope(|scope| {
-        // One that is not to be had is done without.
+        // Continue with fewer threads if one cannot be started.
         let helpers = (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, take_turns).ok());
         let helpers: Vec<_> = helpers.collect();
         let mut results = take_turns();
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_next_item_is_taken_while_another_is_long() {
-        // The first is done only once all others are.
+        // The first item finishes only after all others.
         let (done, all_others) = std::sync::mpsc::channel();
         let (done, all_others) = (std::sync::Mutex::new(done), std::sync::Mutex::new(all_others));
         let results = share(&[0, 1, 2, 3], 2, |&item| match item {

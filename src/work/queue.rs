@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A queue whose senders wait while it is full and whose receivers wait while it is empty.
+/// A bounded queue. Senders block while it is full, receivers while it is empty.
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     room: Condvar,
@@ -17,18 +17,18 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    /// An empty queue for at most `bound` items.
+    /// Creates an empty queue for at most `bound` items.
     pub fn new(bound: usize) -> Queue<T> {
         let state = State { items: VecDeque::with_capacity(bound), closed: false };
         Queue { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new(), bound }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // A panicking thread ends the run where it is joined; until then the data is whole.
+        // A panic ends the run when its thread is joined. No code can panic while the state is inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an item, waiting for room; gives it back if the queue was closed.
+    /// Adds an item. Blocks while the queue is full, and returns the item if the queue is closed.
     pub fn push(&self, item: T) -> Result<(), T> {
         let mut state = self.lock();
         while state.items.len() >= self.bound && !state.closed {
@@ -43,7 +43,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes the oldest item, waiting for one; `None` once the queue is closed and empty.
+    /// Removes the oldest item. Blocks while the queue is empty, and returns `None` once it is closed and empty.
     pub fn pop(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -59,7 +59,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// No more items: what is in it is still handed out.
+    /// Closes the queue for new items. Receivers still get the remaining ones.
     pub fn close(&self) {
         self.lock().closed = true;
         self.room.notify_all();
@@ -67,7 +67,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Closes a queue when it goes out of scope, so that a thread that panics does not leave others waiting.
+/// Closes a queue when dropped, so that a thread that panics does not leave others waiting.
 pub struct CloseOnDrop<'a, T>(pub &'a Queue<T>);
 
 impl<T> Drop for CloseOnDrop<'_, T> {

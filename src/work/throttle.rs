@@ -1,4 +1,4 @@
-//! A rate at which bytes may go: `--bwlimit`.
+//! The rate limit of `--bwlimit`.
 
 use super::clock::Since;
 use crate::fs::sys::note_work;
@@ -6,28 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Holds the bytes that are copied to a rate.
+/// Limits the rate at which bytes are copied.
 pub struct Throttle<'a> {
     bytes_per_sec: u64,
     began: Since,
-    /// So long after that all bytes have gone that were let through.
+    /// When, after `began`, all admitted bytes have been transferred at this rate.
     spent: Mutex<Duration>,
     stop: &'a AtomicBool,
 }
 
-/// The longest pause at a time, so that a signal is heard.
+/// The longest single sleep, so that a signal is noticed.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// So much time in which nothing went counts for later. What was not copied while a tree was looked at, or while a peer did
-/// not answer, does not go all at once then.
+/// How much idle time can be made up for later. Without this bound, a scan or a slow peer would be followed by a burst.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
 impl Throttle<'_> {
-    /// A rate; once `stop` is set nobody waits any more.
+    /// Creates a limit. Once `stop` is set, waits return.
     pub fn new(bytes_per_sec: u64, stop: &AtomicBool) -> Throttle<'_> {
         Throttle { bytes_per_sec, began: Since::now(), spent: Mutex::default(), stop }
     }
 
-    /// Waits until so many more bytes fit the rate.
+    /// Blocks until this many more bytes fit the rate.
     pub fn wait(&self, bytes: u64) {
         let due = {
             let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +44,7 @@ impl Throttle<'_> {
     }
 }
 
-/// When so many bytes more have gone, where those before are gone at `spent`.
+/// Returns the new value of `spent` after `bytes` more, with `now` as the current time. All times count from `began`.
 fn spent_then(spent: Duration, now: Duration, bytes: u64, bytes_per_sec: u64) -> Duration {
     let takes_ns = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_sec);
     let takes = Duration::from_nanos(u64::try_from(takes_ns).unwrap_or(u64::MAX));
@@ -65,7 +64,7 @@ mod tests {
             spent = spent_then(spent, at(3), piece, rate);
             assert_eq!(spent, at(100 * nth), "one behind the other, whoever comes early");
         }
-        // A little late each time costs nothing.
+        // A short delay is made up for.
         assert_eq!(spent_then(spent, spent + at(20), piece, rate), spent + at(100));
         let late = spent + Duration::from_secs(20);
         assert_eq!(spent_then(spent, late, piece, rate), late, "what is saved is one piece");

@@ -7,10 +7,10 @@ use crate::report::times::LocalTimes;
 use crate::zone;
 use std::io::Write;
 
-/// The log file: each line with time and process, written at least once a second while lines come.
+/// The log file. Each line starts with the time and the process id. Written at least once a second while lines arrive.
 pub(super) struct Log {
     writer: Box<dyn Write + Send>,
-    /// Of the lines of entries.
+    /// The format of the lines for entries.
     pub(super) format: Format,
     pid: u32,
     buf: Vec<u8>,
@@ -19,12 +19,12 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// At its end. `pid` stands in each line.
+    /// Creates a log that appends to `writer`. Each line contains `pid`.
     pub(super) fn new(writer: Box<dyn Write + Send>, format: Format, pid: u32) -> Log {
         Log { writer, format, pid, buf: Vec::new(), times: LocalTimes::new(zone::local()), written_secs: 0 }
     }
 
-    /// A line.
+    /// Appends a line.
     pub(super) fn put(&mut self, line: &[u8], now_secs: i64) {
         self.times.put(&mut self.buf, now_secs, b' ');
         _ = write!(self.buf, " [{}] ", self.pid);
@@ -36,7 +36,7 @@ impl Log {
         }
     }
 
-    /// A log that cannot be written is no reason to stop copying; rsync does not tell either.
+    /// Writes the buffered lines. As in rsync, a write error neither stops the run nor is reported.
     pub(super) fn flush(&mut self) {
         _ = self.writer.write_all(&self.buf).and_then(|()| self.writer.flush());
         self.buf.clear();

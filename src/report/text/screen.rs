@@ -1,26 +1,26 @@
-//! What is seen: stdout and stderr in the order in which lines come, and the line that moves.
+//! stdout and stderr in one order, and the line that the next one overwrites.
 
 use super::BLOCK_BYTES;
 use crate::options::{Outbuf, Output, StderrMode};
 use crate::report::escape::{self, Charset};
 use std::io::Write;
 
-/// Both streams, as one person sees them.
+/// Both output streams, which may share a terminal.
 pub(super) struct Screen {
     stdout: Sink,
-    /// `None`: with `--stderr=all` all lines go one way, which is `stdout` then.
+    /// `None`: with `--stderr=all` all lines go to one stream, which is then `stdout`.
     stderr: Option<Box<dyn Write + Send>>,
     charset: Charset,
-    /// Nothing but errors is shown.
+    /// Whether only errors are printed.
     quiet: bool,
-    /// The cursor stands behind a line of progress.
+    /// Whether the cursor is behind a progress line.
     in_line: bool,
     /// A line for stderr, escaped.
     shown: Vec<u8>,
 }
 
 impl Screen {
-    /// Both streams at the beginning of a line. `is_tty`: stdout is a terminal.
+    /// Creates the screen, with both streams at the beginning of a line. `is_tty`: stdout is a terminal.
     pub(super) fn new(
         output: &Output,
         charset: Charset,
@@ -38,7 +38,7 @@ impl Screen {
         Screen { stdout, stderr, charset, quiet: output.quiet, in_line: false, shown: Vec::new() }
     }
 
-    /// A line for stdout, unless the run is quiet.
+    /// Prints a line to stdout, unless the run is quiet.
     pub(super) fn print(&mut self, line: &[u8]) {
         if !self.quiet {
             self.end_moving_line();
@@ -46,7 +46,7 @@ impl Screen {
         }
     }
 
-    /// A line for stderr, behind all that was printed before.
+    /// Prints a line to stderr, after everything printed before.
     pub(super) fn error(&mut self, line: &[u8]) {
         self.end_moving_line();
         match &mut self.stderr {
@@ -55,19 +55,19 @@ impl Screen {
                 self.shown.clear();
                 escape::put(&mut self.shown, line, self.charset);
                 self.shown.push(b'\n');
-                // There is nowhere left to tell that stderr is gone.
+                // An error of stderr cannot be reported anywhere.
                 _ = stderr.write_all(&self.shown).and_then(|()| stderr.flush());
             }
             None => self.stdout.put_line(line, self.charset),
         }
     }
 
-    /// Bytes for stdout as they are, also when quiet.
+    /// Writes bytes to stdout unchanged, even if the run is quiet.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.stdout.put_raw(bytes);
     }
 
-    /// A line that the next one overwrites, or the last one of these with its newline.
+    /// Writes a line that the next one overwrites, or the last such line with its newline.
     pub(super) fn put_moving(&mut self, line: &[u8]) {
         if let Some(&last) = line.last() {
             self.in_line = last != b'\n';
@@ -75,7 +75,7 @@ impl Screen {
         }
     }
 
-    /// Lets what follows begin a line.
+    /// Starts a new line if the cursor is behind a progress line.
     pub(super) fn end_moving_line(&mut self) {
         if std::mem::take(&mut self.in_line) {
             self.stdout.put_raw(b"\n");
@@ -87,14 +87,14 @@ impl Screen {
         self.stdout.flush();
     }
 
-    /// Whether stdout could not be written to and each line was meant to be seen at once. A pipe that
-    /// nobody reads any more is no reason to stop copying as long as its lines come in blocks; so rsync.
+    /// Returns whether stdout failed and was not block-buffered. As in rsync, a closed pipe does not stop the run if it
+    /// is block-buffered.
     pub(super) fn lines_are_lost(&self) -> bool {
         self.stdout.failed && self.stdout.mode != Outbuf::Block
     }
 }
 
-/// Stdout with our own buffer, so that it can be flushed at the moments that rsync chooses.
+/// stdout with its own buffer, so that it can be flushed at the same points as in rsync.
 struct Sink {
     writer: Box<dyn Write + Send>,
     buf: Vec<u8>,

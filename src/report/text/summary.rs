@@ -1,15 +1,15 @@
-//! What ends a run that went through: the block of `--stats`, and the two lines of `-v`.
+//! The end of a completed run: the block of `--stats`, and the two lines of `-v`.
 
 use crate::report::number::{put_count, put_fraction, put_fraction_grouped};
 use crate::report::tally::{Kinds, Tally};
 use std::io::Write;
 use std::time::Duration;
 
-/// The block of `--stats`, without the blank line before it.
+/// Appends the block of `--stats`, without the blank line before it.
 pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, (sent, received): (u64, u64), human: u8) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
-        // Counts take commas but never units.
+        // Counts are grouped with commas but never use units.
         put_count(out, kinds.total(), human.min(1));
         let mut between: &[u8] = b" (";
         for (word, count) in kinds.named().into_iter().filter(|(_, count)| *count > 0) {
@@ -47,7 +47,7 @@ pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, (sent, received):
     count(out, "Total bytes received: ", received, human, "");
 }
 
-/// The lines of `-v`. `elapsed`: since the run began.
+/// Appends the lines of `-v`. `elapsed` is the time since the run began.
 pub(super) fn put_totals(
     out: &mut Vec<u8>,
     tally: &Tally,

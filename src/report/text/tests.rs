@@ -1,4 +1,4 @@
-//! What is written of what happens, as the oracle writes it.
+//! Tests: the lines for each event, compared with rsync's output.
 
 use super::*;
 use crate::flist::Time;
@@ -87,7 +87,7 @@ impl Run {
         self.reporter.flush();
     }
 
-    /// The log without its times.
+    /// Returns the log without its times.
     fn log_lines(&self) -> String {
         let text = self.log.text();
         text.lines().map(|line| line.split_once("] ").map_or(line, |(_, rest)| rest).to_owned() + "\n").collect()
@@ -99,7 +99,7 @@ fn entry(name: &str, kind: Kind, update: Update, changes: Changes) -> Item {
     Item { kind, update, changes, transfer, ..item(name) }
 }
 
-/// Some of each sort, as in the trees that the oracle was asked about.
+/// Returns entries of each sort, as in the trees that rsync's output was recorded from.
 fn tree() -> Vec<Item> {
     use Update::*;
     let new = Changes::NEW;
@@ -342,7 +342,7 @@ fn the_logs_last_lines() {
     assert_eq!(run.log_lines(), format!("{totals}{error}"));
     assert_eq!(run.err.text(), error);
 
-    // With a summary on stdout the log has that one, and after trouble the short one too.
+    // If stdout has a summary, the log gets it too, and after an error also the short one.
     let mut run = Run::new(&with_log(output(1, 0, None), "%n"), FACTS);
     run.reporter.summary(&Tally::default(), Duration::ZERO);
     assert_eq!(
@@ -353,7 +353,7 @@ fn the_logs_last_lines() {
     let summary = "sent 19 bytes  received 12 bytes  62.00 bytes/sec\ntotal size is 0  speedup is 0.00\n";
     assert_eq!(run.log_lines(), format!("{summary}{totals}{error}"));
 
-    // A usage error comes before anything was counted.
+    // A usage error occurs before anything is counted.
     let mut run = Run::new(&quiet, FACTS);
     run.reporter.error(b"rsync: --bogus: unknown option");
     run.reporter.final_error(Exit::Usage, "client");
