@@ -139,6 +139,10 @@ synctest!(format_bytes_moves_the_line, |w: World| {
     w.only_local("%b counts what went over the wire, and ours is another one");
     w.agree(&["-a", "--out-format=%b %n"]).exits(0);
 });
+synctest!(format_digest_of_delayed_files, |w: World| {
+    partly(&w);
+    w.agree(&["-a", "--delay-updates", "--out-format=%C %n"]).exits(0);
+});
 synctest!(format_digest, |w: World| {
     partly(&w);
     w.only_local("with a basis rsync counts the sums of its blocks in %c");

@@ -355,6 +355,15 @@ fn a_restart_that_would_fail_ends_no_server() {
     assert_eq!(scene.status("pid"), pid);
     std::fs::remove_file(scene.path("server/grants.toml")).unwrap();
     drop(taken);
+    // Another address at the same port.
+    let own_port = scene.status("port").parse().unwrap();
+    scene.well("restart --listen=::1");
+    let pid = scene.status("pid");
+    let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, own_port)).unwrap();
+    let told = scene.fails("restart --listen=127.0.0.1", 10);
+    assert!(told.contains(&format!("cannot listen at port {own_port}")), "{told}");
+    assert_eq!(scene.status("pid"), pid);
+    drop(taken);
     scene.well(&format!("restart --port {port}"));
     assert_eq!(scene.status("port"), port.to_string());
     assert_ne!(scene.status("pid"), pid);

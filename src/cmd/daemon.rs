@@ -246,16 +246,25 @@ fn cannot_listen(port: u16, error: &io::Error) -> Error {
     Error::new(Exit::SocketIo, words)
 }
 
-/// Fails if a new server would not start: its key or its grants cannot be read or, if it `moves` to another port than
-/// the running one has, that port is not free.
-pub fn could_start(places: &Places, start: &Start, moves: bool) -> Result<()> {
+/// Fails if a new server would not start: its key or its grants cannot be read, or an address that the running server
+/// (`running`, empty: none runs) does not listen at is not free.
+pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Result<()> {
     Identity::load_or_make(places)?;
     Grants::load(places)?;
-    if !moves {
+    let port = port_of(places, start);
+    let is_held = |port: u16| running.iter().any(|at| at.port() == port);
+    let holds_all = running.iter().any(|at| at.ip().is_unspecified() && at.port() == port);
+    let mut wanted = places_of(start, port);
+    if running.is_empty() || holds_all || wanted.is_empty() && is_held(port) {
         return Ok(());
     }
-    let port = port_of(places, start);
-    are_free(&places_of(start, port), port).map_err(|error| cannot_listen(port, &error))
+    if !wanted.is_empty() {
+        wanted.retain(|at| !running.contains(at));
+        if wanted.is_empty() {
+            return Ok(());
+        }
+    }
+    are_free(&wanted, port).map_err(|error| cannot_listen(port, &error))
 }
 
 /// Decides which clients are admitted.
@@ -274,7 +283,11 @@ impl Door {
             return true;
         }
         let (grants, mistake) = self.grants();
-        if let Some(mistake) = mistake.filter(|_| self.hears_of_a_stranger().is_some()) {
+        // One client counts once against the limit of the log.
+        let mut unlogged = None;
+        if let Some(mistake) = mistake
+            && unlogged.insert(self.hears_of_a_stranger()).is_some()
+        {
             error!("the grants as they were before count: {}", String::from_utf8_lossy(&mistake.message));
         }
         let words = match grants.standing(pin, now()) {
@@ -282,7 +295,7 @@ impl Door {
             Standing::Expired(grant) => format!("{} was turned away: the grant has expired", grant.name),
             Standing::Unknown => format!("a client with the unknown key {pin} was turned away"),
         };
-        match self.hears_of_a_stranger() {
+        match unlogged.unwrap_or_else(|| self.hears_of_a_stranger()) {
             Some(0) => warn!(target: log::STRANGERS, "{words}"),
             Some(untold) => warn!(target: log::STRANGERS, "{words}, and {untold} clients before"),
             None => {}

@@ -445,7 +445,7 @@ fn told_addresses(status: &Status) -> Vec<IpAddr> {
 }
 
 fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Result<Exit> {
-    let mut moves = false;
+    let mut running = Vec::new();
     match control::status(places) {
         Ok(Some(status)) if status.supervised => {
             let words = format!(
@@ -457,7 +457,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
             return Err(Error::new(Exit::Unsupported, words));
         }
         Ok(Some(status)) => {
-            moves = wanted.port.is_some_and(|port| port != status.port);
+            running = status.addresses.iter().filter_map(|address| address.parse().ok()).collect();
             // Keep the settings of the running server unless new ones are given.
             wanted.port = wanted.port.or(Some(status.port));
             wanted.memory = wanted.memory.or(Some(status.memory_max_bytes).filter(|&bytes| bytes > 0));
@@ -476,7 +476,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
         }
     }
     // Check first: the running server must stay if a new one could not start.
-    daemon::could_start(places, &wanted, moves)?;
+    daemon::could_start(places, &wanted, &running)?;
     stop(env, places, now.then_some(Question::GiveWay))?;
     start(env, places, &wanted)
 }

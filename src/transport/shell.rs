@@ -131,11 +131,11 @@ pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(Ended, Vec<u8>)> {
     sys::take_umask();
     let mut child = child?;
     let mut told = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        // The rest is not read: dropping the pipe makes the command end.
-        stdout.take(most_bytes as u64).read_to_end(&mut told)?;
-    }
-    Ok((Ended::of(child.wait()?), told))
+    // The rest is not read: dropping the pipe makes the command end, also after an error.
+    let read = child.stdout.take().map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut told));
+    let ended = child.wait()?;
+    read.transpose()?;
+    Ok((Ended::of(ended), told))
 }
 
 /// Formats a command line as rsync prints it under `-vv`. Words with other than the plainest characters are quoted;

@@ -339,19 +339,19 @@ impl<R: Read> Expander<R> {
             self.plain_bytes = len;
             return Ok(true);
         }
-        // If this read fails, `chunk` stays empty: a caller that drains a broken stream reads on.
+        // If this fails, `chunk` stays empty: a caller that drains a broken stream reads on.
         let mut chunk = std::mem::take(&mut self.chunk);
         self.at = 0;
         chunk.resize(len, 0);
         self.reader.read_exact(&mut chunk)?;
-        self.chunk = chunk;
         if self.kind == LZ4 {
             let mut whole = vec![0; CHUNK_MAX_BYTES];
-            let len = lz4_flex::block::decompress_into(&self.chunk, &mut whole)
+            let len = lz4_flex::block::decompress_into(&chunk, &mut whole)
                 .map_err(|error| bad(&format!("what lz4 refuses ({error})")))?;
             whole.truncate(len);
-            self.chunk = whole;
+            chunk = whole;
         }
+        self.chunk = chunk;
         Ok(true)
     }
 }

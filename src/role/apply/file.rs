@@ -8,6 +8,7 @@ mod in_place;
 pub(super) use self::beside::temp_full;
 use self::failure::Failure;
 use super::content::{Content, Poured};
+use super::delayed::staging_dir;
 use super::entry::Job;
 use super::similar::Similar;
 use super::{Context, Outcome, backup};
@@ -219,7 +220,9 @@ fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Opt
     let file = match content {
         Content::File(fd) => fd.as_fd(),
         Content::Stream { .. } => {
-            placed = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false).ok()?;
+            let dir = job.spot.dir.as_ref()?;
+            let staging = staging_dir(context, job, dir).ok()?;
+            placed = sys::open_read(staging.as_ref().unwrap_or(dir).fd(), job.name(), false, false).ok()?;
             placed.as_fd()
         }
     };

@@ -145,24 +145,29 @@ impl<'a> Deletions<'a> {
     /// Returns whether a directory lies on the file system that deletion is limited to, and sets that limit in the
     /// remover. `false` if this is unknown because of an error.
     fn stays_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
+        self.lies_in(path, dir, head) == Some(true)
+    }
+
+    /// As [`Self::stays_in`]; `None`: unknown because of an error that was reported.
+    fn lies_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> Option<bool> {
         if self.context.options.select.one_file_system == 0 {
-            return true;
+            return Some(true);
         }
         let above = std::iter::successors(Some(path.clone()), RelPath::parent);
         let dev = match above.filter_map(|path| self.stays_on.get(&path).copied()).next() {
             Some(StaysOn::Device(dev)) => dev,
-            Some(StaysOn::Unknown) => return false,
+            Some(StaysOn::Unknown) => return None,
             None => {
                 self.remover.one_file_system = None;
-                return true;
+                return Some(true);
             }
         };
         self.remover.one_file_system = Some(dev);
         match sys::fstat(dir.fd()) {
-            Ok(stat) => stat.dev == dev,
+            Ok(stat) => Some(stat.dev == dev),
             Err(error) => {
                 head.push(cannot_stat(self.context, path, &error));
-                false
+                None
             }
         }
     }
@@ -407,7 +412,9 @@ impl<'a> Deletions<'a> {
                     continue;
                 }
             };
-            self.stays_in(&parent, &dir, head);
+            if self.lies_in(&parent, &dir, head).is_none() {
+                continue;
+            }
             let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
             let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
             if let Some(here) = here.filter(|here| removed == Removed::Gone && here.path == parent) {
