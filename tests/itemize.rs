@@ -133,6 +133,8 @@ synctest!(format_path_of_the_root, |w: World| {
 });
 tells!(format_percent, ["-a", "--out-format=100%% %n"]);
 tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
+tells!(format_longest_width, ["-a", "--out-format=%00000000000000000000005n %-0000000000000000000005n"]);
+tells!(format_width_too_long, ["-a", "--out-format=%000000000000000000000005n %-00000000000000000000005n"]);
 tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
 synctest!(format_bytes_moves_the_line, |w: World| {
     partly(&w);

@@ -159,7 +159,7 @@ fn few_open_files_are_enough() {
         format!("{far} h:$PWD/src/ $OUT.pull/"),
     ];
     for way in ways {
-        for (code, said) in both(dir.path(), &format!("ulimit -n 40; exec \"$0\" -a {way}")) {
+        for (code, said) in both(dir.path(), &format!("ulimit -n 18; exec \"$0\" -a {way}")) {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
         }
     }

@@ -13,7 +13,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
 
 /// The calls that are counted, under their kernel names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,17 +119,45 @@ pub fn has_worked(observer: WorkObserver) -> bool {
     WORKED.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0
 }
 
-/// Makes a call, and repeats it if a signal interrupts it.
+/// Makes a call, and repeats it if a signal interrupts it. If no file descriptor is free, waits for other threads to
+/// close some: the limit on open files is no property of a file.
 #[inline]
 fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     note_work();
+    let mut waited = Duration::ZERO;
     loop {
         match enter(call).map_err(io::Error::from).and_then(|()| make()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if lacks_descriptors(&error) && wait_for_descriptor(&mut waited) => {}
             other => return other,
         }
     }
 }
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Waits a moment for a free file descriptor. Returns `false` once that took [`DESCRIPTOR_WAIT_MAX`] in vain: then all
+/// threads probably wait for each other, so the process does not wait again.
+#[cold]
+fn wait_for_descriptor(waited: &mut Duration) -> bool {
+    static IN_VAIN: AtomicBool = AtomicBool::new(false);
+    if *waited >= DESCRIPTOR_WAIT_MAX {
+        IN_VAIN.store(true, Relaxed);
+    }
+    if IN_VAIN.load(Relaxed) {
+        return false;
+    }
+    std::thread::sleep(DESCRIPTOR_WAIT);
+    *waited += DESCRIPTOR_WAIT;
+    true
+}
+
+/// The pause between two attempts to get a file descriptor.
+const DESCRIPTOR_WAIT: Duration = Duration::from_millis(1);
+/// How long a call waits for a file descriptor.
+const DESCRIPTOR_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Returns whether listings must omit types, as on some file systems. Only for tests in debug builds.
 #[inline(always)]

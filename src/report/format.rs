@@ -18,6 +18,9 @@ use std::io::Write;
 /// The maximum width: rsync cuts its lines there.
 const WIDTH_MAX: usize = 4095;
 
+/// The longest width, its minus sign included: rsync prints an escape with a longer one as it is.
+const WIDTH_MAX_CHARS: usize = 23;
+
 /// A parsed format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
@@ -242,9 +245,14 @@ fn parse_escape(text: &[u8]) -> Option<(Segment, usize)> {
     let left = text.get(at) == Some(&b'-');
     at += usize::from(left);
     let mut width = 0usize;
+    let mut len = usize::from(left);
     while let Some(digit) = text.get(at).filter(|b| b.is_ascii_digit()) {
         width = (width * 10 + usize::from(digit - b'0')).min(WIDTH_MAX);
         at += 1;
+        len += 1;
+    }
+    if len > WIDTH_MAX_CHARS {
+        return None;
     }
     quotes(&mut at, &mut human);
     let field = Field::of_letter(*text.get(at)?)?;
