@@ -2,11 +2,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
+use crate::work::clock::now_unix;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often the deadline is checked in its last second.
+const DEADLINE_LOOK: Duration = Duration::from_millis(20);
 
 /// Everything a command may know about its process.
 pub struct Env {
@@ -28,8 +33,10 @@ pub struct Env {
     pub umask: u32,
     /// Set by SIGINT, SIGTERM and SIGHUP, and by any code that stops the run for another reason.
     pub stop: Arc<AtomicBool>,
-    /// Set only by these signals.
+    /// Set only by these signals and by the deadline.
     pub asked: Arc<AtomicBool>,
+    /// Set by the deadline of `--stop-after` or `--stop-at`.
+    pub timed_out: Arc<AtomicBool>,
 }
 
 impl Env {
@@ -52,6 +59,7 @@ impl Env {
             umask: crate::fs::sys::take_umask(),
             stop: Arc::new(AtomicBool::new(false)),
             asked: Arc::new(AtomicBool::new(false)),
+            timed_out: Arc::new(AtomicBool::new(false)),
         }
     }
 
@@ -105,7 +113,20 @@ impl Env {
         }
     }
 
-    /// Returns whether a signal requested the process to stop.
+    /// Stops the run, as a signal does, at this time in seconds since 1970.
+    pub fn stop_at(&self, unix_secs: i64) -> std::io::Result<()> {
+        let flags = [self.timed_out.clone(), self.asked.clone(), self.stop.clone()];
+        let wait = move || {
+            // The clock may be set meanwhile, so look at it at least every second.
+            while let left @ 1.. = unix_secs.saturating_sub(now_unix().0) {
+                std::thread::sleep(if left > 1 { Duration::from_secs(1) } else { DEADLINE_LOOK });
+            }
+            flags.iter().for_each(|flag| flag.store(true, Ordering::SeqCst));
+        };
+        std::thread::Builder::new().name("deadline".into()).spawn(wait).map(drop)
+    }
+
+    /// Returns whether a signal or the deadline requested the process to stop.
     pub fn is_stopping(&self) -> bool {
         self.asked.load(std::sync::atomic::Ordering::Relaxed)
     }

@@ -142,6 +142,31 @@ fn a_working_directory_that_is_gone_is_told_where_a_path_counts_from_it() {
     assert!(code == Some(0) && dir.path().join("sparsync/f").exists(), "{code:?} {said}");
 }
 
+/// The deadline ends a run within a file too, by every route, and keeps what `--partial` keeps.
+#[test]
+fn a_deadline_ends_a_run_in_the_middle_of_a_file() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("src")).unwrap();
+    std::fs::write(dir.path().join("src/f"), vec![7; 64 << 20]).unwrap();
+    script(dir.path(), "shell", "shift; exec sh -c \"$*\"");
+    let program = oracle::under_test().display();
+    let far = format!("-e ./shell --rsync-path={program}");
+    for (to, way) in [
+        ("here", "src/ here/".to_owned()),
+        ("push", format!("{far} src/ h:$PWD/push/")),
+        ("pull", format!("{far} h:$PWD/src/ pull/")),
+    ] {
+        let line = format!("exec timeout -s KILL 60 {program} -a --partial --bwlimit=2000 --stop-after=1 {way}");
+        let mut run = Command::new("sh");
+        run.args(["-c", &line]).current_dir(dir.path()).env("SPARSYNC_MINUTE_SECS", "2").env("LC_ALL", "C");
+        let output = run.output().expect("there is a shell");
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(30) && said.starts_with("stopping at requested limit\n"), "{to}: {said}");
+        let kept = std::fs::metadata(dir.path().join(to).join("f")).expect("the partial file is kept").len();
+        assert!(kept > 0 && kept < 64 << 20, "{to}: {kept}");
+    }
+}
+
 #[test]
 fn few_open_files_are_enough() {
     const DIRS: usize = 400;

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Runs a copy or a listing between local paths.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
@@ -27,7 +28,9 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = prepare(env, &options, false).and_then(|prepared| {
         let deaf = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-        env.hear_signals().map_err(deaf).map(|()| prepared)
+        env.hear_signals().map_err(deaf)?;
+        start_deadline(env, &options)?;
+        Ok(prepared)
     });
     match prepared {
         Ok(prepared) => carry_out(env, &options, sources, dest, prepared, since),
@@ -122,12 +125,17 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }
 
-/// Returns when `--stop-after` or `--stop-at` ends the run, in seconds since 1970.
-pub fn stop_at_unix_secs(options: &Options) -> Option<i64> {
-    options.connect.stop.map(|stop| match stop {
-        StopAt::AfterMinutes(minutes) => clock::now_unix().0.saturating_add_unsigned(minutes.saturating_mul(60)),
+/// Starts the deadline of `--stop-after` or `--stop-at`.
+pub fn start_deadline(env: &Env, options: &Options) -> Result<(), Error> {
+    let Some(stop) = options.connect.stop else { return Ok(()) };
+    let at = match stop {
+        StopAt::AfterMinutes(minutes) => {
+            clock::now_unix().0.saturating_add_unsigned(minutes.saturating_mul(sys::minute_secs()))
+        }
         StopAt::AtUnixSecs(at) => at,
-    })
+    };
+    let failed = |error| Error::new(Exit::Ipc, format!("sparsync: cannot start a thread for the deadline: {error}"));
+    env.stop_at(at).map_err(failed)
 }
 
 /// Reports the end of a run and returns its exit code. `Ok(None)`: the exit code follows from `tally`; `Ok(Some(exit))`
@@ -148,6 +156,10 @@ pub fn close(
             exit
         }
         Err(error) => {
+            let error = match error.exit == Exit::Signal && env.timed_out.load(Ordering::SeqCst) {
+                true => Error::new(Exit::Timeout, "stopping at requested limit").by("sender"),
+                false => error,
+            };
             reporter.interrupted(tally);
             if !error.message.is_empty() {
                 operator::lines(&error.message).for_each(|line| reporter.error(line));
@@ -186,7 +198,6 @@ fn carry_out(
         umask: env.umask,
         stop: &env.stop,
         threads: threads(),
-        stop_at_unix_secs: stop_at_unix_secs(options),
         repeats: false,
         interrupted: &env.asked,
     };

@@ -72,7 +72,6 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         umask: env.umask,
         stop: &stop,
         threads: copy::threads(),
-        stop_at_unix_secs: None,
         repeats: false,
         interrupted: &asked,
     };
@@ -198,6 +197,9 @@ impl Side {
 
     /// Runs the copy. `early`: the prefetch of the local tree, if one is running.
     fn copy(&self, env: &mut Env, early: Option<Early<'_>>, since: Since) -> Exit {
+        if let Err(error) = copy::start_deadline(env, &self.options) {
+            return fail(env, &error);
+        }
         let mut prepared = None;
         let reached = self.reach(env, &mut prepared, early.as_ref());
         match reached.and_then(|reached| self.begin(env, reached, prepared, early.as_ref())) {
@@ -390,7 +392,6 @@ impl Side {
             umask: env.umask,
             stop: &env.stop,
             threads: copy::threads(),
-            stop_at_unix_secs: copy::stop_at_unix_secs(&self.options),
             repeats: false,
             interrupted: &env.asked,
             is_net: false,

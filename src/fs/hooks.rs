@@ -8,6 +8,7 @@
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
 //!
 //! `SPARSYNC_PANIC_AT_CLIENT=n` panics in the network thread of a server when the n-th client connects.
+//! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
 //! types from listings.
@@ -162,6 +163,11 @@ pub fn enter_client() {
     static CLIENTS: AtomicU64 = AtomicU64::new(0);
     let nth = CLIENTS.fetch_add(1, Relaxed) + 1;
     assert_ne!(number("SPARSYNC_PANIC_AT_CLIENT"), Some(nth), "SPARSYNC_PANIC_AT_CLIENT");
+}
+
+/// Returns how many seconds a minute of `--stop-after` has; `None`: 60.
+pub fn minute_secs() -> Option<u64> {
+    number("SPARSYNC_MINUTE_SECS")
 }
 
 /// Records the failed call for the test.

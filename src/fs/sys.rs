@@ -1077,6 +1077,14 @@ pub fn narrow_link_bytes() -> Option<usize> {
     None
 }
 
+/// Returns how many seconds a minute of `--stop-after` has: 60, unless a test of debug builds wants fewer.
+pub fn minute_secs() -> u64 {
+    #[cfg(debug_assertions)]
+    return hooks::minute_secs().unwrap_or(60);
+    #[cfg(not(debug_assertions))]
+    60
+}
+
 /// Counts a client that connects to a server, so that a test of debug builds can make the network thread panic.
 pub fn count_client() {
     #[cfg(debug_assertions)]

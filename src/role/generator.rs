@@ -26,7 +26,6 @@ use super::apply::entry::{self, Job};
 use super::apply::{Context, Outcome, Spot, delayed, file};
 use super::scan::{DirPlan, Findings, Listed, NONE, Step, SubDir, Ticket};
 use crate::error::Error;
-use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Root;
 use crate::fs::{errno, sys};
@@ -62,8 +61,6 @@ pub struct Top {
 pub struct Generator<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
-    /// Whether the deadline of `--stop-after` or `--stop-at` has passed.
-    out_of_time: &'a dyn Fn() -> bool,
     stock: Stock<'a>,
     deletions: Deletions<'a>,
     dirs: Dirs<'a>,
@@ -83,16 +80,10 @@ struct Frame {
 
 impl<'a> Generator<'a> {
     /// Creates a generator that has processed nothing.
-    pub fn new(
-        plans: &'a dyn Plans,
-        context: &'a Context<'a>,
-        appliers: Appliers<'a>,
-        out_of_time: &'a dyn Fn() -> bool,
-    ) -> Generator<'a> {
+    pub fn new(plans: &'a dyn Plans, context: &'a Context<'a>, appliers: Appliers<'a>) -> Generator<'a> {
         Generator {
             plans,
             context,
-            out_of_time,
             stock: Stock::new(plans, context),
             deletions: Deletions::new(context, plans.walk()),
             dirs: Dirs::new(context),
@@ -271,9 +262,6 @@ impl<'a> Generator<'a> {
         item: Option<Event>,
     ) -> Result<Frame, Error> {
         self.context.go_on()?;
-        if (self.out_of_time)() {
-            return Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"));
-        }
         hear(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
         self.look_ahead(Stock::hold_more)?;
         self.tell_list();

@@ -27,7 +27,6 @@ use crate::proto::limits::{DATA_MAX_BYTES, LINES_MAX, WHOLE_MAX_BYTES, content_m
 use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
-use crate::work::clock::now_unix;
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
@@ -427,12 +426,7 @@ impl<'a> Sender<'a> {
         if self.terms.stop.load(atomic::Ordering::Relaxed) {
             return Err(Error::new(Exit::Signal, "").by("sender"));
         }
-        match self.terms.stop_at_unix_secs {
-            Some(at) if now_unix().0 >= at => {
-                Err(Error::new(Exit::Timeout, "stopping at requested limit").by("sender"))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

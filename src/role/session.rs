@@ -65,8 +65,6 @@ pub struct Near<'a> {
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
-    /// When the run stops by itself, in seconds since 1970.
-    pub stop_at_unix_secs: Option<i64>,
     /// See [`Terms::repeats`].
     pub repeats: bool,
     /// See [`Terms::interrupted`].
@@ -244,7 +242,6 @@ impl Near<'_> {
             umask: self.umask,
             stop: self.stop,
             threads: self.threads,
-            stop_at_unix_secs: self.stop_at_unix_secs,
             repeats: self.repeats,
             interrupted: self.interrupted,
         }
@@ -574,9 +571,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         }
     };
     let interrupted = &AtomicBool::new(false);
-    let stop_at_unix_secs = None;
-    let terms =
-        Terms { options: &options, rules: &rules, cwd, umask, stop, threads, stop_at_unix_secs, repeats, interrupted };
+    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted };
     let mut tally = Tally::default();
     let with_cause = |error: Error| match error.exit {
         Exit::Signal if server_stops.load(Ordering::Relaxed) => {

@@ -25,8 +25,6 @@ pub struct Terms<'a> {
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
-    /// When the run stops by itself, in seconds since 1970.
-    pub stop_at_unix_secs: Option<i64>,
     /// If the connection is lost, the client connects again and repeats the run. Then no unfinished file may get its
     /// final name.
     pub repeats: bool,

@@ -57,7 +57,6 @@ pub(super) fn run(
     let pace = |number: u64| order.wait_for(number, BATCHES_EARLY);
     let barrier = |number: u64| order.wait_for(number, 0);
     let source_failed = || course.tally.lock().unwrap_or_else(PoisonError::into_inner).source_errors > 0;
-    let out_of_time = || terms.stop_at_unix_secs.is_some_and(|at| crate::work::clock::now_unix().0 >= at);
     let ended = std::thread::scope(|scope| {
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
@@ -73,7 +72,7 @@ pub(super) fn run(
             further.take_while(Result::is_ok).for_each(drop);
         }
         let appliers = Appliers { queue: &queue, pace: &pace, barrier: &barrier, source_failed: &source_failed };
-        let ended = lead(&mut Generator::new(plans, context, appliers, &out_of_time));
+        let ended = lead(&mut Generator::new(plans, context, appliers));
         if let (Err(error), Some(wire)) = (&ended, context.wire) {
             wire.give_up(error);
         }

@@ -26,7 +26,6 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         umask: 0o022,
         stop,
         threads: 2,
-        stop_at_unix_secs: None,
         repeats: false,
         interrupted: stop,
         is_net: false,
@@ -42,7 +41,6 @@ fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
         umask: near.umask,
         stop: near.stop,
         threads: near.threads,
-        stop_at_unix_secs: None,
         repeats: false,
         interrupted: near.stop,
     }

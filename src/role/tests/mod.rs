@@ -421,7 +421,6 @@ impl Client<'_> {
                 umask: 0o022,
                 stop: &AtomicBool::new(false),
                 threads: 2,
-                stop_at_unix_secs: None,
                 repeats: false,
                 interrupted: &AtomicBool::new(false),
                 is_net: false,

@@ -103,7 +103,6 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
                 umask,
                 stop: &stop,
                 threads: 2,
-                stop_at_unix_secs: None,
                 repeats: false,
                 interrupted: &stop,
             };
@@ -149,7 +148,6 @@ pub fn converse(
         umask: 0o022,
         stop: &stop,
         threads: 2,
-        stop_at_unix_secs: None,
         repeats: false,
         interrupted: &stop,
         is_net: false,
