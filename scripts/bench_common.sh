@@ -1,5 +1,5 @@
-# What the benchmarks share: the programs, a scratch directory, trees, the clock, medians, an sshd. Sourced, not run.
-# It moves to the top of the repository. Whoever sources it may have set RUNS, ARGS, SPARSYNC, RSYNC, BENCH_DIR, COLD.
+# Shared by the benchmarks: the programs, a scratch directory, trees, timing, medians, an sshd. Sourced, not run.
+# Changes to the top of the repository. The caller may set RUNS, ARGS, SPARSYNC, RSYNC, BENCH_DIR, COLD.
 # shellcheck shell=bash
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,8 +12,8 @@ USR=${USR:-/usr/share}
 MANY_DIRS=${MANY_DIRS:-1000}
 MANY_FILES=${MANY_FILES:-100}
 LARGE_MIB=${LARGE_MIB:-2048}
-# Words, which take part as such.
-# shellcheck disable=SC2034 # used where this is sourced
+# Split at spaces.
+# shellcheck disable=SC2034 # used by scripts that source this file
 read -ra ARGS <<<"${ARGS:--a --delete}"
 
 die() {
@@ -21,21 +21,21 @@ die() {
     exit 1
 }
 
-# Sees to it that a program is there: root on Debian gets it installed.
+# Checks that a program is available. As root on Debian, installs it.
 need() { # program, Debian package
     PATH=$PATH:/usr/sbin:/usr/local/sbin
     if ! command -v "$1" >/dev/null; then
         if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
             echo "$me: this machine lacks $2; installing with apt-get" >&2
             export DEBIAN_FRONTEND=noninteractive
-            # By old lists an old rsync would be the measure.
+            # Old package lists could install an old rsync.
             { apt-get update -q; apt-get install -y -q --no-install-recommends "$2"; } >&2
         fi
         command -v "$1" >/dev/null || die "needs $1 (Debian: apt-get install $2)"
     fi
 }
 
-# Settles which programs are measured, as absolute paths: they are called from other directories, too.
+# Finds or builds the measured programs. Their paths are absolute, because they are called from other directories too.
 programs() {
     if [ -z "${SPARSYNC-}" ]; then
         cargo build --release --locked --quiet
@@ -55,13 +55,13 @@ versions() {
         "$("$RSYNC" --version | sed -n '1{s/  */ /g;p}')"
 }
 
-# The machine and the moment: what a reader of the figures must know.
+# Prints the conditions of a measurement: processors, load, file system, cache.
 surroundings() {
     printf '%s processors, load %s; %s, %s cache' "$(nproc)" "$(cut -d ' ' -f 1 /proc/loadavg)" \
         "$(stat -f -c %T "$work")" "$([ "${COLD-}" = 1 ] && echo cold || echo warm)"
 }
 
-# Makes the directory $work, which is gone at the end, as are the processes whose ids are in `started`.
+# Creates the directory $work. On exit it is removed, and the processes whose IDs are in `started` are killed.
 started=()
 scratch=()
 make_work() {
@@ -69,7 +69,7 @@ make_work() {
     scratch+=("$work")
 }
 stop_started() {
-    # The last first: a connection before its server.
+    # In reverse order: a connection ends before its server.
     local at
     for ((at = ${#started[@]} - 1; at >= 0; at--)); do
         kill "${started[at]}" 2>/dev/null && wait "${started[at]}" 2>/dev/null
@@ -85,7 +85,7 @@ trap 'exit 130' INT TERM
 
 # --- trees ---
 
-# Small files of random bytes in directories, and large ones.
+# Creates small files of random bytes in directories, and large ones.
 random_files() { # directories, files in each, their length; large files, their length
     perl -e '
         my ($top, $dirs, $files, $len, $large, $large_len) = @ARGV;
@@ -107,7 +107,7 @@ random_files() { # directories, files in each, their length; large files, their 
         put("$top/large/chunk_$_.bin", $large_len) for 0 .. $large - 1;' "$work/src" "$@"
 }
 
-# Files of 1 KiB, each of other bytes.
+# Creates files of 1 KiB with different contents.
 kib_files() { # directories, files in each
     perl -e '
         my ($top, $dirs, $files) = @ARGV;
@@ -120,17 +120,17 @@ kib_files() { # directories, files in each
         }' "$work/src" "$@"
 }
 
-# Directories get a time that is not of this second: rsync leaves it alone if only the part of the second differs.
+# Gives the directories an old time. rsync does not update times that differ only within the second.
 age_directories() {
     find "$work/src" -type d -exec touch -d '2001-02-03 04:05:06.789' {} +
 }
 
-# The first small files, of as many as the argument says, are those that change.
+# Selects the first N small files as those that change; N is the argument.
 change_first() {
     find "$work/src/small" -type f | sort -V | awk -v n="$1" 'NR <= n' >"$work/changing"
 }
 
-# Makes the tree $work/src of a data set, and says in $work/changing which of its files change.
+# Creates the tree $work/src of a data set, and lists in $work/changing the files that change.
 build() { # data set
     mkdir "$work/src"
     case $1 in
@@ -144,14 +144,14 @@ build() { # data set
         head -c "$((LARGE_MIB * 1048576))" /dev/urandom >"$work/src/large.bin"
         echo "$work/src/large.bin" >"$work/changing"
         ;;
-    *) die "no data set is called $1" ;;
+    *) die "unknown data set $1" ;;
     esac
     age_directories
-    # One in a hundred of the others.
+    # In these data sets one file in a hundred changes.
     case $1 in many | usr) find "$work/src" -type f | sort | awk 'NR % 100 == 1' >"$work/changing" ;; esac
 }
 
-# Appends a line to each of the files that change.
+# Appends a line to each file that changes.
 change() {
     perl -ne 'chomp; open(my $f, ">>", $_) or die "$_: $!"; print $f "one more line\n"; close $f' "$work/changing"
 }
@@ -160,19 +160,19 @@ listing() {
     (cd "$1" && find . -type d -printf '%p d %m %U %G %T@\n' -o -printf '%p %y %m %U %G %s %T@ %l\n' | sort)
 }
 
-# Ends the benchmark if the destination is not the source: names, types, modes, owners, lengths, times to the
-# nanosecond, targets of symlinks, contents.
-compare() { # who made it
+# Ends the benchmark if the destination differs from the source in names, types, modes, owners, lengths, times to the
+# nanosecond, symlink targets, or contents.
+compare() { # the program that made it
     if ! diff <(listing "$work/src") <(listing "$work/dst") >"$work/differences" ||
         ! diff -rq --no-dereference "$work/src" "$work/dst" >"$work/differences" 2>&1; then
-        echo "$me: the tree that $1 made is not the source:" >&2
+        echo "$me: the tree made by $1 differs from the source:" >&2
         head -n 20 "$work/differences" >&2
         exit 1
     fi
 }
 
-# Puts a finished destination aside. It is removed only later, by remove_old: for seconds after a large deletion
-# ext4 makes new files ten times slower, whoever makes them. Memory has no such trouble, and less room.
+# Moves a finished destination away; remove_old removes it later. For seconds after a large deletion ext4 creates new
+# files ten times slower. tmpfs does not, and has less space, so there it is removed at once.
 put_away() {
     if [ "$(stat -f -c %T "$work")" = tmpfs ]; then
         rm -rf "$work/dst"
@@ -186,7 +186,7 @@ remove_old() { rm -rf "$work/old"; }
 
 # --- time ---
 
-# Runs a command and adds its microseconds to the file of a key.
+# Runs a command and adds its time in microseconds to the file of a key.
 clock() { # key, command...
     local key=$1
     shift
@@ -202,15 +202,15 @@ note() { # key, number
     echo "$2" >>"$work/noted.$1"
 }
 
-# The median of what was noted, with decimals; `-` where nothing was.
-median() { # key, what one is (1000: milliseconds of microseconds), decimals
+# Prints the median of the noted numbers, or `-` if there are none.
+median() { # key, divisor (1000: microseconds to milliseconds), decimals
     [ -e "$work/noted.$1" ] || { echo -; return; }
     sort -n "$work/noted.$1" | awk -v one="${2:-1000}" -v decimals="${3:-1}" '
         { t[NR] = $1 }
         END { m = NR % 2 ? t[(NR + 1) / 2] : (t[NR / 2] + t[NR / 2 + 1]) / 2; printf "%.*f\n", decimals, m / one }'
 }
 
-# Calculates with medians: awk's expression over a, b, c and d; `-` where one is missing.
+# Prints the value of an awk expression over the medians a, b, c and d, or `-` if one is missing.
 calculate() { # expression, decimals, a, b, c, d
     case " ${*:3} " in *' - '*) echo -; return ;; esac
     awk -v a="${3-}" -v b="${4-}" -v c="${5-}" -v d="${6-}" "BEGIN { printf \"%.$2f\\n\", $1 }"
@@ -222,15 +222,15 @@ ratio() { # of two medians
 
 # --- ssh ---
 
-# Writes keys and the configurations of an sshd of our own: nothing of the user's is read or written, and no rights
-# are needed. Another home keeps the shell from the user's .bashrc, which may take longer than the copy.
-# `ssh -F $ssh_dir/fresh far` then opens a connection, and with $ssh_dir/master one that is open is used.
+# Writes keys and configurations of a private sshd, which needs no rights and does not use the user's files. A separate
+# home directory keeps the shell from reading the user's .bashrc, which may take longer than the copy.
+# `ssh -F $ssh_dir/fresh far` then opens a new connection; with $ssh_dir/master it uses an open one.
 write_ssh() { # address, port
     local key connection
     need sshd openssh-server
     need ssh openssh-client
     sshd=$(command -v sshd)
-    # A socket's path must be short.
+    # The path of a Unix socket must be short.
     if [ -z "${ssh_dir-}" ]; then
         ssh_dir=$(mktemp -d /tmp/sparsync-bench-ssh.XXXXXX)
         scratch+=("$ssh_dir")
@@ -268,7 +268,7 @@ LogLevel ERROR
 ControlPath $([ $connection = master ] && echo "$ssh_dir/socket" || echo none)
 END
     done
-    # As root it insists on this directory, which a system without a running one lacks.
+    # As root, sshd requires this directory, which is missing on a system without a running sshd.
     [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
 }
 
@@ -276,8 +276,9 @@ free_port() {
     perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport'
 }
 
-# Starts a server on a free port of loopback: on another one if that has been taken meanwhile. Gives up after 10 s.
-serve() { # a function that starts it in the background on a port, one that tells whether it is reached
+# Starts a server on a free port of loopback, or on another one if that port has been taken meanwhile. Gives up after
+# 10 s.
+serve() { # a function that starts it in the background on a port, a function that checks whether it answers
     local port limit=$((SECONDS + 10))
     while [ $SECONDS -lt $limit ]; do
         port=$(free_port)
@@ -301,7 +302,7 @@ start_sshd() { # port
 reaches_sshd() { ssh -F "$ssh_dir/fresh" far true >"$ssh_dir/trouble" 2>&1 </dev/null; }
 
 raise_sshd() {
-    serve start_sshd reaches_sshd || die "sshd does not let us in and run \`true\`: $(cat "$ssh_dir/log" "$ssh_dir/trouble")"
+    serve start_sshd reaches_sshd || die "cannot run \`true\` through sshd: $(cat "$ssh_dir/log" "$ssh_dir/trouble")"
 }
 
 # Opens the connection that $ssh_dir/master uses.
@@ -313,11 +314,11 @@ raise_master() {
         ! ssh -F "$ssh_dir/master" -O check far 2>/dev/null || return 0
         sleep 0.05
     done
-    die "no master connection comes about"
+    die "cannot open the master connection"
 }
 
-# A copy by ssh, told to count. What it says is in $work/out.
-copy_by_ssh() { # tool; push or pull; fresh or master; a program in front of the far end's, or nothing
+# Copies over ssh with --stats. The output is in $work/out.
+copy_by_ssh() { # tool; push or pull; fresh or master; the remote program if it is not the tool itself
     local program
     case $1 in
     sparsync) program=$SPARSYNC ;;
@@ -333,7 +334,7 @@ floor_of_ssh() { # fresh or master
     ssh -F "$ssh_dir/$1" far true </dev/null
 }
 
-# As many bytes by ssh as the files in $work/bytes have, and no files: what a first copy cannot do without.
+# Sends as many bytes over ssh as the file $work/bytes has, without creating files: the minimum of a first copy.
 bytes_by_ssh() { # push or pull; fresh or master
     case $1 in
     push) ssh -F "$ssh_dir/$2" far 'cat >/dev/null' <"$work/bytes" ;;
@@ -341,23 +342,23 @@ bytes_by_ssh() { # push or pull; fresh or master
     esac
 }
 
-# What --stats says in $work/out went over, both ways, before ssh made it its own.
+# Prints the bytes in both directions that --stats reports in $work/out, before encryption by ssh.
 wire_bytes() {
     sed -n 's/^Total bytes \(sent\|received\): //p' "$work/out" | tr -d , | awk '{ n += $1 } END { printf "%d\n", n }'
 }
 
-# --- a server of ours ---
+# --- a sparsync server ---
 
-# Starts a server on a free port and enrols `far` by ssh: copies to it go by QUIC and TLS then. What both sides keep of
-# that is in $ssh_dir.
+# Starts a server on a free port and enrolls `far` over ssh, so that copies to it use QUIC and TLS. The configurations
+# of both sides are in $ssh_dir.
 raise_server() {
     local told
     export SPARSYNC_CONFIG_DIR=$ssh_dir/client
-    # As it is started by a login: relative paths are those of the home directory.
-    told=$(HOME=$ssh_dir SPARSYNC_CONFIG_DIR=$ssh_dir/server "$SPARSYNC" server start --port 0) || die "no server can be started"
+    # As from a login: relative paths start in the home directory.
+    told=$(HOME=$ssh_dir SPARSYNC_CONFIG_DIR=$ssh_dir/server "$SPARSYNC" server start --port 0) || die "cannot start a server"
     told=${told#*process }
     started+=("${told%%,*}")
-    "$SPARSYNC" enroll far -e "ssh -F $ssh_dir/fresh" --rsync-path="$SPARSYNC" >"$work/enrolled" || die "far cannot be enrolled"
+    "$SPARSYNC" enroll far -e "ssh -F $ssh_dir/fresh" --rsync-path="$SPARSYNC" >"$work/enrolled" || die "cannot enroll far"
 }
 
 copy_by_server() { # quic, tls or auto; push or pull
@@ -368,11 +369,11 @@ copy_by_server() { # quic, tls or auto; push or pull
 
 # --- a slow link ---
 
-# Finds linkem, the link emulator, in the folder LINKEM, and builds it if there is no program yet. LINKEM is the program
-# then, as linkem-run wants it, and linkem_folder where linkem-run is. Behind make_work.
+# Finds linkem, the link emulator, in the directory LINKEM, and builds it if necessary. Afterwards LINKEM is the
+# program, as linkem-run requires, and linkem_folder the directory of linkem-run. Call make_work first.
 find_linkem() {
-    [ -n "${LINKEM-}" ] || die "LINKEM is not set: it names the folder of linkem, the link emulator"
-    [ -f "$LINKEM/linkem-run" ] || die "there is no linkem: LINKEM=$LINKEM is no folder with linkem-run in it"
+    [ -n "${LINKEM-}" ] || die "LINKEM is not set; it must name the directory of linkem, the link emulator"
+    [ -f "$LINKEM/linkem-run" ] || die "LINKEM=$LINKEM does not contain linkem-run"
     [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
     need ip iproute2
     linkem_folder=$(realpath "$LINKEM")

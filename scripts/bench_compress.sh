@@ -1,18 +1,18 @@
 #!/bin/bash
-# Measures what automatic compression costs on a link that is too fast for it: a push as usual and one with --no-compress,
-# in turn, of bytes that cannot be squeezed and of text, by ssh (a ControlMaster), QUIC and TLS.
+# Measures the cost of automatic compression on a link that is too fast for it: pushes with and without --no-compress,
+# in turn, of incompressible bytes and of text, over ssh (a ControlMaster), QUIC and TLS.
 #
 #   scripts/bench_compress.sh
 #   BENCH_DIR=/dev/shm RUNS=9 scripts/bench_compress.sh   in memory
 #
-# Both ends are this machine; a server is enrolled through an sshd of the benchmark's own. "cpu" is the processor time of the
-# processes of both ends but ssh's: where others use the machine, too, it tells more than the time that passed.
+# Both ends are this machine; a server is enrolled through a private sshd. "CPU ms" is the CPU time of the processes of
+# both ends without ssh. On a busy machine it is more reliable than the elapsed time.
 #
 #   RUNS        runs of each (5)
 #   MIB         length of the file (400)
 #   DATA        random text
 #   TRANSPORTS  ssh quic tls
-#   SPARSYNC    the program (default: it is built)
+#   SPARSYNC    the program (default: built from this repository)
 # shellcheck source=scripts/bench_common.sh
 RSYNC=
 . "$(dirname "$0")/bench_common.sh"
@@ -26,7 +26,7 @@ raise_master
 raise_server
 server=${started[-1]}
 
-# The file that is sent. Text is the words of the C library's headers and of whatever else lies there, over and over.
+# Creates the file to send. Text is that of C headers, Perl modules and copyright files, repeated.
 make_source() { # kind
     rm -rf "$work/src"
     mkdir "$work/src"
@@ -42,20 +42,20 @@ make_source() { # kind
                 for (; $left > 0; $left -= length $text) { print $f substr($text, 0, $left) }
                 close $f or die "$path: $!";' "$((MIB << 20))" "$work/src/f"
         ;;
-    *) die "no data is called $1" ;;
+    *) die "unknown data $1" ;;
     esac
 }
 
 ticks() { awk '{ print $14 + $15 + $16 + $17 }' "/proc/$server/stat"; }
 
-# Copies, and notes the milliseconds of both ends' processor time.
+# Copies, and notes the CPU time of both ends in milliseconds.
 copy() { # transport, key, option or nothing
     local before words=(-a --transport="$1")
     [ "$1" != ssh ] || words=(-a -e "ssh -F $ssh_dir/master" --rsync-path="/usr/bin/time -o $work/far -f '%U %S' $SPARSYNC")
     rm -rf "$work/dst"
     before=$(ticks)
     clock "$2" /usr/bin/time -o "$work/near" -f '%U %S' "$SPARSYNC" "${words[@]}" ${3:+"$3"} "$work/src/" far:"$work/dst/"
-    # The session ends behind its client.
+    # The session ends after its client.
     sleep 0.2
     [ "$1" = ssh ] || echo "$((($(ticks) - before) * 10))" >"$work/far"
     note "$2.cpu" "$(awk -v ms="$1" 'FNR == 1 && NR != FNR && ms != "ssh" { sum += $1; next }
@@ -64,7 +64,7 @@ copy() { # transport, key, option or nothing
 }
 
 printf '%s; %s; %s MiB, %s runs\n\n' "$("$SPARSYNC" --version | sed -n 's/.*\(sparsync [0-9.]*\).*/\1/p' | head -n 1)" "$(surroundings)" "$MIB" "$RUNS"
-printf '| data | by | auto ms | --no-compress ms | ratio | auto cpu ms | --no-compress cpu ms | ratio |\n'
+printf '| data | by | auto ms | --no-compress ms | ratio | auto CPU ms | --no-compress CPU ms | ratio |\n'
 printf '|---|---|--:|--:|--:|--:|--:|--:|\n'
 for data in ${DATA:-random text}; do
     make_source "$data"

@@ -1,26 +1,27 @@
 #!/bin/bash
-# Measures copies over emulated links: sparsync by its server against rsync by a fresh ssh connection, in turn.
+# Measures copies over emulated links: sparsync over its server and rsync over a new ssh connection, in turn.
 #
 #   LINKEM=../linkem scripts/bench_links.sh
 #   LINKEM=../linkem LINKS=wifi WAYS=push TRANSPORTS="auto quic tls" RUNS=5 scripts/bench_links.sh
 #
-# Each link is one of linkem's presets, which joins two network namespaces, so this needs root and Linux. LINKEM is linkem's
-# folder (linkem-run and its source, which is built if there is no program yet). Behind the link stand an sshd of our own and a
-# server to which the near end is enrolled. The data set `mission` is copied, copied again, and again with 100 files
-# changed; bulk is one file of random bytes.
+# Each link is a preset of linkem, which joins two network namespaces, so this needs root and Linux. LINKEM is the
+# directory of linkem (linkem-run and its source, which is built if necessary). The remote side has a private sshd and a
+# server that the local side has enrolled. The data set `mission` is copied, copied again, and copied again with 100
+# files changed; bulk is one file of random bytes.
 #
-#   LINKS       wan wifi lte; others are `linkem presets`
+#   LINKS       wan wifi lte; `linkem presets` lists others
 #   WAYS        push pull
 #   TRANSPORTS  quic; also auto and tls
 #   RUNS        runs of each (3); the order changes from run to run
-#   BULK_MIB    how long the file is (100; 24 where a link has less than 50 Mbit/s both ways)
+#   BULK_MIB    size of the bulk file (100; 24 if the link has less than 50 Mbit/s both ways)
 #   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in bench_ssh.sh
 #
-# The share of the rate is the bytes of the files by the rate of the link, by the time. Of 1,500 bytes in a packet of QUIC at
-# most 1,436 are data, so 95.7 % is the most that it can be; a packet of TCP has up to 1,448. Bytes are those of IP, both ways.
+# "% of the rate" is the size of the files, divided by the time and the rate of the link. A QUIC packet of 1,500 bytes
+# holds at most 1,436 bytes of data, so the maximum is 95.7 %; a TCP packet holds up to 1,448. Bytes are IP bytes in
+# both directions.
 inside=
 if [ "${1-}" = --inside ]; then
-    # The near end: below, this script starts itself in the client's namespace.
+    # The local side: this script starts itself in the client's namespace, see below.
     inside=1 work=$2 ssh_dir=$3 link=$4
 fi
 RUNS=${RUNS:-3}
@@ -30,9 +31,9 @@ read -ra links <<<"${LINKS:-wan wifi lte}"
 read -ra ways <<<"${WAYS:-push pull}"
 read -ra transports <<<"${TRANSPORTS:-quic}"
 
-# The preset's Mbit/s.
+# Prints the rate of a preset in Mbit/s.
 rate_of() { # link, way
-    # A line with the name, one for each way.
+    # A preset has a line with its name, then a line for each direction.
     "$LINKEM" presets | awk -v link="$1" -v way="$([ "$2" = push ] && echo c2s || echo s2c)" '
         /^[^ ]/ { here = $1 == link }
         here && $1 == way && match($2, /rate=[0-9.]+[a-z]/) {
@@ -45,7 +46,7 @@ if [ -z "$inside" ]; then
     programs
     make_work
     find_linkem
-    # The namespaces have no other servers: any port is free. The address is linkem's.
+    # The namespaces have no other servers, so any port is free. linkem sets the address.
     port=$(free_port)
     write_ssh 10.77.0.1 "$port"
     mission=$work/mission
@@ -60,25 +61,25 @@ if [ -z "$inside" ]; then
     exit
 fi
 
-# The clean-up is the outer one's.
+# The outer process cleans up.
 scratch=()
 export SPARSYNC_CONFIG_DIR=$ssh_dir/client
-reaches_sshd || die "sshd does not let us in over the link: $(cat "$ssh_dir/trouble")"
-# It also starts the server there. Both end with their namespace, which linkem-run takes down.
+reaches_sshd || die "cannot log in to sshd over the link: $(cat "$ssh_dir/trouble")"
+# This also starts the server. sshd and the server end when linkem-run removes their namespace.
 "$SPARSYNC" enroll far -e "ssh -F $ssh_dir/fresh" --rsync-path="$SPARSYNC" >"$work/enrolled" 2>&1 ||
-    die "far cannot be enrolled: $(cat "$work/enrolled")"
+    die "cannot enroll far: $(cat "$work/enrolled")"
 
 carried() {
     "$LINKEM" ctl "$LINKEM_CTL" stats | grep -o '"bytes_in":[0-9]*' | awk -F: '{ n += $2 } END { printf "%d\n", n }'
 }
 
-# So many seconds a copy may take: over links that lose much some were seen to hang.
+# The time limit of a copy in seconds. On links with high loss some copies hung.
 COPY_MAX=300
 in_time() {
-    timeout "$COPY_MAX" "$@" || die "$link: failed, or took longer than $COPY_MAX s: $*"
+    timeout "$COPY_MAX" "$@" || die "$link: failed or timed out after $COPY_MAX s: $*"
 }
 
-# One copy in a folder with src and dst, and what it took.
+# Measures one copy in a directory with src and dst.
 copy() { # key, tool, way, folder
     local before after options from=$4/src/ to=far:$4/dst/
     [ "$3" = push ] || from=far:$4/src/ to=$4/dst/

@@ -1,18 +1,18 @@
 #!/bin/bash
-# Measures local copies: sparsync, rsync and `cp -a` in turn, the same work for each, medians and ratios.
+# Measures local copies: sparsync, rsync and `cp -a` do the same work in turn. Prints medians and ratios.
 #
-#   scripts/bench_local.sh                             all data sets, below the temporary directory
-#   BENCH_DIR=/dev/shm scripts/bench_local.sh          in memory (a new directory is made in it, and removed)
+#   scripts/bench_local.sh                             all data sets, in the temporary directory
+#   BENCH_DIR=/dev/shm scripts/bench_local.sh          in memory (in a new directory, which is removed)
 #   RUNS=7 DATASETS="mission many" scripts/bench_local.sh
 #
-# Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed.
-# `cp -a` takes part in the first only. Afterwards the trees are compared: names, types, modes, owners, lengths, times to
-# the nanosecond, targets of symlinks, and contents; a difference ends the benchmark.
+# Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed. `cp -a`
+# takes part only in the first phase. Afterwards the trees are compared: names, types, modes, owners, lengths, times to
+# the nanosecond, symlink targets, and contents. A difference ends the benchmark.
 #
 #   RUNS        runs of each tool and phase (5); the order of the tools changes from run to run
 #   DATASETS    mission many usr large
 #   ARGS        options of sparsync and rsync (-a --delete)
-#   SPARSYNC    the program (default: it is built); RSYNC, CP likewise
+#   SPARSYNC    the program (default: built from this repository); RSYNC, CP: the other programs
 #   COLD=1      drop the page cache before each measurement (root only)
 #   LARGE_MIB   length of the file of `large` (2048); MANY_DIRS (1000) of MANY_FILES (100) files in `many`
 #   USR         the tree of `usr` (/usr/share)
@@ -46,11 +46,11 @@ for set in $DATASETS; do
                 change
                 clock "$set.changed.$tool" copy "$tool"
             else
-                # Its directory was made by hand above.
+                # The destination directory was created above, without the attributes of the source.
                 touch -r "$work/src" "$work/dst" && chmod --reference="$work/src" "$work/dst"
             fi
             compare "$tool"
-            # One large file is removed in no time, and takes room.
+            # Removing one large file is fast and frees space.
             if [ "$set" = large ]; then rm -rf "$work/dst"; else put_away; fi
         done
     done

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Measures peak memory: a million files in 10,000 directories, and a million in one; first copy, then no change.
+# Measures peak memory: a million files in 10,000 directories, and a million files in one; first copy, then no change.
 #
 #   scripts/bench_memory.sh
 #   FILES=100000 BENCH_DIR=/dev/shm scripts/bench_memory.sh
 #
-#   FILES       how many files (1000000), empty ones: what is held per entry does not depend on their content
+#   FILES       number of files (1000000); they are empty, because memory per entry does not depend on content
 #   PER_DIR     files in each directory of the first shape (100)
 #   SHAPES      wide (many directories) and flat (one)
-#   ARGS        options (-a --delete); SPARSYNC, RSYNC: the programs; RSYNC= leaves rsync out
-#   BENCH_DIR   where the trees go (the temporary directory); it needs 2 * FILES inodes
+#   ARGS        options (-a --delete); SPARSYNC, RSYNC: the programs; an empty RSYNC= omits rsync
+#   BENCH_DIR   directory of the trees (the temporary directory); it needs 2 * FILES inodes
 # shellcheck source=scripts/bench_common.sh
 . "$(dirname "$0")/bench_common.sh"
 
@@ -30,7 +30,7 @@ build_empty() { # shape
         }' "$work/src" "$FILES" "$([ "$1" = wide ] && echo "$PER_DIR" || echo 0)"
 }
 
-# Peak memory of the largest process in MiB, and seconds.
+# Prints the peak memory of the largest process in MiB, and the time in seconds.
 measure() { # program
     /usr/bin/time -v -o "$work/report" "$1" "${ARGS[@]}" "$work/src/" "$work/dst/"
     awk -F': ' '/Maximum resident/ { kib = $2 } /Elapsed/ { n = split($2, t, ":"); s = t[n] + 60 * t[n - 1] + (n > 2 ? 3600 * t[1] : 0) }

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Measures pushes over QUIC and TLS against rsync by ssh and by its plain-text daemon, the same work for each.
+# Measures pushes over QUIC and TLS, and the same pushes by rsync over ssh and to its unencrypted daemon.
 #
 #   scripts/bench_quic.sh                               all data sets
 #   BENCH_DIR=/dev/shm RUNS=5 scripts/bench_quic.sh     in memory
 #   DATASETS=mission scripts/bench_quic.sh              one of them
 #
-# It is bench_remote_rsync_vs_sparsync.sh with TRANSPORTS="auto quic tls", once for each way of rsync; see there. The server
-# is enrolled through an sshd of the benchmark's own. Behind `large` comes what bare rustls takes for as many bytes over TCP
+# Runs bench_remote_rsync_vs_sparsync.sh with TRANSPORTS="auto quic tls", once for each transport of rsync; see there.
+# The server is enrolled through a private sshd. `large` also prints the time of bare rustls for as many bytes over TCP
 # on loopback, without files (examples/bare_tls.rs).
 #
 #   RUNS        runs of each (5)
@@ -33,7 +33,7 @@ for set in ${DATASETS:-mission many large}; do
             done
             echo
             ;;
-        *) echo "bench_quic.sh: no data set is called $set; there are mission, many, large" >&2 && exit 1 ;;
+        *) echo "bench_quic.sh: unknown data set $set; expected mission, many or large" >&2 && exit 1 ;;
         esac
     done
 done

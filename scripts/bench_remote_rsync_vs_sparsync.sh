@@ -1,23 +1,23 @@
 #!/bin/bash
-# Measures a push of small and large files to another machine, sparsync against rsync: initial, no change, changed.
+# Measures pushes of small and large files to a remote machine by sparsync and rsync: initial, no change, changed.
 #
-#   scripts/bench_remote_rsync_vs_sparsync.sh                            one run of each, by ssh
-#   RSYNC_TRANSPORT=daemon scripts/bench_remote_rsync_vs_sparsync.sh     rsync by its own daemon, in plain text
+#   scripts/bench_remote_rsync_vs_sparsync.sh                            one run of each, over ssh
+#   RSYNC_TRANSPORT=daemon scripts/bench_remote_rsync_vs_sparsync.sh     rsync to its own daemon, unencrypted
 #   scripts/bench_remote_rsync_vs_sparsync_median.sh                     medians of 5 runs
 #
-# The other machine is this one: an sshd and an rsync daemon of its own are raised on free ports of loopback. Both
-# programs get the same options, metadata and deletion with them, and the trees are compared after each run. "Changed"
-# is one line appended to each of CHANGED_FILES small files.
+# The remote machine is this one: the script starts a private sshd and rsync daemon on free ports of loopback. Both
+# programs get the same options, including metadata and deletion, and the trees are compared after each run. "Changed"
+# means one line appended to each of CHANGED_FILES small files.
 #
-#   RUNS             runs of each program (1); more give medians, and the order changes from run to run
-#   TRANSPORTS       how sparsync goes: some of ssh, quic, tls, auto (ssh)
-#   RSYNC_TRANSPORT  how rsync goes: ssh, or daemon, which encrypts nothing
+#   RUNS             runs of each program (1); with more, medians are printed, and the order changes from run to run
+#   TRANSPORTS       the transports of sparsync: some of ssh, quic, tls, auto (ssh)
+#   RSYNC_TRANSPORT  the transport of rsync: ssh, or daemon, which does not encrypt
 #   SMALL_DIRS (10) of SMALL_FILES_PER_DIR (100) files of SMALL_FILE_SIZE (4096) bytes
 #   LARGE_FILES (8) of LARGE_FILE_SIZE (2097152) bytes
-#   CHANGED_FILES    how many of the small files change (100)
+#   CHANGED_FILES    number of small files that change (100)
 #   RSYNC_ARGS       the options of both (-a --delete)
-#   SPARSYNC         the program (default: it is built); RSYNC likewise
-#   BENCH_DIR        where the trees go (the temporary directory); COLD=1: drop the page cache each time (root only)
+#   SPARSYNC         the program (default: built from this repository); RSYNC: the rsync program
+#   BENCH_DIR        directory of the trees (the temporary directory); COLD=1: drop the page cache each time (root only)
 RUNS=${RUNS:-1}
 ARGS=${RSYNC_ARGS:--a --delete}
 # shellcheck source=scripts/bench_common.sh
@@ -34,12 +34,12 @@ CHANGED_FILES=${CHANGED_FILES:-100}
 for transport in $TRANSPORTS; do
     case $transport in
     ssh | quic | tls | auto) ;;
-    *) die "TRANSPORTS: sparsync has no transport called $transport; there are ssh, quic, tls, auto" ;;
+    *) die "TRANSPORTS: unknown transport $transport; expected ssh, quic, tls or auto" ;;
     esac
 done
 case $RSYNC_TRANSPORT in
 ssh | daemon) ;;
-*) die "RSYNC_TRANSPORT is ssh or daemon, not $RSYNC_TRANSPORT" ;;
+*) die "RSYNC_TRANSPORT: expected ssh or daemon, got $RSYNC_TRANSPORT" ;;
 esac
 
 programs
@@ -60,7 +60,7 @@ reaches_daemon() { "$RSYNC" "$daemon/" >"$work/trouble" 2>&1; }
 
 raise_sshd
 [ "$RSYNC_TRANSPORT" = ssh ] || serve start_daemon reaches_daemon ||
-    die "the rsync daemon cannot be reached: $(cat "$work/log" "$work/trouble")"
+    die "cannot reach the rsync daemon: $(cat "$work/log" "$work/trouble")"
 
 case " $TRANSPORTS " in *' quic '* | *' tls '* | *' auto '*) raise_server ;; esac
 
@@ -107,5 +107,5 @@ for transport in $TRANSPORTS; do
     done
 done
 if [ "$RSYNC_TRANSPORT" = daemon ]; then
-    printf '\nThe daemon of rsync encrypts nothing and starts no process of a shell: that is less work than the other side does.\n'
+    printf '\nThe rsync daemon does not encrypt and starts no shell, so rsync does less work here than sparsync.\n'
 fi

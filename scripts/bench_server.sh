@@ -1,17 +1,17 @@
 #!/bin/bash
-# Measures the memory of a server with many sessions at once: its process and theirs, the sum of their PSS at its peak.
+# Measures the peak memory of a server with many concurrent sessions: the sum of the PSS of its process and theirs.
 #
 #   scripts/bench_server.sh
 #   MEMORY=1G WAYS=frozen LINKEM=../linkem LINK=delay=20ms,rate=4gbit,queue=64m scripts/bench_server.sh
 #
-#   WAYS        push and pull; frozen: pushes to a disk that stands still after a while (needs root)
-#   SESSIONS    how many at once (64)
-#   SIZE_MIB    how long the file is that each of them copies (64)
+#   WAYS        push pull; frozen: pushes to a disk that is frozen after a while (needs root)
+#   SESSIONS    number of concurrent sessions (64)
+#   SIZE_MIB    size of the file that each session copies (64)
 #   MEMORY      the server's --memory (its default)
 #   TRANSPORTS  quic; also tls
-#   SECS        after so long the disk stands still (12), and any copy is ended (five times that)
-#   LINKEM, LINK   linkem's folder, and the link that lies between, as `linkem --help` spells it (loopback)
-#   SPARSYNC, BENCH_DIR   as in bench_ssh.sh; BENCH_DIR takes SESSIONS * SIZE_MIB
+#   SECS        time in seconds until the disk is frozen (12); copies are ended after five times that
+#   LINKEM, LINK   the directory of linkem, and the link to emulate; see `linkem --help` (loopback)
+#   SPARSYNC, BENCH_DIR   as in bench_ssh.sh; BENCH_DIR needs SESSIONS * SIZE_MIB
 inside=
 if [ "${1-}" = --inside ]; then
     inside=1 work=$2
@@ -46,7 +46,7 @@ if [ -z "$inside" ]; then
         trap unmount EXIT
     fi
     printf '%s; %s sessions of %s MiB, --memory=%s, %s\n\n' "$(surroundings)" "$SESSIONS" "$SIZE_MIB" "${MEMORY:-}" "${LINK:-loopback}"
-    printf '| way | by | sessions seen | server MiB | all MiB | most of one session |\n|---|---|--:|--:|--:|--:|\n'
+    printf '| way | by | sessions | server MiB | all MiB | largest session MiB |\n|---|---|--:|--:|--:|--:|\n'
     if [ -n "${LINKEM-}" ]; then
         find_linkem
         bash "$linkem_folder/linkem-run" --both "$LINK" --server "exec $server 2>$work/log" --wait "tcp:$port" -- \
@@ -60,7 +60,7 @@ if [ -z "$inside" ]; then
     exit
 fi
 
-# The clean-up is the outer one's, but for the clients.
+# The outer process cleans up, except for the clients.
 scratch=()
 status() { # field
     "$SPARSYNC" server status --json | sed -n "s/.*\"$1\":\"\?\([^\",]*\).*/\1/p"
@@ -71,7 +71,7 @@ printf '[[host]]\nname = "far"\nssh = "far"\naddresses = ["%s"]\nport = %s\npin 
     "$ADDRESS" "$(status port)" "$pin" >"$SPARSYNC_CONFIG_DIR/hosts.toml"
 "$SPARSYNC" server grant "$pin" --name bench --root / >/dev/null 2>&1
 
-# The PSS of the server and of each of its sessions, in KiB, on a line.
+# Prints the PSS of the server and of each of its sessions in KiB, on one line.
 held() {
     local each
     for each in "$pid" $(pgrep -P "$pid"); do
@@ -99,7 +99,7 @@ for transport in "${transports[@]}"; do
             sleep 0.2
         done
         [ -z "$frozen" ] || fsfreeze -u "$work/disk"
-        # All at once: each takes a moment to leave.
+        # All at once, because each takes a moment to exit.
         kill "${started[@]}" 2>/dev/null || true
         wait "${started[@]}" || true
         started=()

@@ -1,31 +1,32 @@
 #!/bin/bash
-# Measures copies by ssh: sparsync and rsync in turn, the same work for each, medians, ratios, bytes on the wire.
+# Measures copies over ssh: sparsync and rsync do the same work in turn. Prints medians, ratios and bytes on the wire.
 #
-#   scripts/bench_ssh.sh                               pushes of all data sets but `million`, fresh and master
-#   BENCH_DIR=/dev/shm scripts/bench_ssh.sh            in memory (a new directory is made in it, and removed)
+#   scripts/bench_ssh.sh                               pushes of the default data sets, fresh and master
+#   BENCH_DIR=/dev/shm scripts/bench_ssh.sh            in memory (in a new directory, which is removed)
 #   PULL=1 RUNS=3 DATASETS="mission delta" scripts/bench_ssh.sh
-#   DATASETS=million MASTER=0 scripts/bench_ssh.sh     a million files: an idle run, and both ends' memory
+#   DATASETS=million MASTER=0 scripts/bench_ssh.sh     a million files: no change, and the memory of both ends
 #
-# It raises an sshd of its own on a free port of loopback, with its own keys and configurations; nothing of the user's is
-# read or written. Each copy goes once by a fresh connection and once by one that is open (a ControlMaster).
-# At the far end the same program is called by its path. ssh alone takes its turn as the floor: `ssh far true`, and for
-# first copies `cat` through it, of as many bytes as the files have.
-# Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed;
-# for delta three kinds of change to one file; for few three files that are new in a destination that has much else, a tree
-# (USR) or one directory (of as many files as `many` has), without --delete. Afterwards the trees are compared: names, types, modes, owners, lengths,
-# times to the nanosecond, targets of symlinks, and contents; a difference ends the benchmark.
-# Bytes are those of --stats, sent and received, before ssh encrypts them.
+# Starts a private sshd on a free port of loopback, with its own keys and configurations; the user's files are not used.
+# Each copy uses a new connection (fresh) and an open one (master, a ControlMaster). The remote program is the same one,
+# called by its path. ssh alone is measured as the lower bound: `ssh far true`, and for first copies `cat` over ssh of
+# as many bytes as the files have.
+#
+# Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed. `delta`
+# has three kinds of change to one file instead. `few` copies three new files, without --delete, to a destination with
+# many others: a tree (USR) or one directory (with as many files as `many`). Afterwards the trees are compared: names,
+# types, modes, owners, lengths, times to the nanosecond, symlink targets, and contents. A difference ends the
+# benchmark. Bytes are those that --stats reports, sent and received, before ssh encrypts them.
 #
 #   RUNS        runs of each tool and phase (5); the order changes from run to run
-#   DATASETS    mission many usr delta; and few, million
+#   DATASETS    mission many usr delta; also few and million
 #   ARGS        options of both (-a --delete)
-#   PULL=1      pulls after the pushes; PULL=only: no pushes
-#   MASTER      1: only through a ControlMaster; 0: only by fresh connections; both unless said
-#   SPARSYNC    the program (default: it is built); RSYNC likewise
+#   PULL=1      also measure pulls; PULL=only: no pushes
+#   MASTER      1: only through a ControlMaster; 0: only new connections; both by default
+#   SPARSYNC    the program (default: built from this repository); RSYNC: the rsync program
 #   COLD=1      drop the page cache before each measurement (root only)
 #   MANY_DIRS   (1000) of MANY_FILES (100) files in `many`; USR: the tree of `usr` (/usr/share)
 #   MILLION_DIRS  (10000) of MILLION_FILES (100) files in `million`
-#   DELTA_MIB   length of the file of `delta` (1024); DELTA_KINDS: scatter (4 KiB overwritten at 2,600 places of each GiB),
+#   DELTA_MIB   length of the file of `delta` (1024); DELTA_KINDS: scatter (4 KiB overwritten at 2,600 places per GiB),
 #               front (1 MiB inserted in front), insert (100 bytes inserted at 100 places)
 # shellcheck source=scripts/bench_common.sh
 . "$(dirname "$0")/bench_common.sh"
@@ -39,13 +40,13 @@ case ${MASTER-} in
 1) connections=(master) ;;
 0) connections=(fresh) ;;
 '') connections=(fresh master) ;;
-*) die "MASTER is 1 or 0, or not set: both" ;;
+*) die "MASTER: expected 1 or 0, or unset for both" ;;
 esac
 case ${PULL-} in
 1) ways=(push pull) ;;
 only) ways=(pull) ;;
 '' | 0) ways=(push) ;;
-*) die "PULL is 1, or only" ;;
+*) die "PULL: expected 0, 1 or only" ;;
 esac
 
 programs
@@ -53,8 +54,8 @@ make_work
 raise_sshd
 case " ${connections[*]} " in *' master '*) raise_master ;; esac
 
-# Clocks a copy, or the floor, and notes what went over.
-measure() { # key, tool, way, connection, a program in front of the far end's, or nothing
+# Measures a copy or the lower bound, and notes the bytes on the wire.
+measure() { # key, tool, way, connection, the remote program if it is not the tool itself
     if [ "$2" = floor ]; then
         clock "$1.floor" floor_of_ssh "$4"
     else
@@ -63,7 +64,7 @@ measure() { # key, tool, way, connection, a program in front of the far end's, o
     fi
 }
 
-# The three, another one first in each run.
+# Prints the three tools, with another one first in each run.
 in_turn() { # run
     local tools=(sparsync rsync floor)
     echo "${tools[@]:$1 % 3}" "${tools[@]:0:$1 % 3}"
@@ -100,7 +101,7 @@ three_phases() { # data set, way, connection
     remove_old
 }
 
-# One file of random bytes, and what became of it. Both are of the same for every run: the seed is given.
+# Creates a file of random bytes and a changed version of it. The seed is fixed, so the places of the changes are too.
 build_delta() { # kind
     rm -rf "$work/src" "$work/before"
     mkdir "$work/src" "$work/before"
@@ -120,7 +121,7 @@ build_delta() { # kind
             my ($begin, $chunk) = ($n << 20, bytes(1 << 20));
             print $old $chunk;
             my @here; push @here, shift(@at) - $begin while @at && $at[0] < $begin + (1 << 20);
-            # From the end, so that the places before stay where they are.
+            # From the end, so that earlier offsets stay valid.
             for my $place (reverse @here) { substr($chunk, $place, $kind eq "scatter" ? 4096 : 0) = bytes($kind eq "scatter" ? 4096 : 100); }
             print $new $chunk;
         }
@@ -146,7 +147,7 @@ one_delta() { # kind, way, connection
     rm -rf "$work/dst"
 }
 
-# What three files are copied to, and these.
+# Creates the destination, and the three files to copy.
 build_few() { # kind
     mkdir "$work/src"
     case $1 in
@@ -160,7 +161,7 @@ build_few() { # kind
     age_directories
 }
 
-# Three new files for a destination that has much else.
+# Copies three new files to a destination with many others.
 few_into_much() { # kind, way, connection
     local key=few.$1.$2.$3 run tool ARGS=(-a)
     for ((run = 0; run < RUNS; run++)); do
@@ -169,14 +170,14 @@ few_into_much() { # kind, way, connection
             measure "$key" "$tool" "$2" "$3"
             [ "$tool" = floor ] || diff <(cd "$work/src" && listing . | tail -n +2) \
                 <(cd "$work/dst" && find . -name '*.new' -printf '%p %y %m %U %G %s %T@ %l\n' | sort) ||
-                die "not what was to be copied: $tool"
+                die "$tool did not copy the files correctly"
         done
     done
     row "few, into a $1" first "$2" "$3" "$key"
 }
 
-# Nothing changed, and the peak memory of the largest process at each end. At the near end that may be ssh itself,
-# which is a child; it has less than 10 MiB.
+# Measures a run without changes, and the peak memory of the largest process at each end. At the local end that may be
+# ssh, a child process, which has less than 10 MiB.
 idle_with_memory() { # way, connection
     local key=million.$1.$2 run tool
     for ((run = 0; run < RUNS; run++)); do
@@ -204,20 +205,20 @@ with_memory() { # tool, way, connection
     [ "$1" != sparsync ] || program=$SPARSYNC
     printf '#!/bin/sh\nexec /usr/bin/time -v -o "%s" "%s" "$@"\n' "$work/far.report" "$program" >"$work/far"
     chmod +x "$work/far"
-    # The wrapper of the near end stands in for the program.
+    # The local wrapper takes the place of the program.
     printf '#!/bin/sh\nexec /usr/bin/time -v -o "%s" "%s" "$@"\n' "$work/near.report" "$program" >"$work/near"
     chmod +x "$work/near"
     SPARSYNC=$work/near RSYNC=$work/near copy_by_ssh "$1" "$2" "$3" "$work/far"
 }
 
 printf '%s; %s; %s; %s, %s runs\n\n' "$(versions)" "$(ssh -V 2>&1 | cut -d ' ' -f 1 | tr -d ,)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
-printf '| data set | way | phase | sparsync ms | rsync ms | by rsync | ssh alone ms | over it | sparsync bytes | rsync bytes |\n'
+printf '| data set | way | phase | sparsync ms | rsync ms | by rsync | ssh true ms | over it | sparsync bytes | rsync bytes |\n'
 printf '|---|---|---|--:|--:|--:|--:|--:|--:|--:|\n'
 for set in $DATASETS; do
     case $set in
     delta)
         for kind in $DELTA_KINDS; do
-            case $kind in scatter | front | insert) ;; *) die "no kind of change is called $kind" ;; esac
+            case $kind in scatter | front | insert) ;; *) die "unknown kind of change $kind" ;; esac
             build_delta "$kind"
             for way in "${ways[@]}"; do
                 for connection in "${connections[@]}"; do one_delta "$kind" "$way" "$connection"; done
@@ -255,7 +256,7 @@ for set in $DATASETS; do
     rm -rf "$work/src"
 done
 if [ -e "$work/memory" ]; then
-    printf '\nPeak memory of the largest process, %s files, nothing changed:\n\n' "$((MILLION_DIRS * MILLION_FILES))"
-    printf '| way | program | near end MiB | far end MiB |\n|---|---|--:|--:|\n'
+    printf '\nPeak memory of the largest process, %s files, no change:\n\n' "$((MILLION_DIRS * MILLION_FILES))"
+    printf '| way | program | local end MiB | remote end MiB |\n|---|---|--:|--:|\n'
     cat "$work/memory"
 fi

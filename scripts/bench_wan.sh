@@ -1,24 +1,24 @@
 #!/bin/bash
-# Measures copies by ssh over a slow link: sparsync and rsync in turn, the data set `mission`, first copy and no change.
+# Measures copies over ssh on a slow link: sparsync and rsync in turn, the data set `mission`, first copy and no change.
 #
 #   LINKEM=../linkem scripts/bench_wan.sh
 #   LINKEM=../linkem PULL=only UP_MBIT=250 RUNS=5 scripts/bench_wan.sh
 #
-# The link is linkem's, which joins two network namespaces, so this needs root and Linux. LINKEM is linkem's folder
-# (linkem-run and its source, which is built if there is no program yet). An sshd of our own is the far end.
+# linkem emulates the link between two network namespaces, so this needs root and Linux. LINKEM is the directory of
+# linkem (linkem-run and its source, which is built if necessary). The remote side has a private sshd.
 #
 #   RUNS        runs of each tool and phase (3); the order changes from run to run
-#   RTT_MS      round trip of the link (38); UP_MBIT (40), DOWN_MBIT (250): its rates, up being where pushes go
-#   PULL        only: no pushes; 0: no pulls; both unless said
-#   MASTER      1: only through a ControlMaster; 0: only by fresh connections; both unless said
+#   RTT_MS      round-trip time of the link (38); UP_MBIT (40), DOWN_MBIT (250): its rates; pushes go up
+#   PULL        only: no pushes; 0: no pulls; both by default
+#   MASTER      1: only through a ControlMaster; 0: only new connections; both by default
 #   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in bench_ssh.sh
 #
-# Round trips are how much longer an idle run took than `ssh far true`, by RTT_MS; what the programs do themselves is
-# in there. The share of the rate is the bytes of the files by the rate, by the time: first of the whole run, then without
-# what `ssh far true` takes.
+# "extra RTTs" is how much longer a run without changes took than `ssh far true`, divided by RTT_MS; it includes the
+# work of the programs. "of the rate" is the size of the files divided by the time and the rate of the link; "without
+# ssh" is the same after the time of `ssh far true` is subtracted.
 inside=
 if [ "${1-}" = --inside ]; then
-    # The near end: below, this script starts itself in the client's namespace.
+    # The local side: this script starts itself in the client's namespace, see below.
     inside=1 work=$2 ssh_dir=$3
 fi
 RUNS=${RUNS:-3}
@@ -41,7 +41,7 @@ if [ -z "$inside" ]; then
     programs
     make_work
     find_linkem
-    # The namespaces have no other servers: any port is free. The address is linkem's.
+    # The namespaces have no other servers, so any port is free. linkem sets the address.
     port=$(free_port)
     write_ssh 10.77.0.1 "$port"
     half=$(calculate a/2 3 "$RTT_MS")
@@ -53,13 +53,13 @@ if [ -z "$inside" ]; then
     exit
 fi
 
-reaches_sshd || die "sshd does not let us in over the link: $(cat "$ssh_dir/trouble")"
+reaches_sshd || die "cannot log in to sshd over the link: $(cat "$ssh_dir/trouble")"
 case " ${connections[*]} " in *' master '*) raise_master ;; esac
 bytes=$(find "$work/src" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
 
 printf '%s; %s; %s, %s runs; %s ms, %s Mbit/s up, %s down\n\n' "$(versions)" "$(surroundings)" "${ARGS[*]}" "$RUNS" \
     "$RTT_MS" "$UP_MBIT" "$DOWN_MBIT"
-printf '| way | program | ssh true ms | no change ms | by rsync | round trips more | first ms | by rsync | of the rate | without ssh |\n'
+printf '| way | program | ssh true ms | no change ms | by rsync | extra RTTs | first ms | by rsync | of the rate | without ssh |\n'
 printf '|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n'
 for way in "${ways[@]}"; do
     rate=$UP_MBIT

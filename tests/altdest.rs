@@ -1,8 +1,8 @@
-//! Alternate destinations: what is not copied because it is somewhere already.
+//! Alternate destinations: entries that already exist elsewhere are not copied.
 
 use crate::kit::{World, synctest};
 
-/// An earlier copy in `alt` with equal, changed and missing things; `dst` is empty or has a little.
+/// A source, and an earlier copy of it in `alt` with equal, changed and missing entries.
 fn earlier(w: &World) {
     w.source("same changed=now@9 mode%600 time@50 new d/same d/new l->same m->new e/ x/y");
     w.tree("alt", "same changed=before mode time d/same gone l->same m->old e/ x/y");
@@ -80,7 +80,7 @@ synctest!(link_dest_with_hard_links, |w: World| {
     w.agree(&["-aiH", "--link-dest=../alt"]).exits(0);
 });
 
-/// Every state of a file, a symlink and a directory at the destination with every state in the alternate tree.
+/// Combines every state of a file, a symlink and a directory at the destination with every state in the alternate tree.
 fn every_pair(w: &World) {
     type State = (&'static str, fn(&str) -> String);
     let states: &[State] = &[
@@ -118,7 +118,7 @@ pairs!(link_dest_and_every_pair_with_checksums, ["-aiic", "--link-dest=../alt"])
 pairs!(compare_dest_and_every_pair_counted, ["-a", "--stats", "--compare-dest=../alt"]);
 pairs!(link_dest_and_every_pair_with_update, ["-aiiu", "--link-dest=../alt"]);
 
-// Where a symlink was in the way rsync gives the copy the symlink's mode, 0777; such pairs are left out here.
+// If a symlink is in the way, rsync gives the copy the symlink's mode, 0777. Such pairs are left out here.
 synctest!(copy_dest_without_perms, |w: World| {
     w.source("a b%755 c d/%750").tree("alt", "a%600 b%640 c=older%640 d/%700").dest("");
     w.agree(&["-rltii", "--copy-dest=../alt"]).exits(0);
@@ -211,7 +211,7 @@ synctest!(directories_elsewhere_with_omitted_times, |w: World| {
     w.agree(&["-rpiO", "--compare-dest=../ld"]).exits(0);
 });
 
-/// Directories of the alternate tree lie elsewhere: inside of it and outside, behind a link and behind two.
+/// An alternate tree whose directories are symlinks: to places inside and outside of it, some through a second link.
 fn linked(w: &World) {
     w.source("in/a in/e/b out/a out/e/b two/a two/e/b file/a gone/a f").dest("");
     w.tree("far", "a e/b").tree("alt", "real/a real/e/b in->real out->../far two->out file=x gone->nowhere f->in/a");

@@ -2,7 +2,7 @@
 
 use crate::kit::{Acl, World, synctest};
 
-/// Files with many modes on the source, and what is there already with others.
+/// Source files with many modes, and existing destination files with other modes.
 fn modes(w: &World) {
     w.source("a%600 b%755 c%4755 d%2711 e%444 sub/%2775 sub/f%640 tmp/%1777 run%711");
     w.dest("a%644 b%600 e%600 sub/%700 sub/f%644 run%644");
@@ -90,7 +90,7 @@ synctest!(a_directory_without_write_permission_is_updated, as user, |w: World| {
     w.agree(&["-ai"]);
 });
 
-/// Destinations of somebody else's, in which everybody may write: what may be told of their times and modes.
+/// Declares a case whose destination directories belong to another user, are writable by all and have a time offset.
 macro_rules! anothers_destination {
     ($name:ident, $offset_secs:expr, [$($option:expr),+], $exit:expr) => {
         synctest!($name, as user, |w: World| {
@@ -152,7 +152,7 @@ synctest!(where_nothing_may_be_made_no_update_is_delayed, as user, |w: World| {
     w.agree(&["-rti", "--delay-updates"]).exits(23);
 });
 
-/// A destination that its owner may use, but not in every way.
+/// Declares a case whose destination directory gives its owner only some of the permissions.
 macro_rules! half_open_destination {
     ($name:ident, $mode:expr, [$($option:expr),+]) => {
         synctest!($name, as user, |w: World| {
@@ -176,7 +176,7 @@ synctest!(directories_that_may_not_be_used_are_opened_up, as user, |w: World| {
     w.no_dry_run().agree(&["-rti"]).exits(0);
 });
 
-/// A source that its owner may use, but not in every way.
+/// Declares a case whose source directory gives its owner only some of the permissions.
 macro_rules! half_open_source {
     ($name:ident, $mode:expr, $exit:expr) => {
         synctest!($name, as user, |w: World| {
@@ -243,7 +243,7 @@ keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
 
 synctest!(a_number_that_is_no_id_cannot_be_set, as root, |w: World| {
     w.source("a%640 c/z@9 l->x p| same").dest("a=old c/ l->x same");
-    // Dry, rsync tells it of what is there already; here nothing is tried then.
+    // In a dry run, rsync reports this for existing entries. sparsync does not try to set anything then.
     w.no_dry_run().stderr_unordered();
     for map in ["--chown=4294967295:5", "--usermap=*:4294967295", "--groupmap=*:4294967295"] {
         w.agree(&["-ai", map]).exits(23).warns("(-1) is impossible to set on");
@@ -280,7 +280,7 @@ synctest!(super_for_an_ordinary_user_fails_loudly, as user, |w: World| {
 synctest!(a_changed_owner_takes_the_setid_bits_along, as root, |w: World| {
     w.build("src", |t| drop(t.file("s", "s").mode(0o6755).owner(4321, 4321)));
     w.build("dst", |t| drop(t.file("s", "s").mode(0o6755).owner(1, 1)));
-    // The dry run says `.f....og...`; the real one looks again after chown and then sees only the mode differ.
+    // The dry run prints `.f....og...`. The real run stats the file again after chown and then finds only another mode.
     w.agree(&["-ai"]).says(".f...p.....");
 });
 
@@ -367,7 +367,7 @@ fn nodes(w: &World) {
         t.block_device("loop", 7, 1).mode(0o660);
     });
     w.build("dst", |t| {
-        // Of the same number, rsync 3.5.0 would take a character device for the block device and leave it.
+        // With equal numbers, rsync 3.5.0 would mistake the character device for the block device and keep it.
         t.char_device("loop", 7, 2);
         t.file("p", "a file");
     });
@@ -563,7 +563,7 @@ synctest!(fake_super_over_what_is_there, as user, |w: World| {
 
 synctest!(fake_super_with_checksums, as both, |w: World| {
     w.needs_xattrs().source("a%640 b%600 d/c").dest("a%640 b=B%600");
-    // A device, by what is noted of it.
+    // The attribute describes a character device.
     w.build("src", |t| drop(t.file("null", "").xattr("user.rsync.%stat", "20644 1,3 0:0")));
     w.agree(&["-aic", "--fake-super"]).exits(0);
 });
@@ -606,7 +606,7 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
 synctest!(a_corrupt_note_of_fake_super_ends_the_run, |w: World| {
     w.only_local("--fake-super is for the near end alone");
     w.needs_xattrs().build("src", |t| drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops")));
-    // Leaves out what the processes of rsync say of each other's end.
+    // Drops rsync's line about one of its processes ending the other.
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
     w.dest("d/").once().agree(&["-ai", "--fake-super"]).exits(11);
 });
@@ -631,7 +631,7 @@ synctest!(with_attributes_comes_the_very_time, as both, |w: World| {
             t.file("mode", "mode").mode(if tree == "src" { 0o600 } else { 0o644 });
         });
     }
-    // Other nanoseconds, within the second.
+    // Different nanoseconds within the same second.
     w.build("dst", |t| ["other", "lost", "same", "mode", "d"].iter().for_each(|name| t.nanos(name, 5)));
     w.build("dst", |t| drop(t.file("lost", "lost").xattr("user.b", "1")));
     w.build("dst", |t| t.nanos("lost", 5));

@@ -1,8 +1,8 @@
-//! Trees that change under the program's hands: nothing outside them is ever touched or read, nothing hangs,
-//! and the next run puts right what this one could not.
+//! Trees that change during a run: nothing outside them is touched or read, nothing hangs, and the next run completes
+//! what this one could not.
 //!
-//! Debug builds wait at the n-th call on files when `SPARSYNC_HOLD_AT=n:fifo` (see `src/fs/hooks.rs`), so each
-//! scene is changed before the first call, before the second, and so on, until a run is too short for that.
+//! With `SPARSYNC_HOLD_AT=n:fifo`, debug builds wait at the n-th file system call (see `src/fs/hooks.rs`). Each scene
+//! is run repeatedly and changed before call 1, call 2, and so on, until a run makes fewer calls than that.
 
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -14,30 +14,30 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use crate::faults::{Scene, Stage, files, write};
 use crate::kit::{Output, World, oracle, synctest, tell_skip};
 
-/// A change in the midst of a run.
+/// A change in the middle of a run.
 struct Change {
     /// Options of the run.
     options: &'static [&'static str],
     /// Makes `src`, `dst` and `outside`.
     build: fn(&Path),
-    /// What happens.
+    /// Makes the change.
     happens: fn(&Path),
-    /// What the runs after it must come to.
+    /// The required result of the next run.
     then: Then,
 }
 
-/// How it goes on after the change.
+/// The required result of the run after the change.
 enum Then {
-    /// One more run, and the destination is like the source.
+    /// After one more run the destination equals the source.
     Equal,
-    /// Only that nothing of it is outside, or from outside.
+    /// Nothing was written outside the trees or copied from outside.
     Safe,
 }
 
-/// What only `outside` has.
+/// The content of the files in `outside`, and of no others.
 const SECRET: &str = "precious";
 
-/// A small tree; the destination has some of it, older.
+/// A small source, and a destination with older versions of some of its files and extra files.
 fn small(top: &Path) {
     for name in ["a", "d/b", "d/c", "d/e/f", "z"] {
         write(&top.join("src").join(name), &format!("new {name}"), 9);
@@ -51,7 +51,7 @@ fn small(top: &Path) {
 }
 
 fn put_away(path: &Path, instead: impl FnOnce(&Path)) {
-    // Gone already where the run had come that far.
+    // The run may have removed it already.
     if std::fs::rename(path, path.with_extension("away")).is_ok() {
         instead(path);
     }
@@ -106,7 +106,7 @@ changes!(
     |top| put_away(&top.join("dst/a"), |a| {
         let made = top.join("made");
         write(&made.join("x"), "x", 1);
-        // The run may have put its file there meanwhile, again and again.
+        // The run may put its file there in the meantime, more than once.
         while std::fs::rename(&made, a).is_err() {
             let _ = std::fs::remove_file(a);
         }
@@ -206,7 +206,7 @@ fn nothing_comes_to_lie_outside_whatever_a_rival_does() {
             }
         });
         for run in 0..RUNS {
-            // Each run has something to write and to delete.
+            // Gives each run something to write and to delete.
             write(&stage.top.join("src/d/b"), &format!("new {run}"), 10 + run);
             write(&stage.top.join("src/d/e/f"), &format!("new {run}"), 10 + run);
             let output = stage.run_program(oracle::under_test(), scene.options, &[]);
@@ -220,7 +220,7 @@ fn nothing_comes_to_lie_outside_whatever_a_rival_does() {
     assert_eq!(files(&stage.top.join("outside")), before);
 }
 
-// ── one inside the other ────────────────────────────────────────────────────────────────────────
+// ── nested trees ────────────────────────────────────────────────────────────────────────────────
 synctest!(a_source_inside_the_destination, |w: World| {
     w.source("in/a in/d/b other");
     w.agree_paths(&["-ai"], &["src/in/", "src/"]).exits(0);
@@ -241,7 +241,7 @@ synctest!(a_destination_inside_the_source_that_is_left_out, |w: World| {
     w.agree_paths(&["-ai", "--exclude=/copy"], &["src/", "src/copy/"]).exits(0);
 });
 
-/// What was there before the run is copied once, what the run itself brings is not.
+/// Entries that existed before the run are copied once; entries that the run itself creates are not copied again.
 #[test]
 fn a_destination_inside_the_source_is_copied_once() {
     let scene = Scene { options: &["-a"], build: small, backups: &[] };
@@ -253,7 +253,7 @@ fn a_destination_inside_the_source_is_copied_once() {
         let before = files(&stage.top.join("src"));
         let output = stage.run_program(oracle::under_test(), scene.options, &[]);
         assert!(is_calm(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
-        // What a file is replaced by while its old form is being copied is chance.
+        // Compares only names: a file may be replaced while its old version is being copied.
         let names = |of: &std::collections::BTreeMap<_, _>| of.keys().cloned().collect::<Vec<std::path::PathBuf>>();
         let mut expected = names(&before);
         expected.extend(before.keys().map(|path| Path::new("d/dst").join(path)));
@@ -263,9 +263,9 @@ fn a_destination_inside_the_source_is_copied_once() {
     }
 }
 
-// ── how ─────────────────────────────────────────────────────────────────────────────────────────
+// ── helpers ─────────────────────────────────────────────────────────────────────────────────────
 
-/// Changes the scene before each call in turn.
+/// Runs the scene repeatedly, with the change before call 1, then before call 2, and so on.
 #[track_caller]
 fn at_every_call(change: &Change) {
     let scene = Scene { options: change.options, build: change.build, backups: &[] };
@@ -279,7 +279,7 @@ fn at_every_call(change: &Change) {
             assert!(outside.values().all(|content| content == SECRET.as_bytes()), "{}", told());
             let copied = files(&stage.top.join("dst"));
             assert!(copied.values().all(|content| content != SECRET.as_bytes()), "{}", told());
-            // No scene has an empty file, so one would be the half of another.
+            // No scene has an empty file, so an empty file would be an incomplete copy.
             assert!(!copied.values().any(Vec::is_empty), "{}", told());
         };
         nothing_leaked();
@@ -299,12 +299,12 @@ fn at_every_call(change: &Change) {
     }
 }
 
-/// Whether a run ended by itself, at the worst with trouble about single files.
+/// Returns whether a run ended by itself, at worst with errors on single files.
 fn is_calm(output: &Output) -> bool {
     matches!(output.exit, 0 | 23 | 24) && !String::from_utf8_lossy(&output.stderr).contains("panicked")
 }
 
-/// Runs the scene, holds it at the n-th call and changes it there; `None`: the run ended before that.
+/// Runs the scene, holds it at the n-th call and makes the change there. Returns `None` if the run ended before that.
 fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)> {
     let stage = Stage::new(scene);
     let gate = stage.top.join("gate");
@@ -312,7 +312,7 @@ fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)>
     let is_over = AtomicBool::new(false);
     let (output, was_held) = std::thread::scope(|scope| {
         let changer = scope.spawn(|| {
-            // Waits until the program, or the end of the run, opens the other end.
+            // Blocks until the other end is opened: by the program, or by this thread's parent after the run.
             let _open = std::fs::File::options().write(true).open(&gate).expect("scratch takes fifos");
             let is_held = !is_over.load(Ordering::SeqCst);
             if is_held {
@@ -331,7 +331,7 @@ fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)>
     was_held.then_some((stage, output))
 }
 
-/// Where there still is a file to grow.
+/// Appends to the file if it still exists.
 fn grow(path: &Path) {
     if let Ok(mut file) = std::fs::File::options().append(true).open(path) {
         file.write_all(&b"more".repeat(70_000)).expect("scratch can be written");

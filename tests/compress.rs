@@ -1,4 +1,4 @@
-//! Compression: which method is settled, told and refused. What goes over the link is in `traffic`.
+//! Compression: which method is negotiated, reported and rejected. `traffic` counts the bytes on the link.
 
 use crate::kit::{World, synctest};
 

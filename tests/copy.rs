@@ -204,12 +204,12 @@ synctest!(relative_with_an_absolute_source, |w: World| {
 
 synctest!(relative_names_what_begins_at_the_root_with_its_slash, |w: World| {
     w.source("d/y/z d/x l->d").tree("other", "y").file("list", "src/d/y/z\n").dest("").once().no_dry_run();
-    // Dry, and without the directories that lead there: the twins have different names.
+    // A dry run without implied directories, because the paths of the twins differ.
     let dry = |options: &[&str], sources: &[&str]| {
         let options = [&["-anR", "--no-implied-dirs"], options].concat();
         w.agree_paths(&options, &[sources, &["dst"]].concat()).exits(0)
     };
-    // Who receives does not see how it began.
+    // A client that receives prints the path without its leading slash.
     let whole = if w.is_pulled() { "{w}" } else { "{W}" };
     for options in [&["-i"][..], &["-v"], &["--out-format=%o %f %n%L"], &["-i", "--log-file=run.log"]] {
         dry(options, &["{W}/src"]).says(&format!("{whole}/src/d/y/z\n"));
@@ -354,7 +354,7 @@ synctest!(a_path_near_the_limit_of_the_kernel, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-// rsync calls each file by its whole path and gives up on this one with exit 23.
+// rsync opens each file by its whole path and fails on this one with exit 23.
 synctest!(a_path_beyond_the_limit_of_the_kernel, |w: World| {
     let deep = ["component".repeat(20).as_str(); 25].join("/");
     w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
@@ -371,7 +371,7 @@ synctest!(a_source_after_two_dashes, |w: World| {
     w.agree_paths(&["-ai"], &["--", "-x", "dst/"]).exits(0);
 });
 
-// ── trees in trees ──────────────────────────────────────────────────────────────────────────────
+// ── nested trees ────────────────────────────────────────────────────────────────────────────────
 synctest!(a_destination_inside_the_source, |w: World| {
     w.source("a d/x").tree("src/backup", "");
     w.once().no_dry_run().agree_paths(&["-ai", "--exclude=/backup"], &["src/", "src/backup/"]).exits(0);

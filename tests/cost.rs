@@ -1,7 +1,7 @@
-//! What a run costs, in system calls on files: pinned numbers, so that a slower design fails here on any
-//! machine, without a stopwatch.
+//! The number of file system calls that a run makes. The numbers are pinned, so that a slower design fails here on any
+//! machine, without measuring time.
 //!
-//! Debug builds count (see `src/fs/hooks.rs`) and tell with `SPARSYNC_PROFILE=1`.
+//! Debug builds count the calls (see `src/fs/hooks.rs`) and print the counts with `SPARSYNC_PROFILE=1`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,17 +10,18 @@ use crate::kit::{Surroundings, Who, oracle, run, tell_skip};
 
 const DIRS: u64 = 10;
 const FILES: u64 = 1_000;
-/// Every directory below the tops, and the tops.
+/// The directories below the top, and the top itself.
 const ALL_DIRS: u64 = DIRS + 1;
-/// The source argument and the destination are looked at by their paths, once each.
+/// The source argument and the destination: each is looked up once by its path.
 const OPERANDS: u64 = 2;
-/// Files that may hold settings: /etc/popt, ~/.popt and ~/.cvsignore. Looked for once a run.
+/// Files that may hold settings: /etc/popt, ~/.popt and ~/.cvsignore. Each is looked up once per run.
 const SETTINGS: u64 = 3;
 
-/// Calls by their names; those that were not made are absent.
+/// The number of calls by name. Calls that were not made are absent.
 type Calls = BTreeMap<String, u64>;
 
-/// Runs `phases`, each with a change to the trees before it, and hands the calls of the last one out.
+/// Makes the change of each phase and runs the program after it. Returns the calls of the last run, or `None` if the
+/// program or the file system does not support the test.
 fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Calls> {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let top = dir.path();
@@ -52,11 +53,11 @@ fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Call
     Some(counted)
 }
 
-/// What is pinned: the name of a call, how often it may be made, and why.
+/// Pinned numbers: the name of a call, its count, and the reason for that count.
 type Pins<'a> = &'a [(&'a str, u64, &'a str)];
 
-/// Compares the calls that are made for entries exactly; those that are made for directories or once a run
-/// (`at_most`) must not grow; all others must not be made.
+/// Asserts that the counts match: calls for entries exactly, calls for directories or once per run as a maximum
+/// (`at_most`). No other calls may be made.
 #[track_caller]
 fn pinned(calls: &Calls, exactly: Pins<'_>, at_most: Pins<'_>) {
     let mut faults = Vec::new();
@@ -80,7 +81,7 @@ fn pinned(calls: &Calls, exactly: Pins<'_>, at_most: Pins<'_>) {
     assert!(faults.is_empty(), "the cost has changed:\n    {}\nall: {calls:?}", faults.join("\n    "));
 }
 
-/// Calls for directories that every run makes.
+/// The calls for directories that every run makes.
 const PER_DIR: [(&str, u64, &str); 5] = [
     ("opendir", 3 * ALL_DIRS + OPERANDS, "each directory at the source and the destination, and to work in"),
     ("getdents", 4 * ALL_DIRS + OPERANDS, "its names and the end of them, on both sides; the operands once more"),

@@ -1,8 +1,8 @@
-//! Deleting: what goes, when, in which order, and what is spared.
+//! Deletion: which entries are deleted, when, in which order, and which are kept.
 
 use crate::kit::{World, synctest};
 
-/// A destination with strangers at every depth.
+/// A destination with extra entries at every depth.
 fn strangers(w: &World) {
     w.source("a m/b m/n/c z/d").dest("a old m/b m/old m/n/old m/p/q/r m/p/s z/d x/y/z x/w b~ A");
 }
@@ -210,7 +210,7 @@ synctest!(delete_missing_args_deletes_them, |w: World| {
     w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "dst/"]).exits(0).says("*deleting   gone");
 });
 
-/// Arguments that are missing above, below and between those that exist, and extras.
+/// Missing arguments before, after and between existing ones, and extra entries.
 fn missing_among_others(w: &World) {
     w.source("b k d/x e/y").dest("a c d/gone d/x l zd/sub/f m extra e/q none/x");
     w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\nnone/x\nzz/y\n");
@@ -229,7 +229,7 @@ goes_missing!(missing_arguments_in_list_order, []);
 goes_missing!(missing_arguments_of_a_whole_tree, ["-r"]);
 synctest!(missing_arguments_told_at_length, |w: World| {
     missing_among_others(&w);
-    // Of what vanishes while the list is made rsync tells behind an empty line.
+    // No names in missing directories: rsync reports those as vanished, after an empty line.
     w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\n");
     w.once().agree(&["-avv", "--delete-missing-args", "--files-from=list"]).exits(0);
 });
@@ -330,7 +330,7 @@ synctest!(a_delete_told_by_info_only, |w: World| {
     w.agree(&["-a", "--delete", "--info=del"]).says("deleting x/w");
 });
 
-/// Declares a case with an argument that leads to nothing, beside one with a tree.
+/// Declares a case with an argument that does not exist, in addition to one with a tree.
 macro_rules! leads_nowhere {
     ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?], $code:expr) => {
         synctest!($name, |w: World| {
@@ -376,7 +376,7 @@ leads_nowhere!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", 
 synctest!(deletion_is_skipped_aloud_where_nothing_is_to_be_done, |w: World| {
     w.source("d/f z/").dest("d/old d/f");
     for when in ["--delete", "--delete-delay", "--delete-before", "--delete-after"] {
-        // The second run finds all as the source has it, but for what it may not delete.
+        // The second run finds everything up to date, except for the entries that it may not delete.
         w.stderr_unordered();
         w.agree_paths(&["-ai", when], &["src/nope/x", "src/", "dst/"]).exits(23).says("IO error encountered");
         w.agree_paths(&["-ai", when], &["src/nope/x", "src/d", "dst/"]).exits(23).says("IO error encountered");
@@ -386,7 +386,7 @@ synctest!(deletion_is_skipped_aloud_where_nothing_is_to_be_done, |w: World| {
 macro_rules! knows_no_types {
     ($name:ident, $($option:expr),+) => {
         synctest!($name, |w: World| {
-            // Debug builds of the program under test list as some file systems do: names without types.
+            // Makes debug builds of the program under test list names without types, as some file systems do.
             w.env("SPARSYNC_UNTYPED", "1");
             w.source("a d/b l->a x.o/in").dest("a=old old/sub/f gone l2->a d/old d/dir/ x.o=file");
             w.agree(&["-ai", $($option),+]).exits(0).says("deleting   old/sub/f");

@@ -1,7 +1,7 @@
-//! Devices whose content counts: read as files (`--copy-devices`), written as files (`--write-devices`).
+//! Devices whose content is transferred: read as files (`--copy-devices`), written as files (`--write-devices`).
 //!
-//! Most cases take devices that hold nothing and need the super-user alone. What has a length needs a loop device; it is
-//! asked of the program under test only, because the two twins could not share one.
+//! Most cases use devices without content and need only root. Cases with a device that has a length need a loop device;
+//! they run only the program under test, because the two twins could not share the device.
 
 use crate::kit::{World, oracle, synctest, tell_skip};
 use std::os::unix::fs::FileTypeExt as _;
@@ -18,7 +18,7 @@ synctest!(a_device_is_copied_as_a_file_and_is_new_each_time, as root, |w: World|
         t.hardlink("d/second", "d/null");
         t.fifo("pipe");
     });
-    // In the same second it would pass for the same.
+    // A second run within the same second would consider the copies up to date.
     w.once().agree(&["-aiH", "--delete", "--copy-devices"]).exits(0).says("cS+++++++++ pipe");
 });
 
@@ -54,7 +54,7 @@ synctest!(what_stands_for_a_device_is_copied_as_the_file_that_it_is, as root, |w
 
 // ── devices as destinations ─────────────────────────────────────────────────────────────────────
 
-/// Files for which the destination has devices that take everything.
+/// Files for which the destination has devices that accept any data.
 fn over_devices(w: &World) {
     w.source("a=content%640 b=content@9 d/c=content new same").dest("same");
     w.build("dst", |t| {
@@ -81,7 +81,7 @@ written!(devices_that_are_there_are_left, ["-ai", "--ignore-existing"]);
 
 synctest!(what_a_device_held_is_backed_up_as_a_file, as root, |w: World| {
     w.source("a=content%640").build("dst", |t| drop(t.char_device("a", 1, 5).mode(0o604)));
-    // rsync would copy a device that has no end until the disk is full, and cannot cut off the one that it has written.
+    // Not compared: rsync would back up an endless device until the disk is full, and fails to truncate the device.
     w.alone(&["-aib", "--write-devices"]).exits(0).says(">f.s.p..... a");
     let kept = std::fs::symlink_metadata(w.tested().join("dst/a~")).unwrap();
     assert!(kept.is_file() && kept.len() == 0);
@@ -110,7 +110,8 @@ synctest!(a_device_is_named_as_the_destination, as root, |w: World| {
     w.agree_paths(&["-ti", "--write-devices"], &["src/f", "dst/null"]).exits(0).says(">f.s....... f");
 });
 
-/// rsync's sender tells that its receiver is gone, if it had not finished writing: a matter of two processes.
+/// Drops the line that rsync's sender prints if its receiver exits before the sender has finished writing. Whether it
+/// appears depends on the timing of the two processes.
 fn without_the_pipe(line: &str) -> Option<String> {
     (!line.contains("write error: Broken pipe")).then(|| line.to_owned())
 }
@@ -121,16 +122,16 @@ synctest!(a_device_that_takes_nothing_ends_the_run, as root, |w: World| {
     w.agree(&["-ai", "--write-devices"]).exits(11).warns("No space left on device (28)");
 });
 
-// ── devices that hold something ─────────────────────────────────────────────────────────────────
+// ── devices with content ────────────────────────────────────────────────────────────────────────
 
-/// A disk of 1 MiB, as a device.
+/// A disk of 1 MiB: a loop device, and a directory with its image and the trees of a test.
 struct Disk {
     node: PathBuf,
     dir: tempfile::TempDir,
 }
 
 impl Disk {
-    /// Skips aloud where there are no loop devices.
+    /// Attaches a loop device with this content. Returns `None` and reports a skipped test if there is none.
     fn new(test: &str, content: &[u8]) -> Option<Disk> {
         let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
         std::fs::write(dir.path().join("image"), content).unwrap();
@@ -151,7 +152,7 @@ impl Disk {
         self.dir.path().join(name)
     }
 
-    /// Makes a node of it.
+    /// Creates another node for the device, at a path below the directory.
     fn node(&self, name: &str) {
         let copied = Command::new("cp").arg("-a").arg(&self.node).arg(self.path(name)).status();
         assert!(copied.expect("coreutils are there").success());
@@ -175,7 +176,7 @@ impl Disk {
         command.output().expect("a program can be started")
     }
 
-    /// Runs it and says what it told.
+    /// Runs the program, which must succeed without errors, and returns its standard output.
     #[track_caller]
     fn tells(&self, words: &[&str]) -> String {
         let output = self.run(words);
@@ -190,7 +191,7 @@ impl Drop for Disk {
     }
 }
 
-/// Bytes that no delta finds in others of another seed.
+/// Returns bytes in which a delta finds no matches with the bytes of another seed.
 fn noise(len: usize, mut seed: u32) -> Vec<u8> {
     std::iter::repeat_with(|| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -215,7 +216,7 @@ fn the_content_of_a_disk_is_copied_on_every_way() {
         assert!(told.contains("f+++++++++ disk"), "{told}");
         let copy = Path::new(to.trim_start_matches("far:")).join("disk");
         assert!(std::fs::read(disk.path("").join(copy)).unwrap() == content, "{to}");
-        // Byte for byte the same.
+        // The copy is identical byte for byte.
         assert_eq!(disk.tells(&["-ric", "--copy-devices", &from, &to]), "", "{to}");
     }
     assert!(disk.tells(&["-r", "--copy-devices", "src/"]).contains("1,048,576"));
@@ -234,7 +235,7 @@ fn files_go_onto_a_disk_on_every_way() {
     let ways = [("src/disk", "dst/disk"), ("src/", "far:PWD/dst/"), ("far:PWD/src/", "dst/")];
     for (seed, (from, to)) in (2..).zip(ways) {
         let [from, to] = [from, to].map(|path| path.replace("PWD", top));
-        // All of it, then less, of which only a little is new.
+        // First the whole device, then a shorter file of which only a little is new.
         let mut content = noise(DISK_BYTES, seed);
         std::fs::write(disk.path("src/disk"), &content).unwrap();
         let told = disk.tells(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
@@ -251,7 +252,7 @@ fn files_go_onto_a_disk_on_every_way() {
         content[300_000] ^= 1;
         assert!(std::fs::read(disk.path("dst/disk~")).unwrap() == content, "{to}: the backup");
         std::fs::remove_file(disk.path("dst/disk~")).unwrap();
-        // With the same length and time it is the same; by its content it is not.
+        // Nothing differs, so nothing is written. Then only the content differs, and `--checksum` finds that.
         std::fs::write(disk.path("src/disk"), noise(DISK_BYTES, seed)).unwrap();
         disk.tells(&["-rt", "-I", "--write-devices", &from, &to]);
         assert_eq!(disk.tells(&["-rti", "--write-devices", &from, &to]), "", "{to}");
@@ -263,7 +264,7 @@ fn files_go_onto_a_disk_on_every_way() {
         assert!(disk.content() == content, "{to}");
     }
     assert!(std::fs::symlink_metadata(disk.path("dst/disk")).unwrap().file_type().is_block_device());
-    // More than it holds.
+    // More than the device can hold.
     std::fs::write(disk.path("src/disk"), noise(DISK_BYTES + 1, 9)).unwrap();
     let output = disk.run(&["-r", "--write-devices", "src/", "dst/"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,10 +1,10 @@
-//! `sparsync enroll`: two machines learn each other's keys through a remote shell, and copies go over the network then.
+//! `sparsync enroll`: two machines exchange keys through a remote shell, and copies then go over the network.
 
 use crate::kit::oracle;
 use crate::server::Scene;
 use std::process::{Command, Output};
 
-/// A remote shell to the server's machine. Whatever `first` says is done before the command.
+/// Writes a remote shell to the server's machine, which runs `first` before each command.
 fn shell_to_server(scene: &Scene, first: &str) {
     let top = scene.path("");
     let top = top.display();
@@ -35,7 +35,7 @@ fn copy(scene: &Scene, words: &str) -> Output {
     scene.command("client", words).output().expect("a program can be started")
 }
 
-/// A server that listens, and a way to its machine.
+/// Returns a scene with a running server and a remote shell to its machine.
 fn met() -> Scene {
     let scene = Scene::new();
     scene.well("start --port 0");
@@ -67,7 +67,7 @@ fn a_host_is_enrolled_used_and_forgotten() {
     told(&enroll(&scene, "--revoke localhost"), 0, &["was not known here", "had no grant for this machine's key"]);
     told(&copy(&scene, "enroll --list"), 0, &["no host is enrolled"]);
     told(&copy(&scene, "-a src/ sparsync://localhostTOP/got/"), 5, &["sparsync enroll localhost"]);
-    // One who comes with what was known before is not let in.
+    // A client that still has the old entry is rejected.
     std::fs::write(scene.path("client/hosts.toml"), known).unwrap();
     told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 10, &["does not admit this machine's key"]);
     assert!(!scene.path("got").exists());
@@ -84,7 +84,7 @@ fn a_name_that_is_revoked_takes_no_other_one_with_it() {
     told(&enroll(&scene, "--revoke 127.0.0.1"), 0, &["forgotten here", "lets this machine's key in no more"]);
 }
 
-/// That only ssh served a host lately is forgotten as soon as its server is known to answer.
+/// The record that only ssh reached a host is removed once its server is known to answer.
 #[test]
 fn a_server_that_answers_again_is_asked_again() {
     let scene = met();
@@ -101,11 +101,11 @@ fn a_server_that_answers_again_is_asked_again() {
         told(&learns(), 0, &[]);
         assert_eq!(std::fs::read_to_string(&hosts).unwrap(), known);
     }
-    // One that was started for it does not come back with its machine.
+    // A server that was started for an enrollment does not restart with its machine.
     scene.well("stop");
     let words = ["its server was started now", "`sparsync server install localhost`"];
     told(&enroll(&scene, &format!("localhost --port {port}")), 0, &words);
-    // Nor does anybody have to say its port again.
+    // Its port does not have to be given again.
     for again in [&again[0], &(&(|| server("start")) as &dyn Fn() -> Output)] {
         scene.well("stop");
         told(&again(), 0, &[]);
@@ -113,7 +113,7 @@ fn a_server_that_answers_again_is_asked_again() {
     }
 }
 
-/// The far end has the program as an alias of rsync alone.
+/// The remote machine has the program only under the name `rsync`.
 #[test]
 fn a_program_of_another_name_is_asked_all_the_same() {
     let scene = met();
@@ -121,7 +121,7 @@ fn a_program_of_another_name_is_asked_all_the_same() {
     let output = copy(&scene, "enroll -e TOP/far --rsync-path=TOP/rsync localhost");
     told(&output, 0, &["localhost is enrolled\n"]);
     told(&copy(&scene, "server status -e TOP/far localhost"), 0, &[&scene.status("pid")]);
-    // By itself the word is a name there, as it is for rsync.
+    // Called as rsync, the program takes `server` for a file name, as rsync does.
     let alias =
         Command::new(scene.path("rsync")).args(["server", "status"]).current_dir(scene.path("in")).output().unwrap();
     told(&alias, 23, &["link_stat"]);
@@ -162,7 +162,7 @@ fn another_key_is_refused_whatever_way_it_comes() {
     scene.well(&format!("start --port {port}"));
     let words = ["THE KEY OF localhost HAS CHANGED", "enroll --revoke localhost && sparsync enroll localhost"];
     told(&enroll(&scene, "localhost"), 5, &words);
-    // A remote shell would do, and is not even tried.
+    // A remote shell would work, but is not even tried.
     for transport in ["auto", "quic", "tls"] {
         let output = copy(&scene, &format!("-a --transport={transport} src/ localhost:TOP/got/"));
         told(&output, 5, &words);
@@ -196,7 +196,7 @@ fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
     let left = std::fs::read_dir(scene.path("home/.local/bin")).unwrap().count();
     assert_eq!(left, 1, "nothing is left beside it");
     told(&line("localhost").unwrap(), 0, &["nothing changed"]);
-    // It is remembered where it is, whoever looks for it.
+    // Every command uses the remembered path of the program.
     let usual = |words: &str| scene.command("client", words).env("PATH", "/usr/bin:/bin").output().unwrap();
     told(&usual("server status -e TOP/far localhost"), 0, &[" runs: process "]);
     told(&usual("-a --debug=cmd1 -e TOP/far src/ localhost:TOP/got/"), 0, &[" .local/bin/sparsync --server "]);

@@ -1,8 +1,8 @@
-//! The n-th system call fails, or reads or writes only one byte, for every n.
+//! Makes the n-th system call fail, or read or write only one byte, for every n.
 //!
-//! Debug builds fail the n-th call on files when `SPARSYNC_FAIL_AT=n:ERROR` (see `src/fs/hooks.rs`). After each such run the laws
-//! of [`Laws`] are checked, and that a run without faults finishes the job. A plain test run takes a sample of the calls;
-//! with `SPARSYNC_FAULTS=all` every call fails with every error.
+//! Debug builds fail the n-th system call on files if `SPARSYNC_FAIL_AT=n:ERROR` is set (see `src/fs/hooks.rs`). After
+//! each such run the laws of [`Laws`] are checked, and a run without faults must finish the job. A plain test run takes
+//! a sample of the calls. With `SPARSYNC_FAULTS=all` every call fails with every error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::faults::{Scene, Stage, both, files, is_temp, write};
 use crate::kit::{Lens, Output, oracle, snapshot, tell_skip};
 use rustix::fs::{self, FileType, Mode, OFlags};
 
-/// What a call fails with, the number by which rsync names the error, and `SHORT`: it moves one byte.
+/// The injected errors, each with the number that rsync prints for it. `SHORT` transfers only one byte.
 const FAULTS: [(&str, &str); 8] = [
     ("EIO", "(5)"),
     ("ENOSPC", "(28)"),
@@ -24,18 +24,18 @@ const FAULTS: [(&str, &str); 8] = [
     ("SHORT", ""),
 ];
 
-/// What holds for an option set, besides what holds for all.
+/// The laws of an option set, in addition to those of every run.
 #[derive(Clone, Copy, Default)]
 struct Laws {
-    /// Every content that the destination had is still somewhere: `--backup`.
+    /// `--backup`: every old content of the destination still exists somewhere.
     keeps_old: bool,
-    /// What the destination had is not changed: `--ignore-existing`, and `--update` of newer files.
+    /// `--ignore-existing`, and `--update` with newer files: existing files of the destination stay unchanged.
     changes_nothing_old: bool,
-    /// Files are written in place, so an interrupted one is neither old nor new.
+    /// Files are written in place, so an interrupted file may be neither old nor new.
     in_place: bool,
 }
 
-/// Options, the trees, and what must hold.
+/// An option set, its trees and its laws.
 struct Case {
     options: &'static [&'static str],
     build: fn(&Path),
@@ -68,7 +68,7 @@ const CASES: &[Case] = &[
     case(&["-a", "--fsync"]),
 ];
 
-/// Files of one length and time, of which some have other contents.
+/// Creates files of equal length and time, some of them with different contents.
 fn alike(top: &Path) {
     for n in 0..8 {
         write(&top.join(format!("src/{n}")), &format!("content {n} of the source"), 5);
@@ -77,7 +77,7 @@ fn alike(top: &Path) {
     }
 }
 
-/// Files that are newer at the destination, and some that are missing there.
+/// Creates files that are newer at the destination, and some that are missing there.
 fn newer(top: &Path) {
     for n in 0..6 {
         write(&top.join(format!("src/d/{n}")), &format!("{n} of the source"), 5);
@@ -87,31 +87,31 @@ fn newer(top: &Path) {
     }
 }
 
-/// Which process has the fault.
+/// The process that gets the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The only one.
+    /// The only process.
     Local,
     Client,
     Server,
 }
 
-/// From where to where.
+/// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Push,
     Pull,
 }
 
-/// Drops the options of ssh, as sshd does.
+/// The start of a fake remote shell: drops the options of ssh, as sshd does.
 const SHELL: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 
-/// The variable that says which call fails.
+/// The variable that selects the system call that fails.
 const CALL: &str = "SPARSYNC_FAIL_AT";
-/// The variable that says which use of a pipe between the two ends fails.
+/// The variable that selects which use of a pipe between the two ends fails.
 const LINK: &str = "SPARSYNC_FAIL_LINK_AT";
 
-/// Runs the case with a fault: a variable and what it says.
+/// Runs the case, with a fault if one is given: a variable and its value.
 fn run(stage: &Stage, case: &Case, (end, way): (End, Way), fault: Option<(&'static str, String)>) -> Output {
     let log = stage.top.join("fault").display().to_string();
     let fault: Vec<_> = fault.into_iter().flat_map(|fault| [fault, ("SPARSYNC_FAULT_LOG", log.clone())]).collect();
@@ -132,7 +132,7 @@ fn run(stage: &Stage, case: &Case, (end, way): (End, Way), fault: Option<(&'stat
     stage.run_words(oracle::under_test(), &words, if end == End::Client { &fault } else { &[] })
 }
 
-/// What a run may change, by tree: `src`, `dst`, and `old` for backups.
+/// Returns the trees that a run may change: `src`, `dst`, and `old` for backups.
 fn trees(top: &Path) -> Vec<String> {
     let lens = Lens { blocks: false, atimes: false, now_secs: 100 * 86_400 };
     let lines = |name: &str| {
@@ -147,7 +147,7 @@ fn contents(top: &Path, trees: &[&str]) -> BTreeSet<Vec<u8>> {
     trees.iter().flat_map(|tree| files(&top.join(tree)).into_values()).collect()
 }
 
-/// Fails one call of one process; `false`: the run ended before that.
+/// Fails one call of one process. Returns `false` if the run ended before that call.
 fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, number): (&str, &str)) -> bool {
     let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
     let [before, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
@@ -197,7 +197,7 @@ fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, n
     } else {
         assert_eq!(files(&stage.top.join("src")), new, "the source is changed: {told}");
     }
-    // What could not be given its time is newer than the source, as with rsync.
+    // A file whose time could not be set is newer than the source, as with rsync.
     let is_newer = case.options.contains(&"--update") && call.contains("Utimes");
     let is_repeatable = !case.laws.keeps_old && !is_newer && !case.options.contains(&"--remove-source-files");
     let again = run(&stage, case, place, None);
@@ -220,7 +220,7 @@ fn differ(told: &str, wanted: &[String], got: &[String]) {
     assert!(missing.is_empty() && extra.is_empty(), "{told}\nwanted: {missing:#?}\ngot: {extra:#?}");
 }
 
-/// Fails the calls of one process, one at a time: some of them, or all.
+/// Fails the calls of one process, one at a time: a sample of them, or all.
 fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let mut failures = Vec::new();
@@ -229,7 +229,7 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
         let by_rsync = twin.run_program(oracle::rsync(), case.options, &[]);
         assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
         let wanted = trees(&twin.top);
-        // A sample has other calls and other errors in each case.
+        // Each case samples other calls and other errors.
         let step = if is_whole { 1 } else { 23 };
         let mut n = 1 + number as u64 % step;
         'calls: loop {
@@ -280,7 +280,7 @@ fn calls_of_the_server_of_a_pull() {
     fails((End::Server, Way::Pull), CASES.iter());
 }
 
-/// Fails one use of the pipes between two ends; `false`: the run ended before that.
+/// Fails one use of the pipes between two ends. Returns `false` if the run ended before that.
 fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str) -> bool {
     let case = &case(&["-aHAX", "--delete"]);
     let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });

@@ -1,9 +1,9 @@
-//! Bad input and bad luck: what is said, what is done all the same, and the code.
+//! Bad input and failures: the message, what the run does nevertheless, and the exit code.
 
 use crate::kit::{World, oracle, synctest, tell_skip};
 use std::process::Command;
 
-/// A command line that is refused before anything is touched.
+/// Declares a case with a command line that is rejected before anything is touched.
 macro_rules! refuses {
     ($name:ident, $code:expr, $text:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
@@ -64,7 +64,7 @@ synctest!(a_comparison_without_a_checksum, |w: World| {
     w.not_pulled("rsync's client loses the connection before it can tell");
     w.source("a").dest("");
     for options in [&["-ac", "--cc=none"], &["-ac", "--cc=md5,none"]] {
-        // Each of rsync's processes says that it ends, in any order.
+        // Each of rsync's processes reports its exit, in any order.
         w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
         w.agree(options).exits(4).warns("Invalid checksum-choice for --checksum: none (0)");
     }
@@ -144,7 +144,7 @@ synctest!(a_destination_that_is_a_symlink_to_itself, |w: World| {
     w.stderr_unordered().agree(&["-ai"]);
 });
 
-// ── things that cannot be read ──────────────────────────────────────────────────────────────────
+// ── unreadable files and directories ────────────────────────────────────────────────────────────
 synctest!(an_unreadable_file, as user, |w: World| {
     w.source("a z d/b").build("src", |t| drop(t.file("shut", "x").mode(0)));
     w.dest("").agree(&["-ai"]).exits(23).warns("send_files failed to open \"{W}/src/shut\": Permission denied (13)");
@@ -199,12 +199,13 @@ synctest!(an_unreadable_directory_of_ours_in_the_destination, as user, |w: World
     w.stderr_unordered().agree(&["-ai"]);
 });
 
-/// rsync's sender tells that its receiver is gone, if it had not finished writing: a matter of two processes.
+/// Drops the line that rsync's sender prints if its receiver exits before the sender has finished writing. Whether it
+/// appears depends on the timing of the two processes.
 fn without_the_pipe(line: &str) -> Option<String> {
     (!line.contains("write error: Broken pipe")).then(|| line.to_owned())
 }
 
-// ── a disk that is full ─────────────────────────────────────────────────────────────────────────
+// ── full disk ───────────────────────────────────────────────────────────────────────────────────
 synctest!(a_full_disk_keeps_what_was_whole, as root, |w: World| {
     w.source("a b big*3000000").dest("");
     w.mount_tmpfs("dst", 1 << 20);
@@ -263,7 +264,7 @@ fn who_may_have_no_more_threads_is_told_so() {
     if !rustix::process::geteuid().is_root() {
         return tell_skip(NAME, "only root can run a program as somebody who is alone");
     }
-    // Nobody else here is this user, whose threads are counted.
+    // No other process runs as this user: the limit counts all threads of the user.
     const ALONE: u32 = 54_322;
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let (source, dest) = (dir.path().join("src"), dir.path().join("dst"));
@@ -273,9 +274,9 @@ fn who_may_have_no_more_threads_is_told_so() {
         std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE)).expect("root may");
     }
     let mut ends = std::collections::BTreeSet::new();
-    // As many as a run has threads, and more: it has two for each processor, up to a bound, and a few of its own.
+    // Up to the number of threads of a run and beyond: two per processor, up to a bound, and a few more.
     for most in 1..=40 {
-        // What waits for a thread that never was would wait for ever.
+        // The timeout catches a run that waits for a thread that was never started.
         let mut command = Command::new("timeout");
         command.args(["--kill-after=1", "60", "prlimit", &format!("--nproc={most}")]);
         command.arg(oracle::under_test()).args(["-a", "--no-D"]).arg(source.join("")).arg(&dest);
@@ -287,8 +288,8 @@ fn who_may_have_no_more_threads_is_told_so() {
     assert!(ends.contains(&Some(0)) && ends.contains(&Some(22)), "{ends:?}");
 }
 
-// ── what weighs more than what ──────────────────────────────────────────────────────────────────
-/// Names a directory that is not there, which passes for one that has vanished, and more.
+// ── precedence of exit codes ────────────────────────────────────────────────────────────────────
+/// Runs with a source in a missing directory, which counts as vanished, and with the sources `more`.
 fn vanished_and(w: World, more: &[&str]) {
     w.source("f d/g").dest("f/x").once().stderr_unordered();
     let paths = [&["src/./nope/x"], more, &["dst/"]].concat();

@@ -1,8 +1,8 @@
-//! Killed at every system call: what has its final name is whole, and the next run finishes the job.
+//! Kills the program at every system call: final names must hold complete files, and the next run finishes the job.
 //!
-//! Debug builds die at the n-th call on files when `SPARSYNC_KILL_AT=n` (see `src/fs/hooks.rs`). After each
-//! death the destination is looked at, the run is repeated, and the real rsync says that nothing is left
-//! to do. What may be left behind in between are temp files, known by their names; never afterwards.
+//! Debug builds die at the n-th system call on files if `SPARSYNC_KILL_AT=n` is set (see `src/fs/hooks.rs`). After each
+//! death the test checks the destination and repeats the run. Then the real rsync must find nothing left to do. A
+//! killed run may leave temporary files, which their names identify; a completed run must not.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -13,13 +13,13 @@ use proptest::prelude::*;
 
 use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, run, tell_skip};
 
-/// A run that is killed: the trees before it, and the options.
+/// A run that is killed: its options and the trees before it.
 pub struct Scene {
     /// Options of both programs.
     pub options: &'static [&'static str],
-    /// Makes `src`, and `dst` where there is one.
+    /// Creates `src`, and `dst` if the scene has one.
     pub build: fn(&Path),
-    /// Ends of names under which old content may be kept.
+    /// Suffixes of the names that may hold old content.
     pub backups: &'static [&'static str],
 }
 
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Dies at the first call, the second, and so on, until a run is too short to die.
+/// Kills the program at the first call, the second, and so on, until a run has fewer calls.
 #[track_caller]
 fn every_call(scene: &Scene) {
     let mut n = 1;
@@ -119,7 +119,7 @@ fn every_call(scene: &Scene) {
     }
 }
 
-/// What rsync makes of the scene.
+/// Returns the result of rsync for the scene.
 fn twin(scene: &Scene) -> Stage {
     let twin = Stage::new(scene);
     let by_rsync = twin.run_program(oracle::rsync(), scene.options, &[]);
@@ -127,7 +127,7 @@ fn twin(scene: &Scene) -> Stage {
     twin
 }
 
-/// Runs the scene and dies at the n-th call; `false`: the run ended before that.
+/// Runs the scene and kills the program at the n-th call. Returns `false` if the run ended before that call.
 fn die_at(scene: &Scene, twin: &Stage, n: u64) -> bool {
     let stage = Stage::new(scene);
     let before = files(&stage.top.join("dst"));
@@ -147,19 +147,19 @@ fn die_at(scene: &Scene, twin: &Stage, n: u64) -> bool {
     }
     let after = stage.run(scene.options, None);
     assert_eq!(after.exit, 0, "killed at call {n}, then: {}", after.stderr.escape_ascii());
-    // Directories that the source does not have get the time of the day.
+    // Directories that the source does not have get the current time, hence `-O`.
     for tree in ["dst", "old"].into_iter().filter(|tree| twin.top.join(tree).is_dir()) {
         let differs = stage.differs(&["-O", "--delete"], &twin.top.join(tree), tree);
         assert_eq!(differs, "", "killed at call {n}, run again: {tree} is not as rsync leaves it");
     }
-    // Backups in place leave the times of directories alone, see rsync(1) on --backup.
+    // `--backup` without `--backup-dir` implies `-O`; see rsync(1).
     let options: &[&str] = if scene.backups.is_empty() { &[] } else { &["-O"] };
     let differs = stage.differs(options, &stage.top.join("src"), "dst");
     assert_eq!(differs, "", "killed at call {n}, run again: the source is not all there");
     true
 }
 
-/// Tells whether a name is that of a temp file: `.name.XXXXXX`.
+/// Returns whether a name is that of a temporary file: `.name.XXXXXX`.
 pub fn is_temp(name: &str) -> bool {
     let end = name.rsplit('.').next().unwrap_or_default();
     name.starts_with('.') && end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric())
@@ -167,10 +167,10 @@ pub fn is_temp(name: &str) -> bool {
 
 /// A scratch directory with the trees of a scene.
 pub struct Stage {
-    /// Where `src` and `dst` are.
+    /// The directory that holds `src` and `dst`.
     pub top: PathBuf,
     surroundings: Surroundings,
-    /// Removes it.
+    /// Removes the directory on drop.
     _dir: tempfile::TempDir,
 }
 
@@ -190,7 +190,7 @@ impl Stage {
         stage
     }
 
-    /// Gives all that is no file one time in each tree, so that trees made one after the other are the same.
+    /// Sets one time per tree on everything but files, so that trees built at different moments are equal.
     fn settle(&self) {
         for (tree, day) in [("src", 8), ("dst", 3)] {
             settle(&self.top.join(tree), day);
@@ -206,33 +206,33 @@ impl Stage {
         self.run_words(program, &[options, &["src/", "dst/"]].concat(), env)
     }
 
-    /// Runs a program with these words behind its name.
+    /// Runs a program with these arguments.
     pub fn run_words(&self, program: &Path, words: &[&str], env: &[(&str, String)]) -> Output {
         let mut surroundings = self.surroundings.clone();
         surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         run(program, &bytes(words), &self.top, &surroundings)
     }
 
-    /// Runs the program under test with these words behind its name, and asks it to stop.
+    /// Runs the program under test with these arguments and interrupts it.
     pub fn interrupt(&self, words: &[&str], request: &Request<'_>) -> Output {
         interrupt(oracle::under_test(), &bytes(words), &self.top, &self.surroundings, request)
     }
 
-    /// Writes a program.
+    /// Writes an executable script.
     pub fn script(&self, name: &str, text: &str) {
         let path = self.top.join(name);
         std::fs::write(&path, text).expect("scratch can be written");
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own file");
     }
 
-    /// How many calls the whole run makes.
+    /// Returns the number of system calls on files of a complete run.
     fn calls(&self) -> u64 {
         let profile = self.run_program(oracle::under_test(), &["-a"], &[("SPARSYNC_PROFILE", "1".to_owned())]);
         let text = String::from_utf8_lossy(&profile.stderr).into_owned();
         text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// What rsync would still do to make the tree `found` like `wanted`.
+    /// Returns what rsync would still change to make the tree `found` like `wanted`.
     pub fn differs(&self, options: &[&str], wanted: &Path, found: &str) -> String {
         let options = ["-aHnic", "--modify-window=-1"].iter().chain(options);
         let mut argv: Vec<_> = options.map(|option| option.as_bytes().to_vec()).collect();
@@ -249,7 +249,7 @@ fn bytes(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// The files of a tree and what is in them; symlinks and fifos count by their kind.
+/// Returns the content of each entry below `top` but directories. A symlink counts by its target, a fifo by its mode.
 pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![PathBuf::new()];
@@ -275,7 +275,7 @@ pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Writes a file with its parents; `time` is in days since 1970.
+/// Writes a file and creates its parents; `time` is in days since 1970.
 pub fn write(path: &Path, text: &str, time: u64) {
     std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
     std::fs::write(path, text).expect("scratch can be written");
@@ -283,7 +283,7 @@ pub fn write(path: &Path, text: &str, time: u64) {
     file.set_modified(UNIX_EPOCH + Duration::from_secs(time * 86_400)).expect("its time can be set");
 }
 
-/// Gives all below `path` that is no file one time, in days since 1970.
+/// Gives everything from `path` down but files one time, in days since 1970.
 fn settle(path: &Path, day: i64) {
     let Ok(meta) = path.symlink_metadata() else { return };
     if meta.is_dir() {
@@ -299,7 +299,7 @@ fn settle(path: &Path, day: i64) {
     }
 }
 
-/// One of everything; `version` is in the content and the times.
+/// Creates entries of each kind; `version` is part of the contents and the times.
 fn source(src: &Path, version: u64) {
     let text = |name: &str| format!("{name} version {version}\n");
     write(&src.join("a"), &text("a"), version);
@@ -314,20 +314,20 @@ fn source(src: &Path, version: u64) {
         .expect("scratch takes fifos");
 }
 
-/// A destination that has an older version of all, and more.
+/// Creates a source, and a destination with an older version of it and extra entries.
 pub fn both(top: &Path) {
     source(&top.join("src"), 2);
     source(&top.join("dst"), 1);
     write(&top.join("dst/extra"), "extra", 1);
     write(&top.join("dst/gone/deep/x"), "x", 1);
-    // What changes its kind.
+    // Entries that change their kind.
     write(&top.join("src/was_link"), "a file now", 2);
     symlink("somewhere", top.join("dst/was_link")).expect("scratch takes symlinks");
     write(&top.join("dst/dir/was_file"), "a file once", 1);
     symlink("elsewhere", top.join("src/dir/was_file")).expect("scratch takes symlinks");
 }
 
-/// Something in a random tree.
+/// An entry of a random tree.
 #[derive(Clone, Debug)]
 enum Node {
     File { text: String, mode: u32, time: u64 },
@@ -343,7 +343,7 @@ impl Node {
                 write(path, text, *time);
                 let mode = std::os::unix::fs::PermissionsExt::from_mode(*mode);
                 std::fs::set_permissions(path, mode).expect("our own file");
-                // Now and then a second name.
+                // Some files get a second name.
                 if at.is_multiple_of(3) {
                     let name = path.file_name().expect("it has a name").to_string_lossy();
                     std::fs::hard_link(path, path.with_file_name(format!("{name}=")))
@@ -359,7 +359,7 @@ impl Node {
     }
 }
 
-/// Names to nodes. Names of directories and of others differ, so that every tree can be made.
+/// Generates trees as names and nodes. Directories never have the name of another entry, so every tree can be created.
 fn tree() -> impl Strategy<Value = BTreeMap<String, Node>> {
     let node = prop_oneof![
         4 => ("a{0,3}", prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o4711)], 1..4u64)

@@ -1,9 +1,9 @@
-//! Trouble between two machines: the client, the server, or the shell between them dies at one point after the other, is
-//! asked to stop, or falls silent.
+//! Failures of a run between two machines: the client, the server, or the shell between them dies at one point after
+//! the other, is interrupted, or falls silent.
 //!
-//! Whoever dies, what has its final name is whole, the others leave by themselves, and the next run finishes the job.
-//! Client and server, or a thread of theirs, die at the n-th call on files (see `src/fs/hooks.rs`); the shell dies, with both
-//! of the streams that it carries, behind the n-th byte in one direction.
+//! In each case the final names hold complete files, the surviving processes exit by themselves, and the next run
+//! finishes the job. Client and server, or a thread of theirs, die at the n-th system call on files (see
+//! `src/fs/hooks.rs`). The shell dies after the n-th byte in one direction, together with both streams that it carries.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -15,42 +15,43 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::faults::{Scene, Stage, both, files, is_temp, write};
 use crate::kit::{Lens, Output, Request, World, oracle, snapshot, ssh, synctest, tell_skip};
 
-/// Who dies, and when.
+/// The process that dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Death {
-    /// The client, at this call on files.
+    /// The client, at this system call on files.
     Client(u64),
-    /// The server, likewise.
+    /// The server, at this system call on files.
     Server(u64),
-    /// A thread of the client crashes at this call on files.
+    /// A thread of the client panics at this system call on files.
     ThreadOfClient(u64),
-    /// One of the server, likewise.
+    /// A thread of the server panics at this system call on files.
     ThreadOfServer(u64),
-    /// The shell, behind so many bytes from the client to the server.
+    /// The shell, after this many bytes from the client to the server.
     ShellThere(u64),
-    /// The shell, behind so many bytes from the server to the client.
+    /// The shell, after this many bytes from the server to the client.
     ShellBack(u64),
 }
 
-/// Which end has the source.
+/// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Push,
     Pull,
 }
 
-/// Whoever is left has noticed by then, also on a busy machine: less than the program gives a shell that does not leave.
+/// The limit for the surviving processes to exit, even on a busy machine. It is shorter than the time that the program
+/// gives a shell that does not exit.
 const PROMPTLY: Duration = Duration::from_secs(28);
 const KILLED: i32 = 1000 + 9;
-/// How a program ends that has met a bug of its own.
+/// The exit code of a program after a panic.
 const CRASHED: i32 = 15;
-/// How a run ends whose remote shell was killed behind it.
+/// The exit code of a complete run whose remote shell was killed at its end.
 const SHELL_KILLED: i32 = 16;
 
-/// Drops what ssh would take, as sshd does.
+/// The start of a fake remote shell: drops the options of ssh, as sshd does.
 const FAKE: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
-/// Passes both directions on in processes of its own, and dies with them behind `CUT` bytes of one `DIRECTION`, byte by
-/// byte. Nobody else holds the client's ends of the pipes, so they end at once.
+/// Relays each direction in a separate process. Kills itself and the relay after `CUT` bytes of one `DIRECTION`,
+/// counted byte by byte. No other process holds the client's ends of the pipes, so the client sees their end at once.
 const RELAY: &str = "top=$$; exec 3<&0
 pass() { sh -c 'echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; exec cat' pid; }
 some() { dd bs=1 count=$CUT status=none; until [ -e pid ]; do :; done; kill -KILL $top $(cat pid); }
@@ -60,7 +61,7 @@ there) some <&3 3<&- | serve 3<&- | pass 3<&-;;
 back) pass <&3 3<&- | serve 3<&- | some 3<&-;;
 esac
 ";
-/// Runs the far end, and writes down how it ended.
+/// Runs the remote side and writes its exit code to a file.
 const SERVE: &str = "serve() { sh -c \"$far\"; echo $? >code; }\n";
 
 impl Way {
@@ -72,7 +73,7 @@ impl Way {
     }
 }
 
-/// Runs a scene between two machines. `None`: nobody dies.
+/// Runs a scene between two machines. With `None` no process dies.
 fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Output {
     let script = match death {
         None | Some(Death::Client(_) | Death::ThreadOfClient(_)) => {
@@ -92,13 +93,13 @@ fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Outp
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let words: Vec<&str> = [&["--rsh=./shell", &program], options].concat();
     let begun = Instant::now();
-    // Its standard error is that of everybody who takes part: when that has ended, all of them are gone.
+    // All processes of the run share its standard error, so they are gone when it has ended.
     let output = stage.run_words(oracle::under_test(), &[&words[..], &way.operands()].concat(), &env);
     assert!(begun.elapsed() < PROMPTLY, "{death:?}: somebody stayed for {:?}", begun.elapsed());
     output
 }
 
-/// Lets one die; `false`: the run ended before that.
+/// Kills one process during a run. Returns `false` if the run ended before that.
 fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     let stage = Stage::new(scene);
     let before = files(&stage.top.join("dst"));
@@ -110,7 +111,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     if broken.exit == 0 {
         return false;
     }
-    // Nothing was left to do but to end, and it is told how the shell did that.
+    // The run was complete; it only reports the exit status of the shell.
     if matches!(death, Death::ShellThere(_) | Death::ShellBack(_)) && broken.exit == SHELL_KILLED {
         let [wanted, got] = trees();
         assert_eq!(got, wanted, "{way:?}, {death:?}, at its end: the destination is not as the source");
@@ -119,11 +120,11 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     match death {
         Death::Client(_) => assert_eq!(broken.exit, KILLED, "{}", said(&broken)),
         Death::ThreadOfClient(_) | Death::ThreadOfServer(_) => assert_eq!(broken.exit, CRASHED, "{}", said(&broken)),
-        // What was not told to the client, it reports as a stream that broke off.
+        // Without a reason from the server, the client reports that the stream broke off.
         Death::Server(_) | Death::ShellThere(_) | Death::ShellBack(_) => {
             assert_eq!(broken.exit, 12, "{}", said(&broken));
             assert!(!broken.stderr.is_empty(), "{}", said(&broken));
-            // A server may have had nothing left to do.
+            // The server may have been done already.
             let server = std::fs::read_to_string(stage.top.join("code")).unwrap_or("12\n".to_owned());
             assert!(["0\n", "12\n"].contains(&&server[..]), "{}; the server: {server}", said(&broken));
         }
@@ -141,7 +142,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     true
 }
 
-/// Lets it die at one point after the other, until a run is too short for that; at least `points` there must be.
+/// Kills at one point after the other until a run ends before the point. There must be at least `points` points.
 fn dies_at_each(way: Way, points: usize, at: impl IntoIterator<Item = Death>) {
     let scene = Scene { options: &["-aH", "--delete"], build: both, backups: &[] };
     let died = at.into_iter().take_while(|&death| dies(&scene, way, death)).count();
@@ -152,7 +153,7 @@ fn dies_at_each(way: Way, points: usize, at: impl IntoIterator<Item = Death>) {
     assert!(died >= points, "{way:?}: only {died} points");
 }
 
-/// Lengths that grow by half: all the turns of a conversation are at its beginning.
+/// Returns lengths that grow by half: all round trips of a session are at its start.
 fn growing() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(20_u64), |bytes| Some(bytes + bytes / 2 + 1))
 }
@@ -177,7 +178,7 @@ fn the_server_of_a_pull() {
     dies_at_each(Way::Pull, 25, (1..).step_by(2).map(Death::Server));
 }
 
-/// Others may wait for a thread that is no more: a bug must not look like a hang.
+/// Other threads may wait for the one that is gone: a bug must not look like a hang.
 #[test]
 fn a_thread_of_either_end() {
     dies_at_each(Way::Push, 5, (1..).step_by(9).map(Death::ThreadOfClient));
@@ -198,15 +199,15 @@ fn the_shell_of_a_pull() {
     dies_at_each(Way::Pull, 20, growing().map(Death::ShellBack));
 }
 
-// ── asked to stop ───────────────────────────────────────────────────────────────────────────────
+// ── interrupted ─────────────────────────────────────────────────────────────────────────────────
 
-/// A large file over an old one.
+/// Creates a large file over an old one.
 fn large(top: &Path) {
     write(&top.join("src/big"), &"x".repeat(12_000_000), 2);
     write(&top.join("dst/big"), "old", 1);
 }
 
-/// Two files of a TiB, which have nothing in them, and of which nobody learns by length or time that they are the same.
+/// Creates two sparse files of 1 TiB. Only reading them shows that their contents are equal.
 fn endless(top: &Path) {
     for tree in ["src", "dst"] {
         std::fs::create_dir_all(top.join(tree)).expect("a place for it");
@@ -215,25 +216,25 @@ fn endless(top: &Path) {
     }
 }
 
-/// Whether any process has a file open.
+/// Returns whether any process has a file open.
 fn is_open(path: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
-    // Others come and go.
+    // Processes may exit meanwhile.
     let files = processes.filter_map(|process| std::fs::read_dir(process.path().join("fd")).ok()).flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|open| open == path)
 }
 
-/// What a run is busy with when it is asked to stop.
+/// The state of a run at the moment of the interrupt.
 struct Busy {
     options: [&'static str; 2],
     build: fn(&Path),
-    /// Whether it is.
+    /// Returns whether the run is in this state.
     begun: fn(&Path) -> bool,
-    /// Whether the destination is as it was before.
+    /// Returns whether the destination is as it was before.
     undone: fn(&Path) -> bool,
 }
 
-/// With a file that comes over the old one.
+/// Receives a file that replaces an old one.
 const COPYING: Busy = Busy {
     options: ["-a", "--bwlimit=600"],
     build: large,
@@ -245,7 +246,7 @@ const COPYING: Busy = Busy {
     undone: |top| files(&top.join("dst")).into_iter().eq([("big".into(), b"old".to_vec())]),
 };
 
-/// With the contents of a file that takes minutes to read, at one end or at both.
+/// Reads the contents of a file that takes minutes, at one end or at both.
 const COMPARING: Busy = Busy {
     options: ["-a", "--checksum"],
     build: endless,
@@ -258,12 +259,12 @@ const COMPARING: Busy = Busy {
     },
 };
 
-/// Asks a client and, as a terminal does, its shell to stop while it is busy; nobody may stay at either end.
+/// Interrupts a busy client and, as a terminal does, its shell if `to_all` is set. No process may remain at either end.
 fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
     let stage = Stage::new(&Scene { options: &[], build: busy.build, backups: &[] });
-    // As with ssh, whoever ends the shell does not end the server, which cleans up in its own time.
+    // As with ssh, killing the shell does not kill the server, which cleans up in its own time.
     stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
-    // The far end holds this open as long as it lives. It can open it because it is read already.
+    // The server holds this fifo open while it lives. Opening it does not block, because the read end is open.
     let fifo = stage.top.join("alive");
     fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
     let alive = fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
@@ -313,7 +314,8 @@ synctest!(a_client_of_ssh_that_is_asked_to_stop, over ssh, |w: World| {
 
 // ── silent ──────────────────────────────────────────────────────────────────────────────────────
 
-/// Passes `CUT` bytes of one `DIRECTION` on, and nothing more until somebody opens `silence`. What stays is not of the run.
+/// Forwards `CUT` bytes of one `DIRECTION`, then nothing until the test opens `silence`. The processes that remain
+/// until then do not hold the run's standard error.
 const MUTE: &str = "exec 3<&0
 some() { dd bs=1 count=$CUT status=none 2>&-; exec cat silence 2>&-; }
 pass() { exec cat 2>&-; }
@@ -323,7 +325,7 @@ back) pass <&3 3<&- | serve 3<&- | some 3<&-;;
 esac
 ";
 
-/// Both ends give a peer up from which nothing more comes.
+/// Checks that both ends time out when their peer falls silent.
 fn gives_up(way: Way, direction: &str, bytes: u64) {
     let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
     fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
@@ -334,7 +336,7 @@ fn gives_up(way: Way, direction: &str, bytes: u64) {
     let words = ["--rsh=./shell", &program, "-a", "--timeout=1", source, dest];
     let begun = Instant::now();
     let output = stage.run_words(oracle::under_test(), &words, &[]);
-    // Whoever waits for somebody to write goes on.
+    // Releases the processes that wait for a writer.
     let _ = fs::open(stage.top.join("silence"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
     let said = format!("{way:?}, {direction}: exit {}: {}", output.exit, output.stderr.escape_ascii());
     assert!(output.exit == 30 && said.contains("timeout"), "{said}");
@@ -357,14 +359,15 @@ fn a_peer_that_falls_silent() {
     });
 }
 
-// ── cut off late ────────────────────────────────────────────────────────────────────────────────
+// ── lost near the end ───────────────────────────────────────────────────────────────────────────
 
-/// Length of the file that is cut off: less where every byte of it costs a turn of two threads.
+/// Returns the length of the large file: less if the link is so small that each byte costs a switch between two
+/// threads.
 fn large_bytes() -> u64 {
     if std::env::var_os("SPARSYNC_LINK_BYTES").is_some() { 4 << 20 } else { 64 << 20 }
 }
 
-/// Lets what goes in one `DIRECTION` pass through two fifos, which the test joins.
+/// Sends one `DIRECTION` through two fifos, which the test joins.
 const JOINED: &str = "export far; exec 3<&0
 echo $PPID >client.new; mv client.new client
 serve() { sh -c 'echo $$ >server.new; mv server.new server; exec sh -c \"exec $far\"'; }
@@ -375,15 +378,15 @@ esac
 exit 0
 ";
 
-/// Who is killed when nearly all of a file has come.
+/// The process that is killed when nearly all of a file has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Sender,
     Receiver,
 }
 
-/// Kills one while a large file is under way at nine tenths, runs again, and returns how many bytes went over the wire
-/// then. `old`: what has its name at the destination before.
+/// Kills a process after nine tenths of a large file, runs again, and returns how many bytes the second run
+/// transferred. `old` is the content of the destination file before the first run.
 fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) -> u64 {
     let stage = Stage::new(&Scene { options: &[], build: |top| write(&top.join("src/a"), "a", 1), backups: &[] });
     let mut noise = Vec::new();
@@ -398,7 +401,7 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     let at = if (victim == Victim::Sender) == (way == Way::Push) { "client" } else { "server" };
     let direction = if way == Way::Push { "there" } else { "back" };
     stage.script("shell", &[FAKE, &format!("far=$* DIRECTION={direction}\n"), JOINED].concat());
-    // Opened for both they wait for nobody; `heard` ends when this one is dropped.
+    // Opened for reading and writing, so that `open` does not block. `heard` ends when this handle is dropped.
     let [mut said, mut heard] = ["said", "heard"].map(|name| {
         let path = stage.top.join(name);
         fs::mknodat(fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
@@ -413,7 +416,7 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     };
     std::thread::scope(|scope| {
         let run = scope.spawn(|| stage.run_words(oracle::under_test(), &words, &[]));
-        // Nothing comes behind that, so it is under way for as long as it takes to see that it has landed.
+        // No bytes follow these, so the transfer is still in progress when the test sees that they have arrived.
         let joined = std::thread::spawn(move || {
             let joined = std::io::copy(&mut (&mut said).take(large_bytes * 95 / 100), &mut heard);
             joined.map(|_| (said, heard))
@@ -421,7 +424,7 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
         while !landed() && !run.is_finished() {
             std::thread::yield_now();
         }
-        // Both ends are there until all of that has gone through.
+        // Both ends must live until all of these bytes have passed.
         let joined = joined.join();
         let pid = std::fs::read_to_string(stage.top.join(at)).expect("the shell has written it");
         let pid = Pid::from_raw(pid.trim().parse().expect("a number")).expect("not 0");
@@ -446,7 +449,7 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     counts.iter().sum()
 }
 
-/// What was cut off at nine tenths costs little more than the last.
+/// Checks that after a loss at nine tenths the second run transfers little more than the last tenth.
 #[track_caller]
 fn costs_little(way: Way, options: &[&str], victim: Victim, old: Option<&str>) {
     let bytes = costs_again(way, options, victim, old);
@@ -469,10 +472,10 @@ fn what_a_killed_receiver_left_is_not_sent_again() {
     costs_little(Way::Pull, &["--delete"], Victim::Receiver, Some("old"));
 }
 
-// ── little room ─────────────────────────────────────────────────────────────────────────────────
+// ── small buffers ───────────────────────────────────────────────────────────────────────────────
 
-/// Runs over a link that holds next to nothing: nobody may wait for somebody who waits for him. `scripts/test` says how all
-/// cases run so; conversations inside of one process do in `src/role/tests/no_room.rs`.
+/// Runs over a link that buffers next to nothing, to check that the two ends cannot deadlock. `scripts/test` describes
+/// how to run all cases this way. `src/role/tests/no_room.rs` tests sessions inside of one process.
 fn over_a_link_of(w: &World, bytes: &str) {
     w.env("SPARSYNC_LINK_BYTES", bytes).once().no_dry_run();
     let files: Vec<String> = (0..60).map(|n| format!("d{}/f{n}*{}", n % 7, n * 10)).collect();

@@ -4,7 +4,7 @@ use crate::kit::{World, synctest};
 
 const TREE: &str = "a b d/x d/y/z d/y/w e/f top/in/deep l->a #h ;s";
 
-/// Runs with the list in a file.
+/// Declares a case with the list in a file.
 macro_rules! lists {
     ($name:ident, $list:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
@@ -98,7 +98,7 @@ synctest!(a_list_that_may_not_be_read, as user, |w: World| {
 
 synctest!(a_list_allows_one_source, |w: World| {
     w.source(TREE).dest("").file("list", "a\n");
-    // The usage text is each program's own.
+    // Each program prints its own usage text.
     w.mask_with(|line| line.contains("rsync error:").then(|| line.to_owned()));
     w.once().agree_paths(&["-ai", "--files-from=list"], &["src/", "src/d", "dst/"]).exits(1);
 });
@@ -123,14 +123,14 @@ synctest!(a_list_beside_the_sources_ended_by_zero_bytes, between machines, |w: W
 synctest!(a_base_that_is_missing_ends_the_run, |w: World| {
     w.not_pulled("rsync's client loses the connection before it can tell");
     w.source("a").dest("").file("list", "a\n");
-    // That its other process ends is told, too, before or after.
+    // rsync also reports the end of its other process, before or after this.
     w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
     for base in ["nowhere", "nowhere/", "src/a"] {
         w.agree_paths(&["--files-from=list", "-a"], &[base, "dst/"]).exits(3).warns("change_dir \"{W}/");
     }
 });
 
-/// Declares a case with a list of which one line leads to nothing.
+/// Declares a case with a list in which one line names a missing entry.
 macro_rules! leads_nowhere {
     ($name:ident, $list:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {

@@ -6,13 +6,13 @@ use crate::kit::{World, synctest};
 const TREE: &str = "a.c a.h a.o b.o build/x.o build/x.c foo foo.x foo-bar/f lib/foo lib/a.c lib/deep/a.c lib/deep/a.o \
      lib/deep/build/y lib/deep/foo/z empty/ x1 x2 xa [q] t/x?/u";
 
-/// The same tree on one side, and a destination with things that the source lacks.
+/// [`TREE`] as the source, and a destination with entries that the source lacks.
 fn grown(w: &World) {
     w.source(TREE)
         .dest("a.c old.c old.o build/old.o build/old.c lib/old.o lib/deep/old.c gone/a.c gone/b.o gone/in/c.o");
 }
 
-/// Declares a case that copies [`TREE`] to an empty place under some rules.
+/// Declares a case that copies [`TREE`] to an empty destination under some rules.
 macro_rules! picks {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
@@ -231,7 +231,7 @@ synctest!(a_merge_file_with_the_side_given_outside, |w: World| {
     w.agree(&["-ai", "--delete", "-f.-s rules"]).says("deleting   old.o");
 });
 
-// ── rules per directory ─────────────────────────────────────────────────────────────────────────
+// ── per-directory rules ─────────────────────────────────────────────────────────────────────────
 /// A tree with rule files on both sides at several depths.
 fn ruled(w: &World, top: &str, below: &str) {
     grown(w);
@@ -322,7 +322,7 @@ synctest!(rule_files_that_have_not_arrived_protect_nothing, |w: World| {
     w.agree(&["-ai", "--delete-before", "-f: .rules"]).says("deleting   old.o");
 });
 
-/// Leaves out what the processes of rsync say of each other's end.
+/// Drops rsync's line about one of its processes ending the other.
 fn one_end(line: &str) -> Option<String> {
     (!line.contains("received SIGUSR1")).then(|| line.to_owned())
 }
@@ -420,7 +420,7 @@ synctest!(upper_f_twice_leaves_the_files_behind, |w: World| {
     w.agree(&["-aiFF", "--delete"]).never_says(".rsync-filter");
 });
 
-// ── the manner of CVS ───────────────────────────────────────────────────────────────────────────
+// ── CVS rules ───────────────────────────────────────────────────────────────────────────────────
 const JUNK: &str = "a.c a.o a.bak tags core .git/config CVS/Root RCS/x .svn/e #x .#y x~ old.orig .nse_1 a.elc cvslog.1 sub/b.o sub/c.ln \
      ,e _$z lib.a x.so x.exe .make.state";
 
@@ -472,7 +472,7 @@ synctest!(rules_for_attribute_names, |w: World| {
 });
 
 // ── errors ──────────────────────────────────────────────────────────────────────────────────────
-/// Declares a case in which a rule is refused.
+/// Declares a case in which a rule is rejected.
 macro_rules! refuses {
     ($name:ident, $code:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
@@ -510,7 +510,7 @@ synctest!(rules_that_the_copy_mends_are_read_when_things_are_deleted, |w: World|
     w.agree(&["-ai", "--delete-after", "--filter=: .r"]).exits(0).says("*deleting   d/c");
 });
 
-// Of a directory that several arguments bring, those bring nothing by whose rules it is left out.
+// If several arguments name a directory, those whose rules exclude it contribute nothing to it.
 synctest!(a_directory_that_an_argument_names_and_another_excludes, |w: World| {
     w.not_pulled("rsync refuses what its own far end sends");
     w.source("g~/a g~/b/c g~/d k/g~/e k/f h/.keep h/x").dest("").file("list", "./\ng~/a\nk/g~/\n");
@@ -526,7 +526,7 @@ synctest!(a_directory_that_one_source_excludes_and_another_does_not, |w: World| 
     w.source("d/a d/b/c e/f").tree("two", "d/x d/b/y").tree("three", "e/g").dest("");
     w.build("src", |t| drop(t.file(".rsync-filter", "- d\n")));
     w.build("three", |t| drop(t.file(".rsync-filter", "- e\n")));
-    // With incremental recursion rsync 3.5.0 lets the rules of the first source's top hold for the others' as well.
+    // With incremental recursion, rsync 3.5.0 applies the rules of the first source's top to the other sources as well.
     let sources = [["src/", "two/", "three/"], ["two/", "three/", "src/"], ["three/", "src/", "two/"]];
     for ([one, two, three], dest) in sources.into_iter().zip(["1", "2", "3"]) {
         w.agree_paths(&["-aiF", "--no-i-r"], &[one, two, three, dest]).exits(0).never_says("d/a");

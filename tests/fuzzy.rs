@@ -1,8 +1,8 @@
-//! `--fuzzy`: a new file begins with a similar one. What is chosen is pinned in `plan::fuzzy`; here, what comes of it.
+//! `--fuzzy`: a similar file is the basis of a new one. `plan::fuzzy` tests which file is chosen, this file the result.
 
 use crate::kit::{World, synctest};
 
-/// A new file, next to what it may begin with: a name that is near, one that is far, an empty one, and no files.
+/// New files next to possible bases: a similar name, a dissimilar name, an empty file, and entries that are not files.
 fn renamed(w: &World) {
     w.source("report-2.txt*70000 d/moved*5000@-7 x/new*900 empty= same");
     w.dest(

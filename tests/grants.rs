@@ -1,11 +1,11 @@
-//! What a session of a server may touch, whatever its client says: one is talked to through a shell that starts it.
+//! What a session of a server may access, whatever its client sends. A fake remote shell starts each session.
 
 use crate::kit::{oracle, tell_skip};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// `in/` is granted, `out/` is not; `src/` is the client's.
+/// A scratch directory: `in/` is granted, `out/` is not; `src/` belongs to the client.
 struct Scene(tempfile::TempDir);
 
 impl Scene {
@@ -32,7 +32,7 @@ impl Scene {
         self.0.path().join(name)
     }
 
-    /// Runs a client in the scene; `TOP` is the scene in full.
+    /// Runs a client in the scene; `TOP` stands for the path of the scene.
     fn run(&self, line: &str) -> Output {
         let top = self.0.path().to_str().unwrap();
         let mut command = Command::new("timeout");
@@ -42,7 +42,7 @@ impl Scene {
         command.output().expect("a program can be started")
     }
 
-    /// Everything outside of what was granted, as text.
+    /// Returns a listing of everything outside of the granted directory.
     fn outside(&self) -> String {
         let mut find = Command::new("find");
         find.args(["out", "home", "-printf", "%p %y %m %s %T@ %l\n"]).current_dir(self.0.path());
@@ -58,7 +58,7 @@ impl Scene {
         output
     }
 
-    /// The run fails, nothing outside changes, and nothing from there arrives.
+    /// Checks that the run fails, changes nothing outside, and copies nothing from there.
     #[track_caller]
     fn is_kept_out(&self, line: &str) -> String {
         let before = self.outside();
@@ -97,7 +97,7 @@ fn paths_outside_of_the_roots_are_neither_read_nor_written() {
     symlink("../out", scene.path("in/up")).unwrap();
     symlink(scene.path("out"), scene.path("in/abs")).unwrap();
     symlink("../out/secret", scene.path("in/tree/link")).unwrap();
-    // A link that leads out is a link like any that leads nowhere.
+    // A symlink that leads out behaves like a dangling symlink.
     let before = scene.outside();
     scene.succeeds("-ak host:TOP/in/ got/");
     scene.holds_nothing_of_outside("-ak", &before);
@@ -142,7 +142,7 @@ fn paths_outside_of_the_roots_are_neither_read_nor_written() {
         "-a --delete src/ host:/",
     ] {
         let told = scene.is_kept_out(line);
-        // The last one: `..` at the front of what is asked for goes, as in rsync, and there is no `in/out`.
+        // "No such file": as in rsync, leading `..` of a requested name are removed, and there is no `in/out`.
         let words = ["granted", "Permission denied", "symlink has no referent", "No such file", "found \"..\" dir"];
         assert!(words.iter().any(|words| told.contains(words)), "{line}: {told}");
     }
@@ -152,7 +152,7 @@ fn paths_outside_of_the_roots_are_neither_read_nor_written() {
 fn other_directories_that_options_name_are_not_reached_outside() {
     let scene = Scene::new("--root TOP/in");
     let before = scene.outside();
-    // What is a basis only is told as missing or refused, and is never read.
+    // A directory that is only a basis is reported as missing or rejected, and is never read.
     std::fs::copy(scene.path("out/tree/f"), scene.path("src/f")).unwrap();
     let at = std::fs::metadata(scene.path("out/tree/f")).unwrap().modified().unwrap();
     std::fs::File::options().write(true).open(scene.path("src/f")).unwrap().set_modified(at).unwrap();
@@ -175,7 +175,7 @@ fn other_directories_that_options_name_are_not_reached_outside() {
     ] {
         scene.is_kept_out(line);
     }
-    // These do less than was asked for, or nothing, but never outside.
+    // These runs do less than requested, or nothing, but never touch anything outside.
     std::fs::write(scene.path("in/new"), "older\n").unwrap();
     std::fs::write(scene.path("in/gone"), "older\n").unwrap();
     std::fs::write(scene.path("in/tree/.rules"), ". TOP/out/rules\n").unwrap();
@@ -244,8 +244,8 @@ fn a_grant_to_read_changes_nothing() {
     }
 }
 
-/// A device that a client makes, or swaps in for a file that another of its sessions is about to open, leads to the whole
-/// disk.
+/// A device node that a client creates, or swaps in for a file that another of its sessions is about to open, gives
+/// access to the whole disk.
 #[test]
 fn no_device_is_made_in_what_was_granted() {
     use std::os::unix::fs::FileTypeExt as _;
@@ -265,7 +265,7 @@ fn no_device_is_made_in_what_was_granted() {
         std::fs::symlink_metadata(scene.path("in/f")).unwrap().file_type().is_fifo() && scene.path("in/new").exists()
     );
     assert!(!scene.path("in/zero").exists() && !scene.path("in/disk").exists());
-    // Where everything was granted, that is what was granted.
+    // A grant of everything includes devices.
     let scene = Scene::new("--root /");
     let made = Command::new("mknod").args(["zero", "c", "1", "5"]).current_dir(scene.path("src")).status().unwrap();
     assert!(made.success());
@@ -273,7 +273,7 @@ fn no_device_is_made_in_what_was_granted() {
     assert!(std::fs::symlink_metadata(scene.path("in/zero")).unwrap().file_type().is_char_device());
 }
 
-/// What is on a device is below no directory, so it is for keys that reach everything.
+/// The content of a device is below no directory, so only keys with access to everything may use it.
 #[test]
 fn devices_are_neither_read_nor_written_within_a_root() {
     let lines = ["-r --write-devices src/ host:TOP/in/", "-r --copy-devices host:TOP/in/ got/"];
@@ -283,7 +283,7 @@ fn devices_are_neither_read_nor_written_within_a_root() {
         assert!(told.contains("a key that reaches some directories only"), "{line}: {told}");
         assert_eq!(scene.run(line).status.code(), Some(4), "{line}");
     }
-    // The other end's devices are its own business.
+    // Devices at the client are not restricted.
     scene.succeeds("-r --copy-devices src/ host:TOP/in/");
     scene.succeeds("-r --write-devices host:TOP/in/ got/");
     let scene = Scene::new("--root / --read-only");
@@ -298,7 +298,7 @@ fn a_root_that_is_not_there_is_told() {
     let scene = Scene::new("--root TOP/none");
     let told = scene.is_kept_out("-a host:TOP/in/ got/");
     assert!(told.contains("none of the granted directories can be reached"), "{told}");
-    // It is told to the client, and is no break of the connection.
+    // The client receives the error; the connection does not just break.
     assert_eq!(scene.run("-a src/ host:TOP/in/").status.code(), Some(3));
     let scene = Scene::new("--root /");
     scene.succeeds("-a host:TOP/in/tree/ got/");
@@ -307,10 +307,11 @@ fn a_root_that_is_not_there_is_told() {
     assert!(!scene.run("-a host: got/").status.success() || scene.path("got/h").exists());
 }
 
-/// Words of a command line before another one, which then finds a kernel without `openat2` (437 on every machine).
+/// Returns a command prefix that makes `openat2` fail with ENOSYS (its number is 437 on every architecture).
 fn without_openat2() -> String {
     let prctl = if cfg!(target_arch = "x86_64") { 157 } else { 167 };
-    // Load the number of the call; if it is that one, ENOSYS; else go on. PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP.
+    // BPF: load the number of the call; if it is 437, return ENOSYS; otherwise allow. PR_SET_NO_NEW_PRIVS,
+    // PR_SET_SECCOMP.
     let script = format!(
         "my $f = pack(\"SCCL\" x 4, 0x20,0,0,0, 0x15,0,1,437, 6,0,0,0x50026, 6,0,0,0x7fff0000); \
          my $p = pack(\"S x6 P\", 4, $f); \
@@ -319,7 +320,7 @@ fn without_openat2() -> String {
     format!("perl -e '{script}'")
 }
 
-/// Nobody is let in anywhere else instead.
+/// The server rejects the session instead of serving it unconfined.
 #[test]
 fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
     let scene = Scene::new("--root TOP/in");
@@ -391,7 +392,7 @@ fn below_a_root_nothing_is_made_that_gives_rights() {
     assert_eq!(seen("in/other"), as_it_is);
 }
 
-/// The server of a host that was enrolled is one way to it; ssh, with an authority of its own, is another.
+/// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
 #[test]
 fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {
     let scene = crate::server::Scene::new();
@@ -399,7 +400,7 @@ fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {
     let program = oracle::under_test().display().to_string();
     let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
     std::fs::write(scene.path("out/list"), "f\n").unwrap();
-    // With how many words to ssh, and what was told.
+    // Returns the exit code, the number of sessions over ssh, and the output.
     let copy = |line: &str| {
         let mut copy = scene.command("client", &format!("--rsync-path={program} {line}"));
         let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
@@ -426,7 +427,7 @@ fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {
     }
     use std::os::unix::fs::MetadataExt as _;
     assert_eq!(std::fs::metadata(scene.path("in/linked/new")).unwrap().nlink(), 2);
-    // Each word is said once, and what has nothing to do with roots is as it was.
+    // The fallback prints no message twice and does not change errors that are unrelated to roots.
     let told = goes("-avv src/ none host:TOP/out/again/", (23, 1));
     assert!(told.contains("a remote shell: its server refuses: \"") && told.contains("by QUIC"), "{told}");
     assert_eq!((told.matches("link_stat").count(), told.matches("sending incremental").count()), (1, 1), "{told}");

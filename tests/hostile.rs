@@ -1,7 +1,7 @@
-//! Peers that want a far end's memory: the real program hears what has no end, or says to be longer than it is, and its
-//! peak stays below a bound.
+//! Peers that try to exhaust the memory of the remote side: the real program receives endless input, or messages with
+//! false lengths, and its peak memory must stay below a bound.
 //!
-//! What they say is spelled here by docs/PROTOCOL.md, by hand: our own encoder keeps to the limits.
+//! The messages are encoded here by hand from docs/PROTOCOL.md, because our own encoder keeps the limits.
 
 use crate::kit::{oracle, until};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// No far end takes so long to refuse somebody.
+/// The limit for rejecting a peer.
 const LIMIT: Duration = Duration::from_secs(120);
 
-// ── what is said ────────────────────────────────────────────────────────────────────────────────
+// ── messages ────────────────────────────────────────────────────────────────────────────────────
 
 pub const SETUP: u8 = 1;
 const ROOTS: u8 = 2;
@@ -45,7 +45,7 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &varint(body.len() as u64), body].concat()
 }
 
-/// Chunks of what a sender says, as it is.
+/// Splits the bytes of a sender into uncompressed chunks.
 fn chunks(said: &[u8]) -> Vec<u8> {
     said.chunks(256 << 10).flat_map(|piece| chunk(0, piece)).collect()
 }
@@ -54,36 +54,36 @@ fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
     [&[kind][..], &(piece.len() as u32).to_le_bytes(), piece].concat()
 }
 
-/// Magic and greeting of version 1, without features.
+/// Encodes the magic and the greeting of version 1, without features.
 pub fn greeting() -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
     [&magic[..], &30u16.to_le_bytes(), &1u16.to_le_bytes(), &1u16.to_le_bytes(), &[0; 8 + 16 + 2]].concat()
 }
 
-/// A setup with these counted lists: words, remote words, rules, operands; each is given with its count.
+/// Encodes a `Setup` with these lists, each with its count: words, remote words, rules, operands.
 fn setup(server_sends: bool, lists: [&[u8]; 4]) -> Vec<u8> {
     let [words, remote_words, rules, operands] = lists;
     let body = [&[u8::from(server_sends), 0], words, remote_words, rules, operands, &varint(0o022)].concat();
     frame(SETUP, &body)
 }
 
-/// The words `-r`, and nothing else.
+/// Encodes a `Setup` whose only word is `-r`.
 fn plain_setup(server_sends: bool) -> Vec<u8> {
     setup(server_sends, [&[1, 2, b'-', b'r'], &[0], &[0], &[0]])
 }
 
-/// An entry that shares all but name and mode with the one before it.
+/// Encodes an entry that shares all but name and mode with the previous one.
 fn entry(name: &[u8], mode: u64) -> Vec<u8> {
     [&[0x6e, 0][..], &bytes(name), &varint(mode)].concat()
 }
 
-/// So many files by names that begin so, in order.
+/// Encodes `count` files whose names begin with `start`, in order.
 fn files(start: &str, count: u64) -> Vec<u8> {
     let entries = (0..count).flat_map(|n| entry(format!("{start}{n:06}").as_bytes(), 0o100_644));
     varint(count).into_iter().chain(entries).collect()
 }
 
-/// Roots whose content is the transfer.
+/// Encodes `Roots` with one root, whose content is transferred.
 fn roots() -> Vec<u8> {
     frame(ROOTS, &[&[1, 8, 1][..], &entry(b".", 0o040_755), &[0; 6]].concat())
 }
@@ -96,9 +96,9 @@ fn more(list: &[u8]) -> Vec<u8> {
     frame(MORE, &[&[0], list, &[0, 0]].concat())
 }
 
-// ── who hears it ────────────────────────────────────────────────────────────────────────────────
+// ── the program under test ──────────────────────────────────────────────────────────────────────
 
-/// The program under test as the far end.
+/// The program under test as the remote side.
 struct Far {
     top: tempfile::TempDir,
     child: Child,
@@ -109,23 +109,23 @@ struct Far {
     said_bytes: u64,
 }
 
-/// How it ended.
+/// The result of a run.
 struct Ended {
     exit: Option<i32>,
-    /// The most memory that it had, as often as somebody looked: before each 64 KiB that were said.
+    /// The peak memory when it was last sampled: before each 64 KiB that the test sends.
     peak_kib: u64,
     said_bytes: u64,
-    /// The end of what it said: its reason.
+    /// The end of its output, which holds the reason.
     last_words: String,
 }
 
-/// What the pipe and the reader of a far end hold is all that can be said between two looks.
+/// The size of reads and writes. Between two samples the test sends at most what the pipe and the program buffer.
 const PIECE_BYTES: usize = 64 << 10;
-/// What is kept of a far end's words.
+/// How much of the output is kept.
 const LAST_BYTES: usize = 4096;
 
 impl Far {
-    /// Starts it as a remote shell would, with a tree of one file, and greets.
+    /// Starts the program as a remote shell would, with a tree of one file, and sends a greeting.
     fn start(sends: bool) -> Far {
         let top = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
         std::fs::create_dir(top.path().join("tree")).unwrap();
@@ -152,13 +152,13 @@ impl Far {
             let _ = tell.send(());
         });
         let mut far = Far { top, child, stdin, heard, silent, peak_kib, said_bytes: 0 };
-        // It greets first. Who spoke before might be refused, and it gone, before anybody looked at it.
+        // The program greets first. A client that sends earlier could be rejected before memory was sampled.
         until(|| !far.heard.lock().unwrap().is_empty());
         far.say(&greeting());
         far
     }
 
-    /// Says bytes; `false`: nobody hears them any more.
+    /// Sends bytes. Returns `false` if the program has closed its input.
     fn say(&mut self, said: &[u8]) -> bool {
         let Some(stdin) = &mut self.stdin else { return false };
         for piece in said.chunks(PIECE_BYTES) {
@@ -175,17 +175,17 @@ impl Far {
         true
     }
 
-    /// Says what comes until nobody hears it any more, or there is no more.
+    /// Sends each item until the program closes its input.
     fn say_on(&mut self, said: impl IntoIterator<Item = Vec<u8>>) {
         let _ = said.into_iter().all(|said| self.say(&said));
     }
 
-    /// Waits until it has said these bytes.
+    /// Waits until the program has sent these bytes.
     fn hears(&self, wanted: &[u8]) {
         until(|| self.heard.lock().unwrap().windows(wanted.len()).any(|part| part == wanted));
     }
 
-    /// Hangs up and waits for its end.
+    /// Closes the connection and waits until the program ends.
     fn ends(mut self) -> Ended {
         drop(self.stdin.take());
         let is_stuck = self.silent.recv_timeout(LIMIT).is_err();
@@ -201,7 +201,7 @@ impl Far {
     }
 }
 
-/// Notes the most memory that a process has had so far, if it is there yet.
+/// Records the peak memory of a process so far, if the process exists.
 fn look(pid: u32, peak_kib: &AtomicU64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -210,7 +210,7 @@ fn look(pid: u32, peak_kib: &AtomicU64) {
 }
 
 impl Ended {
-    /// It refused with exit 2 and these words, and its memory stayed below the bound.
+    /// Checks that the program rejected its peer with exit code 2 and these words, and that its memory stayed bounded.
     #[track_caller]
     fn refuses(&self, words: &str, max_mib: u64) {
         assert_eq!(self.exit, Some(2), "{}", self.last_words);
@@ -218,7 +218,7 @@ impl Ended {
         self.is_small(max_mib);
     }
 
-    /// Its peer hung up, or had said more than its window by then: that depends on who is faster.
+    /// Checks that the program reports a closed connection or an exceeded window; which one comes first is a race.
     #[track_caller]
     fn breaks_off(&self) {
         let is_overdrawn = self.exit == Some(2) && self.last_words.contains("said more of");
@@ -233,7 +233,7 @@ impl Ended {
     }
 }
 
-/// A far end that receives and was told where to, and hears this until it refuses.
+/// Starts a receiver, sends it a setup, roots and these messages until it rejects them.
 fn pushed(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     let mut far = Far::start(false);
     far.say(&plain_setup(false));
@@ -242,22 +242,22 @@ fn pushed(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     far.ends()
 }
 
-/// A far end that sends and hears this, once it has told what it has, until it refuses.
+/// Starts a sender, waits until it has sent its listing, and sends it these messages until it rejects them.
 fn pulled(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     let mut far = Far::start(true);
     far.say(&plain_setup(true));
-    // It shall tell the root in any case.
+    // Makes the program send the root in any case.
     far.say(&frame(DIGESTS, &[1, 1, 0]));
     far.hears(b"known");
     far.say_on(said);
     far.ends()
 }
 
-/// The program itself, and a little.
+/// The memory of the program itself, with a margin.
 const IDLE_MIB: u64 = 32;
-/// That, a windowful, and the longest frame, decoded.
+/// The same plus a full window and the longest frame, decoded.
 const MAX_MIB: u64 = 96;
-/// A million of each of the four kinds of words that a client may ask for anything in.
+/// Room for a million items in each of the four lists of a `Setup`.
 const SETUP_MAX_MIB: u64 = 448;
 
 #[test]
@@ -270,7 +270,7 @@ fn directories_without_end() {
 
 #[test]
 fn a_long_directory_costs_what_it_holds() {
-    // It is put together before anybody takes it; what bounds it is DIR_ENTRIES_MAX.
+    // The listing is collected before it is used. Its limit is DIR_ENTRIES_MAX.
     const FRAMES: u32 = 5;
     const FILES: u64 = 60_000;
     const MAX_BYTES_PER_FILE: u64 = 128;
@@ -323,10 +323,10 @@ fn data_that_nobody_waits_for() {
     ended.is_small(48);
 }
 
-/// The longest that a chunk may expand to.
+/// The maximum size of a decompressed chunk.
 const PIECE_MAX_BYTES: usize = 256 << 10;
 
-/// What one zstd stream, blocks of lz4 and one zlib stream make of the same bytes again and again.
+/// Repeats the same bytes as one zstd stream, as lz4 blocks and as one zlib stream.
 #[test]
 fn compressed_bombs() {
     // A file of zeros.
@@ -391,7 +391,7 @@ fn digests_without_end() {
 
 #[test]
 fn wants_without_end() {
-    // Blocks of 348 bytes, each with a tag of five: as many as fit.
+    // Blocks of 348 bytes, each with a tag of five bytes: as many as fit.
     let blocks = ((15u64 << 20) - 13) / 5;
     let tag = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     let tags: Vec<u8> = (1..=blocks).flat_map(|n| tag(n).into_iter().take(5)).collect();
@@ -403,7 +403,7 @@ fn wants_without_end() {
         far.say(&plain_setup(true));
         far.say(&frame(DIGESTS, &[1, 1, 0]));
         far.hears(b"known");
-        // The first is answered: it was looked into.
+        // The first request is answered, which shows that the program has processed it.
         far.say(&want);
         far.hears(&[b'k'; 100]);
         far.say_on(std::iter::repeat(want));

@@ -1,4 +1,4 @@
-//! What is told about a run: itemized lines, verbosity, formats, statistics, lists, logs.
+//! The output of a run: itemized lines, verbosity, formats, statistics, progress, listings, logs.
 
 use crate::kit::{World, synctest};
 
@@ -127,7 +127,7 @@ synctest!(format_path_of_the_root, |w: World| {
     for (source, dest) in [("src//a", "6"), ("src/./a", "7"), ("{W}/./src//d/", "8"), ("src/../src/", "9")] {
         w.agree_paths(&["-a", "--out-format=%f"], &[source, dest]).exits(0);
     }
-    // `./src/a` brings the world itself as `.`: a destination made by the run would change its time while it is read.
+    // `./src/a` transfers the world itself as `.`. A destination created by the run would change its time meanwhile.
     w.build("10", |t| drop(t.dir(".").mtime(9)));
     w.agree_paths(&["-aR", "--out-format=%f"], &["src/./d", "./src/a", "10/"]).exits(0);
 });
@@ -187,7 +187,8 @@ synctest!(progress_with_upper_p, |w: World| {
     w.agree(&["-aP", "--no-inc-recursive"]).says("to-chk=");
 });
 
-// On one machine the list may still grow while the first files are copied; between machines its beginning is waited for.
+// In a local copy the list may still grow while the first files are copied. Between machines, copying waits for the
+// first part of the list.
 synctest!(progress_counts_a_walked_list_directory_by_directory, between machines, |w: World| {
     w.source("l->t t a/b/x a/b/z c/d/y c/s e/f g/").dest("t g/old c/");
     w.agree(&["-a", "--progress"]).says("to-chk=");
@@ -335,7 +336,7 @@ synctest!(errors_through_the_client, |w: World| {
     w.agree_paths(&["-ai", "--stderr=client"], &["src/", "nowhere", "dst/"]).exits(23);
 });
 
-/// Without a checksum, with one name, with two, and with names that are settled with the other side.
+/// Checksum choices: one name, two names, and names that are negotiated with the other side.
 const CHECKSUMS: [&str; 10] =
     ["xxh128", "xxh3", "xxh64", "xxhash", "MD5", "md4", "sha1", "md5,sha1", "sha1,auto", "auto,auto"];
 
@@ -343,7 +344,7 @@ fn sums(w: &World) {
     w.source("a e= l->a d/b*70000 same=x h hh=h");
 }
 
-/// Copies with a format that shows digests, into a destination of its own.
+/// Copies with a format that prints checksums, into a separate destination.
 fn show_sums(w: &World, options: &[&str], number: usize) {
     let dest = format!("dst{number}");
     w.tree(&dest, "same=x d/b=old");

@@ -3,14 +3,14 @@
 use crate::kit::{World, synctest};
 
 // ── symlinks ────────────────────────────────────────────────────────────────────────────────────
-/// Symlinks of all kinds: inside, outside, dangling, to directories, absolute, climbing.
+/// Symlinks of all kinds: inside, outside, dangling, to directories, absolute, with `..`.
 const LINKS: &str = "a d/x d/y/z in->a up->../secret dir->d dangling->nowhere abs->/etc/hostname d/back->../a d/out->../../secret \
      mid->d/../a outdir->../elsewhere self->.";
 
-/// [`LINKS`] with something outside for them to reach.
+/// [`LINKS`], and targets outside the source.
 fn links(w: &World) {
     w.source(LINKS).dest("").tree(".", "secret").tree("elsewhere", "e/f");
-    // The same on every machine.
+    // A target that is the same on every machine.
     w.build("src", |t| {
         t.remove("abs");
         t.symlink("abs", "/dev/null");
@@ -81,7 +81,7 @@ synctest!(a_symlink_that_would_be_deleted_is_spared_by_safe_links, |w: World| {
     w.agree(&["-ai", "--safe-links", "--delete"]).exits(0);
 });
 
-/// Symlinks that lead out, and others, in the way of all kinds of things.
+/// Unsafe symlinks and others at the destination, in the way of entries of all kinds.
 fn in_the_way(w: &World) {
     w.source("file link->a dir/x ok->b a b kept->/out").dest("file->/out link->/out dir->/out ok->a gone->/out");
     w.dest("d/gone->/out d/down->../../x d/fine->x a b kept->/in old");
@@ -98,7 +98,7 @@ macro_rules! tells_of_no_backup {
     ($name:ident, [$($option:expr),+]) => {
         synctest!($name, |w: World| {
             in_the_way(&w);
-            // What is deleted beforehand, and nothing else: of rsync's processes each tells in its own time.
+            // Only early deletions: the order between the lines of rsync's processes is not fixed.
             let rest = ["--backup-dir=../old", "--delete-before", "--filter=- /[fklo]*", "--exclude=/dir"];
             w.agree(&[&[$($option),+], &rest[..]].concat()).says("gone");
         });
@@ -135,7 +135,7 @@ synctest!(munged_links_are_restored_by_the_other_side, |w: World| {
 
 synctest!(keep_dirlinks_writes_through_a_link_inside, |w: World| {
     w.source("d/x d/y/z").dest("real/old d->real");
-    // With -O: rsync 3.5.0 gives the directory's time to the symlink, where it means nothing.
+    // With -O, because rsync 3.5.0 sets the directory's time on the symlink, where it has no effect.
     w.agree(&["-aiKO"]).exits(0);
 });
 
@@ -145,8 +145,8 @@ synctest!(without_keep_dirlinks_the_link_is_replaced, |w: World| {
 });
 
 synctest!(keep_dirlinks_with_delete, |w: World| {
-    // Both names of the directory in the source would be a race in rsync: what is listed under the one may
-    // or may not have arrived through the other.
+    // The source must not contain both names of the directory. That is a race in rsync: entries listed under one name
+    // may or may not have arrived through the other.
     w.source("d/x").dest("real/old d->real");
     w.agree(&["-aiKO", "--delete", "--exclude=/real"]).says("*deleting   d/old");
 });
@@ -165,7 +165,8 @@ macro_rules! loses_what_it_leads_to {
     };
 }
 
-// rsync's --delete-after decides about the directory while all is there; its link is left dangling, and so is ours.
+// rsync's --delete-after decides about the directory while everything still exists. Both programs then leave the link
+// dangling.
 loses_what_it_leads_to!(keep_dirlinks_loses_the_directory, "--delete");
 loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_before, "--delete-before");
 loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_and_keeps_links, "--delete", "-H");
@@ -261,7 +262,7 @@ joins!(a_group_whose_time_changes, "a@9 b==a d/c==a", "a b==a d/c==a", ["-aiH"])
 
 synctest!(a_newer_name_takes_no_part, |w: World| {
     w.source("a b==a c==a").dest("b=q@9");
-    // Once: the next time rsync 3.5.0 replaces the newer file by a link, in spite of -u.
+    // Only once: in a second run rsync 3.5.0 replaces the newer file with a link, in spite of -u.
     w.once().agree(&["-aiuH"]).exits(0);
 });
 
@@ -300,7 +301,8 @@ synctest!(a_group_of_devices, as root, |w: World| {
 });
 
 synctest!(names_farther_apart_than_a_list_is_looked_ahead, |w: World| {
-    // What lies between is too much to be waited for: the first name leads, not the last. In d0 both are within sight.
+    // Too many entries lie between the names for the lookahead, so the first name leads, not the last. In d0 both names
+    // are within the lookahead.
     let between: Vec<_> = (0..1100).map(|n| format!("d{n}/f")).collect();
     w.source(&format!("a/x z/x==a/x d0/x d0/y==d0/x {}", between.join(" "))).dest("");
     w.once().agree(&["-aiH"]).says("z/x => a/x").says("d0/x => d0/y");
@@ -313,7 +315,7 @@ synctest!(a_large_group, |w: World| {
     w.agree(&["-aiH"]).exits(0);
 });
 
-/// Declares a case in which arguments under `-R` go on behind a symlink, or do not.
+/// Declares a case in which arguments under `-R` continue past a symlink, or do not.
 macro_rules! goes_on {
     ($name:ident, [$($operand:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
@@ -334,7 +336,7 @@ synctest!(a_symlink_and_a_directory_of_one_name, |w: World| {
     w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"]).exits(0).says("*deleting   old");
 });
 
-/// Declares a case in which symlinks lead nowhere, in a circle and out of the tree to nothing.
+/// Declares a case with symlinks that dangle, form a loop, and lead out of the tree to a missing target.
 macro_rules! loses {
     ($name:ident, [$($option:expr),+ $(,)?], $code:expr) => {
         synctest!($name, |w: World| {
@@ -351,7 +353,7 @@ loses!(excluded_unsafe_symlinks_that_lead_nowhere, ["--copy-unsafe-links", "--ex
 loses!(symlinks_that_lead_nowhere_stop_deletion, ["-L"], 23);
 loses!(unsafe_symlinks_that_lead_nowhere_stop_deletion, ["--copy-unsafe-links"], 23);
 
-/// Declares a case in which sources are removed that symlinks lead to.
+/// Declares a case that removes sources reached through symlinks.
 macro_rules! follows_and_removes {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {

@@ -1,5 +1,5 @@
-//! Machines that are not as ours: an older rsync as the oracle, packages that `scripts/test` has to install, and processes
-//! that may do less than usual.
+//! Unusual machines: an older rsync as the oracle, packages that `scripts/test` has to install, and processes with
+//! fewer rights or resources than usual.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use crate::kit::{oracle, tell_skip};
 
-/// A script in `dir`, ready to be run.
+/// Writes an executable script in `dir`.
 fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("scratch can be written");
@@ -53,8 +53,8 @@ fn an_older_oracle_is_said_aloud_and_newer_behaviour_is_skipped() {
     assert_eq!(skipped.lines().count(), NEWER.len(), "{skipped}");
 }
 
-/// What `scripts/test` says on a machine that has a shell's usual tools, a cargo that does nothing, and no more, with the
-/// calls of apt-get. What lies in /usr/sbin it finds all the same.
+/// Runs `scripts/test` on a machine with the basic tools of a shell, a fake cargo and a fake apt-get. Returns the
+/// output and the calls of both. The script also finds programs in /usr/sbin.
 fn bare_machine(user: u32) -> (Output, String) {
     const USUAL: [&str; 11] = ["sh", "dirname", "head", "mktemp", "chmod", "wc", "sort", "sed", "rm", "cat", "touch"];
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
@@ -66,7 +66,7 @@ fn bare_machine(user: u32) -> (Output, String) {
     }
     script(bin, "id", &format!("echo {user}"));
     script(bin, "cargo", &format!("echo \"cargo $*\" >>{}", log.display()));
-    // Nothing can be installed before the lists of packages are there.
+    // No package can be installed before the package lists are updated.
     let updated = bin.join("updated");
     script(
         bin,
@@ -106,7 +106,7 @@ fn where_nothing_can_be_installed_the_tests_run_all_the_same() {
     assert_eq!(calls, "cargo test --locked --all-targets some::\n");
 }
 
-/// What a shell says that runs `line` with rsync, and with sparsync, as `$0`.
+/// Runs `line` in a shell with rsync as `$0`, then with sparsync. Returns the exit codes and stderr.
 fn both(dir: &Path, line: &str) -> [(Option<i32>, String); 2] {
     [(oracle::rsync(), "rsync"), (oracle::under_test(), "sparsync")].map(|(program, name)| {
         let mut shell = Command::new("sh");
@@ -137,7 +137,7 @@ fn a_working_directory_that_is_gone_is_told_where_a_path_counts_from_it() {
             assert!(code == Some(3) && said.contains("getcwd(): No such file or directory (2)"), "{code:?} {said}");
         }
     }
-    // rsync does nothing there, not even what does not need it.
+    // rsync fails there even if no path depends on the working directory.
     let [_, (code, said)] = both(dir.path(), &format!("{gone} \"$top/src/\" \"$top/$OUT/\""));
     assert!(code == Some(0) && dir.path().join("sparsync/f").exists(), "{code:?} {said}");
 }
@@ -188,7 +188,7 @@ fn few_open_files_are_enough() {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
         }
     }
-    // Each directory that an argument lies in stays open; the system allows more of them than a shell does by itself.
+    // The directory of each argument stays open. The hard limit allows more of them than the soft limit of the shell.
     for way in ["$OUT.args/".to_owned(), format!("{far} h:$PWD/$OUT.far/")] {
         for (code, said) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
@@ -222,8 +222,8 @@ fn few_open_files_are_enough_for_names_that_wait_for_others() {
     }
 }
 
-/// A run that is not ours goes to the installed rsync also where other ways to this program come first, and ends where there
-/// is nothing else.
+/// An unsupported run goes to the installed rsync even if wrappers of sparsync come first in PATH, and fails if there
+/// is no other rsync.
 #[test]
 fn a_run_is_not_handed_round_in_circles() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
@@ -248,7 +248,7 @@ fn a_run_is_not_handed_round_in_circles() {
     assert!(output.status.code() == Some(14) && text(&output.stderr).contains("there is none in PATH"), "{output:?}");
 }
 
-/// The installed rsync carries out the options that are not supported, in local copies, too.
+/// The installed rsync carries out unsupported options, also in local copies.
 #[test]
 fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
@@ -325,7 +325,7 @@ fn runs_of_zeros_take_no_room_that_was_allocated_ahead() {
     assert!(blocks * 512 < 1 << 20, "{blocks} blocks");
 }
 
-/// In a root directory of its own, as a login may have, without /proc.
+/// Runs without /proc, as in a chroot.
 #[test]
 fn attributes_are_kept_without_proc() {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();

@@ -1,4 +1,4 @@
-//! Lines that scripts read: their stream, their words, their order.
+//! Lines that scripts parse: their stream, wording and order.
 
 use crate::kit::{World, synctest};
 
@@ -66,7 +66,7 @@ synctest!(a_list_that_is_too_short, |w: World| {
 });
 
 synctest!(the_version_is_told_in_the_first_line, |w: World| {
-    // Below it each program speaks for itself.
+    // Below the first line, each program prints its own text.
     w.mask_with(|line| line.starts_with("rsync  version ").then(|| line.to_owned())).once().no_dry_run();
     w.agree_paths(&["--version"], &[""; 0]).exits(0).says("protocol version 3");
 });
@@ -80,7 +80,7 @@ synctest!(banners_of_several_modes, |w: World| {
 
 synctest!(the_destination_made_is_told_with_each_kind_of_telling, |w: World| {
     w.source("a").no_dry_run().once();
-    // The last is no escape: what is to stand before its letter stands in another order.
+    // The last one is not a valid escape: its modifiers are in the wrong order.
     let kinds = ["-v", "-i", "--out-format=%n", "--info=name", "--stats", "--out-format=%-5i", "--out-format=%5-i"];
     for (n, option) in kinds.iter().enumerate() {
         w.agree_paths(&["-a", option], &["src/".to_owned(), format!("new{n}")]).exits(0);

@@ -1,4 +1,4 @@
-//! QUIC to a host that was not enrolled: a server for one run, which the far end of a remote shell opens.
+//! QUIC to a host that is not enrolled: the remote side of a shell opens an ephemeral server for one run.
 
 use crate::kit::{self, World, oracle, synctest, until};
 use crate::server::{Scene, field_of};
@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// A remote shell to this very machine, as sshd would have it reached. Whatever `first` says is done before the command,
-/// and the number of its process is in the file `pid`.
+/// Writes a remote shell to this machine, with the variables that sshd sets. It runs `first` before the command and
+/// writes its process ID to the file `pid`.
 fn shell(scene: &Scene, first: &str) {
     let top = scene.path("");
     scene.script(
@@ -31,7 +31,7 @@ fn met() -> Scene {
     scene
 }
 
-/// The command of a copy by QUIC through that shell.
+/// Returns the command of a copy over QUIC through that shell.
 fn command(scene: &Scene, words: &str) -> Command {
     let program = oracle::under_test().display();
     scene.command("client", &format!("--transport=quic -e TOP/far --rsync-path={program} {words}"))
@@ -96,7 +96,7 @@ fn a_far_end_that_cannot_is_told_in_one_line() {
     assert!(!scene.path("in/new").exists());
 }
 
-/// What a server says first that is known to be able to do this.
+/// Encodes the magic and the greeting of a server with these features.
 fn greeting(features: u8) -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
     [&magic[..], &[30, 0, 1, 0, 1, 0, features, 0, 0, 0, 0, 0, 0, 0], &[7; 16], &[0, 0]].concat()
@@ -104,9 +104,9 @@ fn greeting(features: u8) -> Vec<u8> {
 
 const MEETS: u8 = 1 << 6;
 
-/// What says where the session shall take place.
+/// Encodes a `Meet` message, which names the pin and the port of the session.
 fn meet(pin: &[u8], port: u16) -> Vec<u8> {
-    // Seven bits in each byte, and as few as hold it.
+    // A varint: seven bits in each byte, in as few bytes as possible.
     let port = match [port & 0x7f, port >> 7 & 0x7f, port >> 14].map(|bits| bits as u8) {
         [0, 0, 0] => vec![0],
         [low, middle, high] if high > 0 => vec![low | 0x80, middle | 0x80, high],
@@ -135,7 +135,7 @@ fn a_far_end_that_leaves_before_the_session_is_no_riddle() {
 #[test]
 fn a_port_that_cannot_be_reached_is_told() {
     let scene = met();
-    // Nowhere, and what the far end tells is no address of its own.
+    // An unreachable address, and the remote side names no other.
     shell(&scene, "SSH_CONNECTION='192.0.2.1 1 192.0.2.1 22'");
     let words =
         ["cannot be reached", "Tried QUIC to 192.0.2.1, UDP port", "Without --transport=quic the copy goes by ssh"];
@@ -143,7 +143,7 @@ fn a_port_that_cannot_be_reached_is_told() {
     assert!(!scene.path("in/new").exists());
 }
 
-/// A far end that was asked by hand to meet the client with this pin.
+/// A remote side started by the test, with an open port for one client.
 struct Far {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -178,19 +178,19 @@ impl Far {
         Far { child, stdin: Some(stdin), stdout, pin, port: port.try_into().unwrap() }
     }
 
-    /// Somebody comes.
+    /// Returns a command that connects to the port with the key of `who`.
     fn visit(&self, scene: &Scene, who: &str) -> Command {
         scene.command(who, &format!("server pipe 127.0.0.1:{} {}", self.port, self.pin))
     }
 
-    /// Its end, for which nobody has to do anything more.
+    /// Waits until the remote side ends by itself, and returns its exit code.
     fn ends(mut self) -> Option<i32> {
         self.stdout.read_to_end(&mut Vec::new()).unwrap();
         self.child.wait().unwrap().code()
     }
 }
 
-/// The key of one who has a configuration of this name.
+/// Returns the pin of the configuration `who`.
 fn pin_of(scene: &Scene, who: &str) -> String {
     let grant = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
     field_of(&String::from_utf8(scene.command(who, grant).output().unwrap().stdout).unwrap(), "pin")
@@ -236,7 +236,7 @@ fn a_session_does_not_ask_for_more_than_the_command_line() {
     assert!(!scene.path("in/new").exists());
 }
 
-/// A copy that has begun and takes long, and whose processes are a group of their own.
+/// Starts a long copy in its own process group and waits until data arrives.
 fn slow(scene: &Scene) -> Child {
     const BYTES: usize = 24 << 20;
     let content: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -260,8 +260,8 @@ fn slow(scene: &Scene) -> Child {
     child
 }
 
-/// What became of a copy, once all that it started has ended, too: its far end holds one of its streams. QUIC alone finds
-/// out after 100 s that a peer is gone.
+/// Waits until a copy and all processes that it started have ended, and returns the result: the remote side holds one
+/// of the copy's streams. QUIC alone notices only after 100 s that a peer is gone.
 #[track_caller]
 fn outcome(child: Child) -> Output {
     const BEFORE_QUIC: Duration = Duration::from_secs(60);
@@ -275,7 +275,7 @@ fn outcome(child: Child) -> Output {
     output.expect("nobody waits for the silence of QUIC").expect("a child can be waited for")
 }
 
-/// What is left beside what was there.
+/// Returns the new names in `in/`.
 fn left(scene: &Scene) -> Vec<String> {
     let entries = std::fs::read_dir(scene.path("in")).unwrap().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -313,7 +313,7 @@ fn a_far_end_that_is_killed_ends_the_run() {
     kill_process(Pid::from_raw(far.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     let words = ["connection unexpectedly closed", "the server at far was for this run alone: start the copy again"];
     told(&outcome(child), 12, &words);
-    // As over a remote shell, what a far end leaves that was killed goes with the next run.
+    // As over a remote shell, the next run removes what a killed remote side has left.
     let program = oracle::under_test().display().to_string();
     std::fs::write(scene.path("src/big"), "short").unwrap();
     told(

@@ -1,8 +1,8 @@
-//! How bytes land: temporary files, in place, appended, backed up, sparse, and what happens to the source afterwards.
+//! How file content is written: temporary files, in place, append, backups, sparse files; and the removal of sources.
 
 use crate::kit::{Acl, World, synctest};
 
-/// A destination with an older `a`, an equal `b`, and strangers.
+/// A destination with an older `a`, an equal `b`, and extra entries.
 fn older(w: &World) {
     w.source("a=newer@5 b d/c=longer@9 d/e new").dest("a=old b d/c=long d/e old d/old");
 }
@@ -62,7 +62,7 @@ synctest!(backups_on_another_file_system, as root, |w: World| {
     w.once().agree(&["-aib", "--backup-dir={W}/bk", "--delete", "--suffix=.o"]).exits(0);
 });
 
-/// Backups that cannot be second names, of everything that has attributes.
+/// Declares a case with backups on another file system, where a hard link is not possible, of all kinds of entries.
 macro_rules! backups_elsewhere {
     ($name:ident, [$($option:expr),+]) => {
         synctest!($name, as root, |w: World| {
@@ -155,7 +155,7 @@ synctest!(inplace_writes_a_read_only_file_of_ours, as user, |w: World| {
     w.agree(&["-ai", "--inplace"]);
 });
 
-// ── what differs, on a local copy ───────────────────────────────────────────────────────────────
+// ── deltas in a local copy ──────────────────────────────────────────────────────────────────────
 places!(differences_alone, ["-ai", "--no-whole-file"]);
 places!(differences_by_the_short_name, ["-avv", "--no-W"]);
 places!(differences_counted, ["-ai", "--no-whole-file", "--stats", "--info=stats2"]);
@@ -198,7 +198,7 @@ synctest!(differences_to_a_file_that_may_not_be_read, as user, |w: World| {
 });
 
 synctest!(parts_that_changed_places_in_place, |w: World| {
-    // The old beginning is overwritten before it would be needed.
+    // The old beginning is overwritten before it could be reused.
     let part = |seed: u32| (0..100_000u32).flat_map(|n| (n * 31 + seed).to_le_bytes()).collect::<Vec<u8>>();
     w.build("src", |t| drop(t.file("a", [part(7), part(1 << 30), b"more".to_vec()].concat())));
     w.build("dst", |t| drop(t.file("a", [part(1 << 30), part(7)].concat())));
@@ -242,7 +242,7 @@ synctest!(append_to_a_large_file, |w: World| {
     w.agree(&["-ai", "--append"]).exits(0);
 });
 
-// ── partial, temporary, delayed ─────────────────────────────────────────────────────────────────
+// ── partial and temporary files, delayed updates ────────────────────────────────────────────────
 places!(partial_leaves_nothing_of_a_good_run, ["-ai", "--partial"]);
 places!(partial_dir_leaves_nothing_of_a_good_run, ["-ai", "--partial-dir=.part"]);
 places!(partial_dir_is_not_deleted, ["-ai", "--partial-dir=.part", "--delete"]);
@@ -296,7 +296,7 @@ synctest!(a_partial_file_is_replaced, |w: World| {
     w.agree(&["-ai", "--partial-dir=.part"]).exits(0);
 });
 
-/// Left-overs of files that are up to date, that differ in their mode, that are older, newer, and that nobody knows.
+/// Partial files of entries that are up to date, differ in mode, are older, are newer, and are unknown.
 fn left_overs(w: &World) {
     w.source("same mode%600 old=2 new=2@-9 big*5000 d/same d/e/f")
         .dest("same mode old=1@-9 new=1 big*5000 d/same d/e/f");
@@ -415,7 +415,7 @@ synctest!(a_huge_sparse_file, |w: World| {
     w.compare_blocks().once().no_dry_run().agree(&["-aiS"]).exits(0);
 });
 
-// ── the source afterwards ───────────────────────────────────────────────────────────────────────
+// ── removal of sources ──────────────────────────────────────────────────────────────────────────
 places!(sources_are_removed_when_they_have_arrived, ["-ai", "--remove-source-files"]);
 places!(sources_are_removed_by_the_old_name, ["-ai", "--remove-sent-files"]);
 places!(sources_that_were_up_to_date_go_too, ["-aii", "--remove-source-files"]);
@@ -432,7 +432,7 @@ synctest!(removing_sources_keeps_directories, |w: World| {
 });
 
 synctest!(a_source_that_changed_since_it_was_listed_is_not_removed, |w: World| {
-    // Writing the first file gives the second another time.
+    // The destination of the first file is the second file: writing it changes that file's time.
     w.source("d/a=same@5 d/b=same").tree(".", "dst/d/a==src/d/b").stderr_unordered().once();
     w.agree(&["-ai", "--inplace", "--remove-source-files"])
         .exits(23)
@@ -459,7 +459,7 @@ synctest!(removing_sources_that_were_not_asked_for, |w: World| {
     w.agree(&["-aiu", "--remove-source-files", "--max-size=100"]).exits(0);
 });
 
-// ── a destination that refuses ──────────────────────────────────────────────────────────────────
+// ── read-only destinations ──────────────────────────────────────────────────────────────────────
 synctest!(a_read_only_directory_refuses_new_files, as user, |w: World| {
     w.source("a d/b z").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0o555)));
     w.stderr_unordered().agree(&["-rlti"]).exits(23).warns("Permission denied");
@@ -488,13 +488,13 @@ synctest!(a_backup_that_makes_way_for_a_directory_is_not_backed_up, |w: World| {
     w.agree(&["-aib", "--info=backup"]).exits(0).says("backed up g to g~").never_says("f~~");
 });
 
-// ── where no source is left ─────────────────────────────────────────────────────────────────────
+// ── no source left ──────────────────────────────────────────────────────────────────────────────
 macro_rules! has_no_source {
     ($name:ident, [$($option:expr),*], [$($path:expr),+], $code:expr) => {
         synctest!($name, |w: World| {
             w.source("a d/b").dest("old").file("file", "x").once().stderr_unordered();
             let agreed = w.agree_paths(&["-v", $($option),*], &[$($path),+]);
-            // rsync does not look for a place for nothing where it is the client who receives.
+            // In a pull, rsync's client does not check the destination if there is nothing to receive.
             if !w.is_pulled() {
                 agreed.exits($code);
             }
@@ -551,7 +551,7 @@ macro_rules! turns_back {
     ($name:ident, $($path:expr),+) => {
         synctest!($name, |w: World| {
             w.source("d/f b/f").dest("").once();
-            // The end of a process that another one ended.
+            // Drops rsync's line about one of its processes ending the other.
             w.mask_with(|line| (!line.contains("received SIGUSR1 (code 19)")).then(|| line.to_owned()));
             for path in [$($path),+] {
                 w.agree_paths(&["-aR"], &[path, "dst/"]).exits(1).warns("found \"..\" dir in relative path");

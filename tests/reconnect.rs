@@ -1,9 +1,10 @@
 //! Lost connections: a run that reconnects ends exactly as an uninterrupted one, or it ends with an error.
 //!
-//! Client and server speak TLS through a relay of the test, which acts once a given number of bytes has passed: it breaks
-//! the connection for both ends or for the client alone, or has the client, the session or the server killed. The trees of
-//! both ends are then compared with what an uninterrupted rsync leaves, and once more after the server has noticed that the
-//! first connection is gone. [`CASES`] says of each option set whether the run has to finish or has to refuse to reconnect.
+//! Client and server use TLS through a relay of the test, which acts after a given number of bytes: it breaks the
+//! connection for both ends or for the client only, or the test kills the client, the session or the server. The trees
+//! of both ends are then compared with what an uninterrupted rsync leaves, and once more after the server has noticed
+//! that the first connection is gone. [`CASES`] defines for each option set whether the run must finish or must not
+//! reconnect.
 
 use crate::kit::{Lens, oracle, snapshot, until};
 use crate::server::Scene;
@@ -15,21 +16,21 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// What a run must do about a lost connection.
+/// What a run must do after a lost connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Must {
     /// Reconnect and exit with 0.
     Finish,
-    /// Exit with rsync's error for a broken stream and a hint: a second attempt could end otherwise.
+    /// Exit with rsync's error for a broken stream and a hint: a second attempt could end differently.
     Refuse,
-    /// The same. Even a second run by the user may end differently, as with rsync.
+    /// The same. Even if the user runs the command again, the result may differ, as with rsync.
     RefuseForGood,
 }
 
-/// An option set, and what it must do.
+/// An option set and the required behaviour.
 struct Case(&'static str, Must);
 
-/// Every option whose side effects a second attempt could meet.
+/// Every option whose side effects could disturb a second attempt.
 const CASES: &[Case] = &[
     Case("-a", Must::Finish),
     Case("-a --delete", Must::Finish),
@@ -81,19 +82,19 @@ const CASES: &[Case] = &[
 enum Loss {
     /// It breaks for both ends.
     Connection,
-    /// It breaks for the client; to the server it looks alive.
+    /// It breaks for the client; the server does not notice.
     AtClient,
-    /// The process of the session is killed.
+    /// The session process is killed.
     Session,
     /// The server is killed and started again.
     Server,
-    /// The client is killed and the command run again, while the connection looks alive to the server.
+    /// The client is killed and the command run again, while the server does not notice the loss.
     Client,
 }
 
 const LOSSES: [Loss; 5] = [Loss::Connection, Loss::AtClient, Loss::Session, Loss::Server, Loss::Client];
 
-/// Which end has the source.
+/// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Push,
@@ -104,17 +105,17 @@ enum Way {
 struct Relay {
     port: u16,
     server: Arc<Mutex<SocketAddr>>,
-    /// Ends of connections that one side has lost, which look alive to the other.
+    /// Connections that the client has lost and that the relay keeps open towards the server.
     held: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-/// When the relay acts on the first connection that carries so much.
+/// When the relay acts, and how. It acts once, on the first connection that carries enough bytes.
 struct Trigger {
     after_bytes: usize,
-    /// Bytes towards the server count, or those towards the client.
+    /// Count the bytes towards the server, otherwise those towards the client.
     to_server: bool,
     loss: Loss,
-    /// Sent when it is time; the relay goes on once the receiver has answered.
+    /// Sent when the trigger fires. The relay continues when the receiver drops the sender that it gets.
     reached: SyncSender<SyncSender<()>>,
 }
 
@@ -139,7 +140,7 @@ impl Relay {
     }
 }
 
-/// Passes one direction of a connection on until it ends or the trigger fires.
+/// Forwards one direction of a connection until it ends or the trigger fires.
 fn pass(
     client: TcpStream,
     server: TcpStream,
@@ -171,7 +172,7 @@ fn pass(
             break;
         }
     }
-    // A connection that is held looks alive to the server.
+    // A held connection must look alive to the server.
     let is_held = held.lock().unwrap().iter().any(|held| held.local_addr().ok() == server.local_addr().ok());
     if !is_held {
         let _ = server.shutdown(Shutdown::Both);
@@ -179,7 +180,7 @@ fn pass(
     let _ = client.shutdown(Shutdown::Both);
 }
 
-/// Content without repetitions, the same for each seed.
+/// Returns content without repetitions that depends only on the seed.
 fn noise(seed: u64, len_bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(|| {
@@ -191,10 +192,10 @@ fn noise(seed: u64, len_bytes: usize) -> Vec<u8> {
     words.take(len_bytes.div_ceil(8)).flatten().take(len_bytes).collect()
 }
 
-/// Files of this length and more are left where the next attempt finds them.
+/// Interrupted files of at least this length are kept for the next attempt.
 const RESUMED_BYTES: usize = 1 << 20;
 
-/// Makes `src`, `dst` and `alt` below `top`.
+/// Creates `src`, `dst` and `alt` below `top`.
 fn build(top: &Path) {
     let put = |path: &str, content: &[u8], secs: u64| {
         let path = top.join(path);
@@ -240,7 +241,7 @@ fn build(top: &Path) {
     }
 }
 
-/// The trees, as they must be compared: what became of the source, and of the destination with everything beside it.
+/// Returns the trees to compare: the source, the destination, and the directories beside it.
 fn trees(top: &Path) -> Vec<String> {
     let lens = Lens { blocks: false, atimes: false, now_secs: 1_700_000_000 };
     let one = |name: &str| {
@@ -251,7 +252,7 @@ fn trees(top: &Path) -> Vec<String> {
     ["src", "dst", "old", "temp", "alt"].iter().flat_map(|name| one(name)).collect()
 }
 
-/// Whether a line is about a temporary file, `.name.XXXXXX`.
+/// Returns whether a line is about a temporary file, `.name.XXXXXX`.
 fn is_temp(line: &str) -> bool {
     let path = line.split('"').nth(1).unwrap();
     let name = path.rsplit('/').next().unwrap();
@@ -265,7 +266,7 @@ fn same_trees(told: &str, wanted: &[String], got: &[String]) {
     assert!(missing.is_empty() && extra.is_empty(), "{told}\nwanted: {missing:#?}\ngot: {extra:#?}");
 }
 
-/// The processes of the sessions of a server.
+/// Returns the process IDs of the sessions of a server.
 fn sessions_of(server: &str) -> Vec<String> {
     let found = Command::new("pgrep").args(["-P", server]).output().unwrap();
     String::from_utf8(found.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
@@ -281,7 +282,7 @@ fn start(scene: &Scene, line: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Loses the connection of one run in one way, after `share` of what it carries.
+/// Loses the connection of one run in one way, after `share` of the bytes that it carries.
 fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     let told = format!("{options}, {way:?}, {loss:?} after {share}");
     let scene = Scene::new();
@@ -325,7 +326,7 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
             *relay.server.lock().unwrap() = server(&scene);
         }
         Loss::Client => {
-            // `timeout` passes nothing on that it does not catch.
+            // `timeout` cannot forward SIGKILL, so the client below it is killed directly.
             sessions_of(&client.id().to_string()).iter().for_each(|client| kill(client));
             client.wait().unwrap();
             client = start(&scene, &line);
@@ -349,7 +350,7 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
         assert_eq!(status.code(), Some(12), "{told}");
         assert!(stderr.contains("hint: "), "{told}");
     }
-    // The server notices at last that the first connection is gone.
+    // Now the server notices that the first connection is gone.
     relay.held.lock().unwrap().drain(..).for_each(|held| drop(held.shutdown(Shutdown::Both)));
     let pid = scene.status("pid");
     until(|| sessions_of(&pid).is_empty());
@@ -358,7 +359,7 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     }
 }
 
-/// About how much a run carries towards the destination.
+/// Returns roughly how many bytes a run carries towards the destination.
 fn carried_bytes(options: &str) -> usize {
     let all = 9_700_000;
     match options {
@@ -368,12 +369,12 @@ fn carried_bytes(options: &str) -> usize {
     }
 }
 
-/// Stops the server while a copy of a large file is under way, and returns how the copy ended.
+/// Stops the server during the copy of a large file and returns how the copy ended.
 fn stopped_during(scene: &Scene, options: &str) -> Output {
     const BYTES: usize = 16 << 20;
     std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
     let mut copy = scene.command("client", &format!("-a --bwlimit=3m {options} src/big host:TOP/in/big"));
-    // What ssh would start there.
+    // The sparsync that ssh starts.
     let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
     let copy = copy.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
@@ -417,7 +418,7 @@ fn a_copy_whose_server_is_stopped_ends_where_it_must_not_be_repeated_or_has_no_o
     }
 }
 
-/// Loses the connection in one way under each option set: once, with direction and moment in turn, or with
+/// Loses the connection in one way under each option set: once, with varying direction and moment, or with
 /// SPARSYNC_FAULTS=all in both directions, early and late.
 fn loses_in_one_way(loss: Loss) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
@@ -468,7 +469,7 @@ fn two_clients_copy_to_one_destination_at_once() {
         let output = copy.wait_with_output().unwrap();
         assert!(output.status.success() || output.status.code() == Some(23), "{output:?}");
     }
-    // What one of them deleted or replaced under the other's hands it may report, but the last run finds nothing to do.
+    // Either copy may report what the other one deleted or replaced meanwhile, but the last run finds nothing to do.
     let output = start(&scene, "--transport=quic -aHi --delete src/ host:TOP/run/dst/").wait_with_output().unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
 }

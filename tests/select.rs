@@ -164,7 +164,7 @@ weighs!(max_size_deletes_nothing, ["--max-size=10", "--delete"]);
 weighs!(max_size_told, ["-vv", "--max-size=1000"]);
 weighs!(max_size_prunes_nothing, ["-m", "--max-size=10"]);
 
-// ── pruning and borders ─────────────────────────────────────────────────────────────────────────
+// ── pruning and mount points ────────────────────────────────────────────────────────────────────
 synctest!(prune_drops_empty_chains, |w: World| {
     w.source("a e/ f/g/h/ k/l/m k/n/").dest("");
     w.agree(&["-aim"]).never_says("f/");
@@ -219,7 +219,7 @@ synctest!(without_x_mounts_are_crossed, as root, |w: World| {
     w.agree(&["-ai"]).says("m/inside");
 });
 
-/// A file system in a file system in the source, with a symlink to the first.
+/// A file system inside another file system in the source, and a symlink to the outer one.
 fn mounts(w: &World) {
     w.source("a m/ d/b d/l->../m").dest("m/old m/n/old src/m/n/old");
     w.mount_tmpfs("src/m", 1 << 16);
@@ -228,7 +228,7 @@ fn mounts(w: &World) {
     w.tree("src/m/n", "deep");
 }
 
-/// Declares a case that copies what arguments name of [`mounts`].
+/// Declares a case that copies the named parts of [`mounts`].
 macro_rules! stays {
     ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?]) => {
         synctest!($name, as root, |w: World| {
@@ -268,7 +268,7 @@ synctest!(one_file_system_spares_mounts_from_deletion, as root, |w: World| {
     w.stderr_unordered().agree(&["-aix", "--delete"]);
 });
 
-/// Declares a case that deletes where the destination has other file systems.
+/// Declares a case that deletes in a destination with other file systems mounted in it.
 macro_rules! spares {
     ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?]) => {
         synctest!($name, as root, |w: World| {
@@ -292,6 +292,6 @@ spares!(deletion_below_implied_directories, ["-R", "--delete"], ["src/./m/n", "s
 
 synctest!(what_is_implied_beside_a_whole_tree_is_only_made, |w: World| {
     w.source("a e/f").dest("");
-    // With -O: when rsync is done with the root it may still make what is implied in it.
+    // With -O, because rsync may create implied directories in the root after it has set the root's time.
     w.agree_paths(&["-aiRO", "--no-implied-dirs"], &["src/./", "src/e", "dst/"]).exits(0);
 });

@@ -1,4 +1,4 @@
-//! The life of a server, and whom it lets in: each test has a configuration and a port of its own.
+//! The life cycle of a server, and which clients it admits. Each test has its own configuration and port.
 
 use crate::hostile;
 use crate::kit::{oracle, until};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A user of two machines: a server's configuration, a client's, and trees.
+/// A scratch directory with a server's configuration, a client's, and trees.
 pub struct Scene(tempfile::TempDir);
 
 impl Drop for Scene {
@@ -43,10 +43,10 @@ impl Scene {
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// sparsync with the configuration of one of the two; `TOP` is the scene in full.
+    /// Returns a sparsync command with the configuration `who`; `TOP` stands for the path of the scene.
     pub fn command(&self, who: &str, line: &str) -> Command {
         let top = self.0.path().to_str().unwrap();
-        // Less than it takes until a peer that says nothing is given up: nobody here may wait for that.
+        // Shorter than the timeout for a silent peer: no test may depend on that timeout.
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "90"]).arg(oracle::under_test());
         command.args(line.split_whitespace().map(|word| word.replace("TOP", top)));
@@ -59,7 +59,7 @@ impl Scene {
         self.command(who, &format!("server {verb}")).output().expect("a program can be started")
     }
 
-    /// What the server's verb tells when it goes well.
+    /// Runs a `server` subcommand, which must succeed, and returns its stdout.
     #[track_caller]
     pub fn well(&self, verb: &str) -> String {
         let output = self.at("server", verb);
@@ -67,7 +67,7 @@ impl Scene {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What it tells when it does not.
+    /// Runs a `server` subcommand, which must fail with `code`, and returns its stderr.
     #[track_caller]
     fn fails(&self, verb: &str, code: i32) -> String {
         let output = self.at("server", verb);
@@ -75,22 +75,22 @@ impl Scene {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// A field of the status.
+    /// Returns a field of the status.
     pub fn status(&self, field: &str) -> String {
         field_of(&String::from_utf8(self.at("server", "status --json").stdout).unwrap(), field)
     }
 
-    /// How many sessions there were; the loser of a race counts, which there may be on a busy machine.
+    /// Returns the number of sessions so far. On a busy machine it may include the loser of a connection race.
     fn sessions(&self) -> usize {
         self.status("sessions_total").parse().unwrap()
     }
 
-    /// Starts the server, and makes the script `shell` one that leads to it with the client's key, which is granted this.
+    /// Starts the server, grants these rights to the client's key, and writes a script `shell` that connects to it.
     fn serve(&self, granted: &str) {
         self.well("start --port 0");
         let known = self.status("pin");
         self.lead_to(&known);
-        // A server of the client's user tells the client's key, too.
+        // `grant --json` prints the key of its own user, here that of the client.
         let told = self.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
         let pin = field_of(&String::from_utf8(told.stdout).unwrap(), "pin");
         if !granted.is_empty() {
@@ -112,7 +112,7 @@ impl Scene {
         );
     }
 
-    /// A copy by that script.
+    /// Runs a copy through that script.
     fn copy(&self, line: &str) -> Output {
         self.command("client", &format!("-s -e ./shell {line}")).output().expect("a program can be started")
     }
@@ -131,7 +131,7 @@ impl Scene {
         assert!(!self.path("got").exists() && !self.path("in/new").exists(), "{line}");
     }
 
-    /// Makes the server a host that the client has enrolled, and grants the client this.
+    /// Makes the server an enrolled host of the client, with this grant.
     pub fn enroll(&self, granted: &str) {
         self.serve(granted);
         let (port, pin) = (self.status("port"), self.status("pin"));
@@ -143,13 +143,13 @@ impl Scene {
         std::fs::write(self.path("client/hosts.toml"), host).unwrap();
     }
 
-    /// Kills the server, and waits until nothing of it is left.
+    /// Kills the server and waits until it is gone.
     fn kill(&self) {
         assert!(Command::new("kill").args(["-9", &self.status("pid")]).status().unwrap().success());
         until(|| self.at("server", "status").status.code() == Some(3));
     }
 
-    /// A client that has been greeted, and says nothing.
+    /// Starts a client that receives the greeting and sends nothing.
     fn silent_client(&self) -> Child {
         let mut command = Command::new(self.path("shell"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -165,7 +165,7 @@ pub fn field_of(json: &str, field: &str) -> String {
     rest[..rest.find(['"', ',', '}', ']']).unwrap()].to_owned()
 }
 
-/// The client's stream ends before this time is over.
+/// Checks that the client's stream ends within `limit`.
 #[track_caller]
 fn ends_within(mut client: Child, limit: Duration) {
     let mut stdout = client.stdout.take().unwrap();
@@ -236,7 +236,7 @@ fn a_server_is_started_once_and_stopped_once() {
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
 }
 
-/// A script's lock ends with the script, and not with the server that it started.
+/// A lock of a script ends with the script, even if the server that it started still runs.
 #[test]
 fn a_server_holds_nothing_that_whoever_started_it_has_open() {
     let scene = Scene::new();
@@ -280,18 +280,18 @@ fn what_a_crash_left_is_no_hindrance() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let pid = scene.status("pid");
-    // The lock goes with the process; its files stay.
+    // The lock ends with the process; its files stay.
     scene.kill();
     assert!(scene.path("server/state/server.pid").exists() && scene.path("server/state/control").exists());
     assert!(scene.well("stop").contains("no server runs"));
     scene.well("start --port 0");
     assert_ne!(scene.status("pid"), pid);
     scene.well("stop");
-    // Somebody else's number in a file that nobody holds is not believed.
+    // The ID of another process in a file that is not locked is ignored.
     std::fs::write(scene.path("server/state/server.pid"), format!("{}\n", std::process::id())).unwrap();
     assert!(scene.well("stop --now").contains("no server runs"));
     scene.well("start --port 0");
-    // One whose state directory was emptied cannot be asked.
+    // A server whose state directory was emptied cannot be reached over its control socket.
     let port = scene.status("port");
     scene.well(&format!("restart --port {port}"));
     let pid = scene.status("pid");
@@ -333,13 +333,13 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     drop(socket);
     scene.well(&format!("start --port {port}"));
-    // Of one's own it is called by its name.
+    // If the port belongs to sparsync, the message names it.
     let told = scene.at("client", &format!("start --port {port}"));
     let told = String::from_utf8_lossy(&told.stderr);
     assert!(told.contains(&format!("by sparsync (process {})", scene.status("pid"))), "{told}");
 }
 
-/// What keeps a new server from starting is told while the old one serves, and it goes on.
+/// Errors that prevent a new server from starting are reported while the old one still runs, and it continues.
 #[test]
 fn a_restart_that_would_fail_ends_no_server() {
     let scene = Scene::new();
@@ -379,7 +379,7 @@ fn the_state_directory_must_be_ours_and_its_files_are_not_followed() {
         let _ = std::fs::remove_file(&file);
         std::fs::write(scene.path("victim"), "kept\n").unwrap();
         std::os::unix::fs::symlink(scene.path("victim"), &file).unwrap();
-        // Only changes of the lists take the lock.
+        // Only commands that change the grants take the lock.
         let verb =
             if name == ".lock" { "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x" } else { "start" };
         let told = scene.fails(verb, 11);
@@ -440,7 +440,7 @@ fn a_server_of_another_version_is_ended_all_the_same() {
     for verb in ["restart --port 0", "restart --now --port 0", "stop", "stop --now"] {
         let lock = std::fs::File::create(state.join("server.pid")).unwrap();
         lock.try_lock().expect("nobody else has it");
-        // That of nobody: who is asked first need not be killed.
+        // No process has this ID: a server that answers its control socket is not killed.
         std::fs::write(state.join("server.pid"), "4194305\n").unwrap();
         let _ = std::fs::remove_file(state.join("control"));
         let control = std::os::unix::net::UnixListener::bind(state.join("control")).unwrap();
@@ -476,7 +476,7 @@ fn a_server_that_answers_nobody_is_ended_by_force() {
     scene.well("start --port 0");
     let pid = scene.status("pid");
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
-    // A thread that has not heard of it yet would answer.
+    // A thread that has not stopped yet would still answer.
     until(|| {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let is_stopped = |status: String| status.lines().any(|line| line.starts_with("State:\tT"));
@@ -496,7 +496,7 @@ fn a_start_waits_for_the_server_that_ends() {
     until(|| scene.status("draining") == "true");
     let mut start = scene.command("server", "server start --port 0");
     let mut start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Both tell what they wait for, then wait.
+    // Both commands report what they wait for, then wait.
     for waits in [stop.stderr.as_mut().unwrap(), start.stderr.as_mut().unwrap()] {
         let mut told = [0; 128];
         let count = waits.read(&mut told).unwrap();
@@ -665,12 +665,12 @@ fn a_server_that_may_open_no_more_files_waits() {
         let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     };
-    // Those that it has are more.
+    // The server has more files open already.
     may_open("4");
-    // What waits in a call already has its file.
+    // The pending `accept` has reserved its descriptor; this connection uses it up.
     drop(std::os::unix::net::UnixStream::connect(scene.path("server/state/control")).unwrap());
     let before = ticks();
-    // What it takes of the processor meanwhile is counted: turning in circles is most of it.
+    // CPU time is measured over this second; a busy loop would use most of it.
     std::thread::sleep(Duration::from_secs(1));
     let took = ticks() - before;
     assert!(took < 25, "{took} hundredths of a second of the processor's time");
@@ -696,7 +696,7 @@ fn a_log_that_has_grown_long_is_put_aside_while_the_server_runs() {
 #[test]
 fn in_the_foreground_a_signal_ends_it() {
     let scene = Scene::new();
-    // Without the wrapper that other commands have: it is the server that shall get the signal.
+    // Without `timeout`, which other commands have: the signal must reach the server itself.
     let mut command = Command::new(oracle::under_test());
     command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
     let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -724,28 +724,28 @@ fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
     command.env("NOTIFY_SOCKET", scene.path("notify"));
     let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     assert_eq!(hears(), "READY=1");
-    // Whoever waited for that finds it at once.
+    // A server that is ready can be reached at once.
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("status").contains("started by systemd"));
     let told = scene.fails("start --port 1", 10);
     assert!(told.contains("`sparsync server install") && told.contains(" --port=1` moves it"), "{told}");
     let told = scene.well("install --user");
     assert!(told.contains("systemctl --user restart sparsync") && !told.contains("server stop"), "{told}");
-    // A server beside the supervisor's would be one that it does not know of.
+    // systemd would not know of a server that this command starts.
     let told = scene.fails("restart", 4);
     assert!(told.contains("systemctl") && told.contains(&server.id().to_string()), "{told}");
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("stop").contains("start sparsync` starts its unit again"));
     assert_eq!(hears(), "STOPPING=1");
     assert_eq!(server.wait().unwrap().code(), Some(0));
-    // One in the background is not what the supervisor of whoever starts it means.
+    // A server in the background does not notify the supervisor of the process that started it.
     let mut command = scene.command("server", "server start --port 0");
     assert!(command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap().status.success());
     assert_eq!(scene.status("supervised"), "false");
     scene.well("restart");
     ear.set_nonblocking(true).unwrap();
     assert_eq!(ear.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    // It is in the way of the supervisor's own, which may be told of no end that looks like success.
+    // It blocks the supervised server, which must not exit with success.
     let by_hand = scene.status("pid");
     let mut command = scene.command("server", "server start --foreground");
     let output = command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap();
@@ -755,7 +755,7 @@ fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
     assert!(told.contains(&format!("sparsync server stop  # process {by_hand},")), "{told}");
 }
 
-/// Where `net.ipv6.bindv6only` is set, `::` alone would take no IPv4.
+/// If `net.ipv6.bindv6only` is set, a socket for `::` does not accept IPv4 unless the server changes that.
 #[test]
 fn a_server_at_all_addresses_takes_ipv4_whatever_the_machine_says_of_ipv6() {
     const SCRIPT: &str = "ip link set lo up && echo 1 >/proc/sys/net/ipv6/bindv6only || exit\n\
@@ -775,7 +775,7 @@ fn a_server_at_all_addresses_takes_ipv4_whatever_the_machine_says_of_ipv6() {
     }
 }
 
-/// systemd gives root none. Relative paths begin where they do by ssh all the same.
+/// systemd sets no HOME for root. Relative paths must begin in the home directory all the same, as over ssh.
 #[test]
 fn a_server_without_a_home_of_its_environment_serves_that_of_its_user() {
     let scene = Scene::new();
@@ -821,7 +821,7 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
         "root has none of a user"
     );
     assert!(system.contains("KillMode=mixed") && system.contains("WantedBy=multi-user.target"), "{system}");
-    // A restore writes where root may, makes device nodes, and reads all there is.
+    // A restore writes wherever root may, creates device nodes, and reads everything.
     for taken in ["ProtectSystem", "ReadWritePaths", "ProtectKernelModules", "ProtectClock", "DevicePolicy"] {
         assert!(!system.contains(taken), "{taken} in {system}");
     }
@@ -830,7 +830,7 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
     assert_eq!(in_units, 1, "nothing is left beside it");
     let mode = std::fs::metadata(scene.path(".config/systemd/user/sparsync.service")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
-    // The exposure that it counts, in tenths: reading and writing everywhere as root is what the service is for.
+    // The threshold is systemd's exposure score in tenths. The service must read and write everywhere as root.
     for verdict in [&["verify", "--man=no"][..], &["security", "--offline=true", "--threshold=48", "--no-pager"]] {
         match Command::new("systemd-analyze").args(verdict).arg(scene.path("sparsync.service")).output() {
             Ok(output) => assert!(output.status.success(), "{output:?}"),
@@ -852,7 +852,7 @@ fn a_host_is_served_by_a_remote_shell() {
     assert!(String::from_utf8(there("status").stdout).unwrap().contains(&scene.status("pid")));
     assert!(there("stop").status.success());
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
-    // A word of the line that is the host's name, too.
+    // The host name is also another argument of the command.
     let there = |verb: &str| scene.at("server", &format!("{verb} --rsync-path={program} -e ./ssh")).status.code();
     assert_eq!(there("grant host SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name host"), Some(1));
     assert_eq!(there("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"), Some(0));
@@ -879,7 +879,7 @@ fn a_key_that_was_granted_something_copies_both_ways() {
     until(|| scene.well("status").contains("sessions   0 now, "));
 }
 
-/// A port of this machine whose UDP side is mute, and whose TCP side leads to another port.
+/// Returns a port of this machine that ignores UDP and forwards TCP to another port.
 fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
     use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
     let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
@@ -911,7 +911,7 @@ fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() 
     let (real, mute) = (scene.status("port"), tcp.local_addr().unwrap().port());
     std::fs::write(scene.path("client/hosts.toml"), hosts.replace(&real, &mute.to_string())).unwrap();
     let program = oracle::under_test().display().to_string();
-    // Whoever wants no other way says how long.
+    // `sparsync://` has no fallback; --contimeout limits the wait.
     let output = scene.command("client", "-a --contimeout=1 sparsync://hostTOP/in/f got").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(35) && told.contains("no answer within 1000 ms"), "{output:?}");
@@ -934,8 +934,8 @@ fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() 
     assert_eq!(copies, [true, false], "{sshed}");
 }
 
-/// A server that has shaken hands and is not heard any more: the shell that came through meanwhile is not kept waiting, nor
-/// was it in vain.
+/// The server completes the handshake and then falls silent. The ssh connection that came up meanwhile is used without
+/// further delay.
 #[test]
 fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
     use std::net::{Ipv6Addr, UdpSocket};
@@ -958,7 +958,7 @@ fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
     std::thread::spawn(move || {
         let mut datagram = [0; 1 << 16];
         while let Ok(count) = far.recv(&mut datagram) {
-            // Only those of a handshake have long headers.
+            // Forwards only packets of the handshake, which have long headers.
             const IS_LONG: u8 = 0x80;
             if datagram[0] & IS_LONG != 0 {
                 let _ = near.send_to(&datagram[..count], client.lock().unwrap().unwrap());
@@ -968,7 +968,7 @@ fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     let program = oracle::under_test().display().to_string();
     let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
-    // On a busy machine the shell may have come through before the server was spoken to.
+    // On a busy machine ssh may connect before the server is contacted, so there are several tries.
     const TRIES: usize = 10;
     let tries = [("host:TOP/in/f got", "got"), ("src/new host:TOP/in/new", "in/new")].into_iter().cycle().take(TRIES);
     let mut was_kept_waiting = 0;
@@ -977,7 +977,7 @@ fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
             break;
         }
         let before = scene.sessions();
-        // What served the time before is forgotten.
+        // Discards the record of the route that worked last.
         let hosts = hosts.replace(&server.1.to_string(), &port.to_string());
         std::fs::write(scene.path("client/hosts.toml"), hosts).unwrap();
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} {line}"));
@@ -1017,7 +1017,7 @@ fn a_grant_that_could_grant_itself_more_is_told() {
         assert_eq!(told.lines().count(), 1, "{told}");
         assert_eq!(warning(all), "", "it was told already");
     }
-    // Who reads the key can pose as this server.
+    // A client that reads the key can impersonate this server.
     for all in ["--read-only", "--root TOP --read-only", "--root TOP/server --read-only --expires 2099-01-01"] {
         let told = warning(all);
         assert!(told.starts_with("sparsync: warning: laptop may read all below /"), "{all}: {told}");
@@ -1045,7 +1045,7 @@ fn a_grant_that_may_not_be_meant_is_told() {
     assert!(warning.contains("/inn cannot be reached on ") && warning.contains("No such file"), "{warning}");
     assert_eq!(warning.lines().count(), 1, "{warning}");
     assert_eq!(told(first, "--root TOP/in"), "");
-    // Its owner may have lost the first one.
+    // The same name may mean that its owner has lost the first key.
     let warning = told(second, "--root TOP/in");
     assert!(warning.contains(&format!("sparsync server revoke SHA256:{first}\n")), "{warning}");
     assert_eq!(told(second, "--root TOP/in"), "", "it was told already");
@@ -1059,7 +1059,7 @@ fn who_was_granted_nothing_hears_nothing() {
     scene.is_refused("-a src/ host:TOP/in/", "does not admit this machine's key");
     assert!(scene.well("status").contains("a client with the unknown key SHA256:"));
     scene.serve("--root TOP/in --expires 2099-01-01");
-    // Its time goes by.
+    // The grant expires.
     let list = scene.path("server/grants.toml");
     let text = std::fs::read_to_string(&list).unwrap();
     assert!(text.contains("\"2099-01-02T00:00:00Z\""), "{text}");
@@ -1092,7 +1092,7 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     scene.is_refused("-a host:TOP/in/f got", "does not admit this machine's key");
     let told = scene.fails("revoke laptop", 6);
     assert!(told.contains("no grant has the name or key `laptop`"), "{told}");
-    // One that expires ends them, too.
+    // A grant that expires ends its sessions, too.
     let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));
     ends_within(scene.silent_client(), Duration::from_secs(4));
@@ -1107,9 +1107,9 @@ fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
     let mut stop = scene.command("server", "server stop").stdout(Stdio::piped()).spawn().unwrap();
     until(|| scene.status("draining") == "true");
     assert!(stop.try_wait().unwrap().is_none(), "it waits for the session");
-    // It tells before it does.
+    // The status changes before the server rejects clients.
     until(|| !scene.copy("-a host:TOP/in/f got").status.success());
-    // What is no greeting ends the conversation.
+    // Bytes that are not a greeting end the session.
     client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
     ends_within(client, Duration::from_secs(10));
     assert!(stop.wait().unwrap().success());
@@ -1133,7 +1133,7 @@ fn a_session_that_dies_takes_nobody_with_it() {
     assert!(Command::new("kill").args(["-9", pids[0]]).status().unwrap().success());
     until(|| scene.sessions() >= 2 && scene.well("status --json").matches(r#""transport""#).count() == 1);
     scene.copies("-a host:TOP/in/f got");
-    // One of the two has heard the end, the other one has not.
+    // The session of one client is dead, the other one still runs.
     for mut client in [first, second] {
         drop(client.stdin.take());
         client.wait().unwrap();
@@ -1145,7 +1145,7 @@ fn a_machine_with_no_threads_left_keeps_its_server() {
     if !rustix::process::geteuid().is_root() {
         return crate::kit::tell_skip("a_machine_with_no_threads_left", "only root can give a server its own limits");
     }
-    // Nobody else here is this user.
+    // No other process on this machine has this user.
     const ALONE: u32 = 54_321;
     let scene = Scene::new();
     for name in ["", "server", "in", "in/f"] {
@@ -1177,7 +1177,7 @@ fn a_machine_with_no_threads_left_keeps_its_server() {
             let mut command = Command::new(scene.path("shell"));
             let mut client =
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            // A greeting, or the end.
+            // A greeting, or the end of the stream.
             let _ = client.stdout.as_mut().unwrap().read(&mut [0; 8]);
             client
         })
@@ -1201,7 +1201,7 @@ fn a_session_that_does_nothing_ends_behind_its_client() {
     let told = scene.copy("--files-from=:TOP/in/fifo host:TOP/in/ got/");
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(told.contains("it is no regular file"), "{told}");
-    // A session that does nothing any more, whatever the reason.
+    // A stopped process stands for a session that hangs for any reason.
     let mut client = scene.silent_client();
     let found = Command::new("pgrep").args(["-P", &scene.status("pid")]).output().unwrap();
     let session = String::from_utf8(found.stdout).unwrap().trim().to_owned();
@@ -1234,7 +1234,7 @@ fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
     let scene = Scene::new();
     scene.well(&format!("start --port 0 --memory={BUDGET_BYTES}"));
     scene.serve("--root TOP/in");
-    // A message that opens a conversation may be long, and is held until it is there.
+    // A `Setup` may be long, and is buffered until it is complete.
     let mut client = scene.silent_client();
     let found =
         Command::new("pgrep").args(["-P", &scene.status("pid"), "-f", "--", "--ceiling=[0-9]"]).output().unwrap();
@@ -1250,19 +1250,19 @@ fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
         says.write_all(&piece).unwrap();
     }
     scene.is_refused("-a host:TOP/in/f got", "has too many sessions");
-    // It has not ended, and does as soon as it holds more than there may be.
+    // The session still runs. It ends as soon as the server exceeds its budget.
     assert!(scene.well("status --json").contains(r#""name":"laptop""#));
     while says.write_all(&piece).is_ok() {}
     ends_within(client, Duration::from_secs(30));
     until(|| scene.status("sessions") == "[");
     let told = scene.well("status");
     assert!(told.contains("it holds most"), "{told}");
-    // Nobody else was there, so it would be too much again: whoever dials again hears it, once.
+    // It was the only session, so a repetition would fail again: the next connection receives the reason, once.
     let told = scene.copy("-a host:TOP/in/f got");
     let words = "needs more memory than the server may hold for all of them (176 MiB)";
     assert!(told.status.code() == Some(22) && String::from_utf8_lossy(&told.stderr).contains(words), "{told:?}");
     scene.copies("-a host:TOP/in/f got");
-    // What was said of memory outlives the server, and is not another's by the way.
+    // The memory setting survives a restart, and `start` does not change it for a running server.
     scene.fails("start --memory=1G", 14);
     scene.well("restart");
     assert_eq!(scene.status("memory_max_bytes"), BUDGET_BYTES.to_string());
@@ -1287,7 +1287,7 @@ fn noise_costs_a_server_little_memory() {
     copies("before");
     let before_kib = peak_kib();
     let server = (Ipv4Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
-    // The beginning of a record of TLS that is longer than what follows.
+    // The start of a TLS record that is longer than the bytes that follow.
     let record: Vec<u8> = [0x16, 3, 1, 0x40, 0].into_iter().chain([0xa5; 8 << 10]).collect();
     let mut held = Vec::new();
     for n in 0..40_000u32 {
@@ -1296,10 +1296,10 @@ fn noise_costs_a_server_little_memory() {
             let _ = mute.write_all(&record);
             held.push(mute);
         }
-        // Many strangers, each of whom may knock.
+        // Many source addresses, because handshakes are limited per address.
         let [.., high, low] = (n / 100).to_be_bytes();
         let stranger = UdpSocket::bind((Ipv4Addr::new(127, 1, high, low.max(1)), 0)).unwrap();
-        // A long header of QUIC, version 1, that begins a handshake and goes on as noise.
+        // A long header of QUIC, version 1, that begins a handshake and continues with noise.
         let mut initial = [0xa5; 1200];
         initial[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
         initial[6..14].copy_from_slice(&u64::from(n).to_be_bytes());
@@ -1311,7 +1311,7 @@ fn noise_costs_a_server_little_memory() {
     assert!(more_kib < MORE_MAX_KIB, "{before_kib} KiB, and {more_kib} KiB more after the noise");
 }
 
-/// What cannot be squeezed.
+/// Returns incompressible bytes.
 fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
 }
@@ -1322,10 +1322,10 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     scene.enroll("--root TOP/in");
     let content = noise(24 << 20);
     std::fs::write(scene.path("src/big"), &content).unwrap();
-    // That TLS was asked for once is no reason to begin with it.
+    // A run with --transport=tls must not make TLS the first choice of later runs.
     let output = scene.command("client", "-a --transport=tls src/new host:TOP/in/new").output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // Where nobody has time for it, as on a busy machine, QUIC goes on.
+    // On a busy machine there may be no time for the move to TLS, so there are several tries.
     const TRIES: usize = 20;
     let (mut runs, mut shown) = (1, 0);
     for (line, to, is_moved) in [
@@ -1354,11 +1354,11 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
             assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");
         }
     }
-    // One that moves as it ends is told without that.
+    // A run that moves right before its end does not print this line.
     assert!(shown > 0, "what was waited since then is told");
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     assert_eq!(log.matches(" by TLS over TCP").count(), 2, "{log}");
-    // A race may have had a loser; two that were moved may not count again.
+    // A connection race may add one session. The two runs that moved to TLS must not count twice.
     let sessions = scene.sessions();
     assert!((runs..runs + 2).contains(&sessions), "{sessions} sessions, {runs} runs");
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
@@ -1375,9 +1375,9 @@ fn a_copy_outlives_its_server() {
     for (line, from, to, counted) in [
         ("--transport=quic src/big host:TOP/in/pushed", "src/big", "in/pushed", "bytes_in"),
         ("--transport=quic host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),
-        // This one has been moved to TLS by then.
+        // This session has moved to TLS before the server is killed.
         ("src/big host:TOP/in/moved", "src/big", "in/moved", "bytes_in"),
-        // How much was deleted by then nobody knows.
+        // The number of deletions before the loss is unknown.
         ("-d --delete --max-delete=1 host:TOP/in/ limited/", "in/", "limited/", "bytes_out"),
     ] {
         if from == "src/big" {

@@ -1,4 +1,4 @@
-//! The remote shell: the command line that it gets, who answers at the other end, and what becomes of trouble there.
+//! The remote shell: its command line, the program that answers at the other end, and failures there.
 
 use crate::kit::{self, World, oracle, synctest, until};
 use std::ffi::{OsStr, OsString};
@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A directory with programs that stand in for ssh, and a small source.
+/// A directory with programs that replace ssh, and a small source.
 struct Scene(tempfile::TempDir);
 
-/// Writes its words to the file `words`, each ended by a zero byte, and leaves.
+/// A script that writes its arguments to the file `words`, each terminated by a zero byte, and exits.
 const RECORDER: &str = "#!/bin/sh\nprintf '%s\\0' \"$@\" > words\n";
 
 impl Scene {
@@ -23,7 +23,7 @@ impl Scene {
         scene.script("bin/ssh", RECORDER);
         std::fs::write(scene.path("src/a"), "a\n").unwrap();
         std::fs::write(scene.path("list"), "a\n").unwrap();
-        // Called by this name, sparsync calls the far end so, too.
+        // Called by this name, sparsync also calls the program at the other end `rsync`.
         std::os::unix::fs::symlink(oracle::under_test(), scene.path("rsync")).unwrap();
         scene
     }
@@ -37,7 +37,7 @@ impl Scene {
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs a program in the scene, sparsync with its own route to other machines.
+    /// Runs a program in the scene. sparsync handles remote runs itself, not through the installed rsync.
     fn run(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Output {
         let args = args.iter().map(|arg| OsStr::from_bytes(arg));
         let mut command = Command::new("timeout");
@@ -49,7 +49,7 @@ impl Scene {
         command.output().expect("a program can be started")
     }
 
-    /// The words that the remote shell gets from a program.
+    /// Returns the arguments that a program passes to the remote shell.
     fn words(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Vec<Vec<u8>> {
         let _ = std::fs::remove_file(self.path("words"));
         let output = self.run(program, args, vars);
@@ -59,7 +59,7 @@ impl Scene {
         words.split(|&b| b == 0).map(<[u8]>::to_vec).collect()
     }
 
-    /// Lets both call the remote shell; the words must be the same but for our letter.
+    /// Asserts that both programs pass the same arguments to the remote shell, except for the letter of sparsync.
     fn same_words(&self, args: &[Vec<u8>], vars: &[(&str, &str)]) {
         let wanted = self.words(oracle::rsync(), args, vars);
         let mut got = self.words(&self.path("rsync"), args, vars);
@@ -78,7 +78,7 @@ impl Scene {
         );
     }
 
-    /// The same for words that are cut at blanks.
+    /// Like [`Scene::same_words`], with arguments that are split at blanks.
     fn same_line(&self, line: &str, vars: &[(&str, &str)]) {
         self.same_words(&words(line), vars);
     }
@@ -88,7 +88,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Options that must come to the far end as rsync writes them, alone and against each other.
+/// Options that must reach the other end as rsync writes them, alone and in combination.
 const OPTIONS: &str = "
     -a | -v | -vv | -vvvvvvvvvvvv | -q | -qv | -b | -u | -n | -ni | -l | -L | -k | -K | -KLk | -m | -O | -J | -y | -yy
     -yy --link-dest=x | -W | --no-W | -H | -o | -g | -D | --devices | --specials | -D --no-specials | -a --no-devices
@@ -170,7 +170,7 @@ fn the_remote_shell_is_cut_into_words_as_rsync_does_it() {
         scene.same_words(&with_option, &[]);
         scene.same_words(&args("-v"), &[("RSYNC_RSH", shell)]);
     }
-    // Whoever names none gets ssh, from the PATH.
+    // The default is ssh, from the PATH.
     let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
     scene.same_line("-a4 src/ u@host:d", &[("PATH", &path)]);
     scene.same_line("-a --blocking-io host:d .", &[("PATH", &path)]);
@@ -184,7 +184,7 @@ fn what_a_shell_would_act_on_is_escaped_as_rsync_does_it() {
         "~/x y", "~u", "~u/x", "~*", "a~", "a/~b", "./~b", "a:b", "a*?[x]", "$(x)", "`x`", "a\nb", "a\rb", "ä ö", "",
     ];
     let mut all: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
-    // Every byte that a name may hold, a few names at a time.
+    // Every byte that a name may hold, 64 bytes per name.
     for bytes in (1..=u8::MAX).collect::<Vec<_>>().chunks(64) {
         all.push(bytes.iter().flat_map(|&byte| [b'x', byte, b'y']).collect());
     }
@@ -210,7 +210,7 @@ fn what_a_shell_would_act_on_is_escaped_as_rsync_does_it() {
                 scene.same_words(&with("", &[&option("--temp-dir="), &option("-M--x="), b"src/", b"host:d"]), vars);
             }
         }
-        // Standard input of the other machine is nothing to read from.
+        // A list cannot be read from standard input of the other machine.
         if name != b"-" {
             let list = [b"--files-from=:", &name[..]].concat();
             scene.same_words(&[words("-e ./rec -a"), vec![list], words("host:s d")].concat(), &[]);
@@ -223,32 +223,32 @@ fn called_by_its_own_name_it_calls_the_far_end_so() {
     let scene = Scene::new();
     let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
-    // The last attempt: the recorder never answers.
+    // These are the arguments of the last attempt, because the recorder never answers.
     assert_eq!(got[..5], ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
 }
 
-/// The command that starts either program in one login.
+/// The command that starts sparsync, or rsync if sparsync is missing, in a single login.
 const EITHER: &str = "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
 
-// ── who answers ─────────────────────────────────────────────────────────────────────────────────
-/// Drops what ssh would take, and runs the rest.
+// ── the program at the other end ────────────────────────────────────────────────────────────────
+/// The start of a script that drops the options and the host of ssh, so that `$*` is the remote command.
 const FAKE: &str = "#!/bin/sh\nwhile case $1 in -l) shift;; -*) ;; *) false;; esac; do shift; done\nshift\n";
 
 impl Scene {
-    /// Runs sparsync with a remote shell that begins as ssh would and goes on with `script`, in which `$*` is the
-    /// command; operands and further options come from `line`.
+    /// Runs sparsync with a remote shell that parses its arguments like ssh and continues with `script`, in which `$*`
+    /// is the remote command. Operands and further options come from `line`.
     fn shell(&self, script: &str, line: &str, vars: &[(&str, &str)]) -> Output {
         self.script("shell", &[FAKE, script, "\n"].concat());
         self.run(oracle::under_test(), &words(&format!("-e ./shell {line}")), vars)
     }
 
-    /// The option that names sparsync as the program at the other end.
+    /// Returns the option that selects sparsync as the program at the other end.
     fn ours(&self) -> String {
         format!("--rsync-path={}", oracle::under_test().display())
     }
 }
 
-/// Exit code and standard error, as text.
+/// Returns the exit code, and standard error as text.
 fn ended(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -301,7 +301,7 @@ fn noise_before_the_end_is_shown() {
 #[test]
 fn a_far_end_of_another_year_says_which_end_is_old() {
     let scene = Scene::new();
-    // Magic, 42 bytes, versions 2 to 3, no features, a key of zeros, the name of the program.
+    // Magic, a length of 42 bytes, versions 2 to 3, no features, a key of zeros, the name of the program.
     let zeros = "\\000".repeat(24);
     let magic = r"\325\377\251\000\361\216\376\001";
     let script = format!(r"printf '{magic}\052\000\002\000\003\000{zeros}\014\000sparsync 9.0'; exec cat > heard");
@@ -311,7 +311,7 @@ fn a_far_end_of_another_year_says_which_end_is_old() {
                      to 3 of the protocol: upgrade sparsync here\n";
         assert_ended(&output, 2, &[words, "protocol incompatibility (code 2)"]);
         assert!(!scene.path("dst").exists());
-        // It was greeted, so it knows as well.
+        // The client sent its greeting, so the other end can report the mismatch as well.
         assert!(std::fs::read(scene.path("heard")).unwrap().starts_with(&[0xd5, 0xff, 0xa9]));
     }
 }
@@ -349,14 +349,14 @@ fn who_has_no_place_for_keys_copies_all_the_same() {
     let below_a_file = scene.path("list/config");
     let output = copy("d1", &[], &|command| _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file));
     assert_eq!((ended(&output), scene.path("d1/a").exists()), ((Some(0), String::new()), true));
-    // Where a key is wanted, there is no way around it.
+    // A transport that needs a key has no fallback.
     let output = copy("d2", &["--transport=tls"], &|command| _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file));
     assert_ended(&output, 11, &["cannot read ", "list/config/hosts.toml: Not a directory"]);
     assert!(!scene.path("d2").exists());
     if rustix::process::geteuid().is_root() {
         let homes: [&dyn Fn(&mut Command); 2] = [
             &|command| _ = command.env_remove("HOME"),
-            // As sudo leaves it.
+            // As sudo leaves it: the home directory of another user.
             &|command| _ = command.env("HOME", scene.path("theirs")),
         ];
         for (nth, home) in homes.into_iter().enumerate() {
@@ -388,7 +388,7 @@ fn a_program_that_was_named_is_the_only_one_that_is_asked_for() {
 fn a_stock_rsync_is_left_to_the_installed_one() {
     let scene = Scene::new();
     std::fs::write(scene.path("names"), "a\n").unwrap();
-    // With what was said, to the letter: `-ii` and a list on standard input are rsync's from here on.
+    // The installed rsync gets the original arguments, including `-ii`.
     let output = scene.shell("exec sh -c \"$*\"", "--rsync-path=rsync -aii src/ far:dst", &[]);
     assert_ended(&output, 0, &[]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -399,14 +399,14 @@ fn a_stock_rsync_is_left_to_the_installed_one() {
 }
 
 impl Scene {
-    /// A source that is larger than what may be open at once, and a remote shell that goes on with `script` as soon as
-    /// the client has a hundred of its directories open, and never before.
+    /// Creates a source with more directories than may be open at once, and runs a remote shell that continues with
+    /// `script` only after the client has more than 100 files open.
     fn shell_that_waits_for_a_look(&self, script: &str, line: &str) -> Output {
         for n in 0..300 {
             std::fs::create_dir(self.path(&format!("src/d{n}"))).unwrap();
             std::fs::write(self.path(&format!("src/d{n}/f")), format!("{n}")).unwrap();
         }
-        // The installed rsync, if it goes on, has no such number.
+        // `looked` marks that this has happened: the installed rsync, if it takes over, opens fewer files.
         let looked = "until [ -e looked ] || [ $(ls /proc/$PPID/fd | wc -l) -gt 100 ]; do :; done; : >looked";
         self.shell(&format!("{looked}\n{script}"), line, &[])
     }
@@ -429,7 +429,7 @@ fn the_destination_is_looked_at_before_the_far_end_answers() {
     for n in 0..300 {
         std::fs::create_dir_all(scene.path(&format!("dst/d{n}"))).unwrap();
     }
-    // Nobody else is called so, and they come with the look.
+    // Only scanning threads have this name.
     let looked = "until grep -q '^scan' /proc/$PPID/task/*/comm; do :; done 2>/dev/null";
     let output =
         scene.shell(&format!("{looked}\nexec sh -c \"$*\""), &format!("{} -a far:src/ dst", scene.ours()), &[]);
@@ -445,7 +445,7 @@ fn what_was_seen_of_the_source_is_told_by_the_one_who_copies() {
     let got = scene.shell_that_waits_for_a_look("exec sh -c \"$*\"", &format!("{line}dst"));
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
     let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}other")), &[]);
-    // What the far end says that was left for another one comes first, if it comes.
+    // A message of the remote process of the first, abandoned attempt may come first.
     assert!(ended(&got).1.ends_with(&ended(&wanted).1), "{}", ended(&got).1);
     for words in ["link_stat", "symlink has no referent"] {
         assert_ended(&got, 23, &[words]);
@@ -484,7 +484,7 @@ fn without_an_installed_rsync_somebody_must_install_one() {
     let rsync = Command::new("sh").args(["-c", "command -v rsync"]).output().unwrap();
     let rsync = String::from_utf8(rsync.stdout).unwrap();
     let line = format!("--rsync-path={} -a src/ far:dst", rsync.trim());
-    // `PATH` has a shell and nothing else.
+    // `PATH` has a shell but no rsync.
     for name in ["sh", "timeout", "shell"] {
         let target = Path::new("/bin").join(name);
         let _ = std::os::unix::fs::symlink(target, scene.path("bin").join(name));
@@ -506,12 +506,12 @@ fn the_installed_rsync_is_another_program() {
     let path = scene.path("bin");
     let path = ("PATH", path.to_str().unwrap());
     let called = |args: &str, vars: &[(&str, &str)]| scene.run(&scene.path("bin/rsync"), &words(args), vars);
-    // Under the name rsync it does not call itself for ever, whoever names it.
+    // Called as `rsync`, sparsync does not call itself endlessly, even if `SPARSYNC_RSYNC` names it.
     let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
     for vars in [&[path][..], &[path, ours]] {
         assert_ended(&called("-a src/ host::module", vars), 14, &["install the package rsync"]);
     }
-    // The one that is named gets the arguments as they were given.
+    // The program that `SPARSYNC_RSYNC` names gets the original arguments.
     let named = scene.path("rec");
     let vars = [path, ("SPARSYNC_RSYNC", named.to_str().unwrap())];
     for args in ["-a --iconv=utf8 src/ host:x", "-av -M--log-file=/x src/ host:x", "--bogus host::module"] {
@@ -533,11 +533,11 @@ fn a_stock_rsync_is_served_by_the_installed_one() {
     assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
 }
 
-// ── trouble ─────────────────────────────────────────────────────────────────────────────────────
+// ── failures ────────────────────────────────────────────────────────────────────────────────────
 #[test]
 fn the_end_of_the_shell_is_the_end_of_the_run() {
     let scene = Scene::new();
-    // What rsync ends with when it is not too busy to see the shell's code: the larger of 12 and that one.
+    // rsync exits with the larger of 12 and the exit code of the shell, if it gets that code in time.
     for (code, exit, words) in [
         (0, 12, "error in rsync protocol data stream"),
         (1, 12, "error in rsync protocol data stream"),
@@ -567,7 +567,7 @@ fn the_end_of_the_shell_is_the_end_of_the_run() {
 
 #[test]
 fn what_a_shell_does_behind_the_far_end_is_done() {
-    // It has let go of the far end's streams, so nobody learns of it but by waiting for the shell.
+    // The shell has closed its streams by then, so only waiting for its exit shows that it has finished.
     let behind = "sh -c \"$*\"\nended=$?\nexec <&- >&- 2>&-\nfor n in 1 2 3 4 5 6 7 8; do sh -c :; done\n: >ended\nexit $ended\n";
     for line in ["-a far:src/ dst", "-a src/ far:dst", "-ain far:src/ dst"] {
         let scene = Scene::new();
@@ -606,7 +606,7 @@ fn a_shell_that_ends_otherwise_than_the_far_end_has_the_last_word() {
 #[test]
 fn a_shell_that_is_given_up_may_put_the_terminal_in_order() {
     let scene = Scene::new();
-    // As ssh does that asks for a password: it has switched the echo off.
+    // Like ssh at a password prompt, which has switched off the echo.
     let script = "trap 'echo on >echo; exit 1' TERM\nwhile :; do sleep 0.02; done";
     assert_ended(&scene.shell(script, "--timeout=1 -a src/ far:dst", &[]), 30, &[]);
     assert_eq!(std::fs::read_to_string(scene.path("echo")).unwrap(), "on\n");
@@ -647,7 +647,7 @@ fn a_conversation_that_breaks_off_ends_the_run() {
     let big = vec![b'x'; 3_000_000];
     std::fs::write(scene.path("src/big"), &big).unwrap();
     for bytes in [1, 9, 40, 200, 5000, 100_000] {
-        // Byte by byte: head would wait for all of them before it passes any on.
+        // Byte by byte, because `head` would wait for all of them before it passes any on.
         let cut = format!("dd bs=1 count={bytes} status=none");
         let to_far = format!("{cut} | sh -c \"$*\"");
         // The script itself must not hold the pipes open.
@@ -661,7 +661,7 @@ fn a_conversation_that_breaks_off_ends_the_run() {
             let _ = std::fs::remove_dir_all(scene.path("dst"));
             let output = scene.shell(cut, &format!("{} -a {operands}", scene.ours()), &[]);
             let (exit, stderr) = ended(&output);
-            // Whatever came through whole is there, and nothing half.
+            // Only complete files may exist.
             for entry in std::fs::read_dir(scene.path("dst")).into_iter().flatten().flatten() {
                 let name = entry.file_name();
                 assert!(name == "a" || name == "big", "{cut}: {name:?} is left");
@@ -699,7 +699,7 @@ fn ssh_that_cannot_connect() {
     assert_ended(&output, 255, &["rsync error: unexplained error (code 255)"]);
 }
 
-// ── through a real ssh ──────────────────────────────────────────────────────────────────────────
+// ── over a real ssh ─────────────────────────────────────────────────────────────────────────────
 synctest!(a_first_copy_an_update_and_a_deletion, over ssh, |w: World| {
     w.source("a d/b*70000 l->a e/").dest("");
     w.agree(&["-avi"]).exits(0).says("a");
@@ -723,7 +723,7 @@ synctest!(wildcards_are_expanded_where_the_files_are, over ssh, |w: World| {
 
 synctest!(a_host_that_is_another_and_a_login_that_is_refused, over ssh, |_: World| {
     let scene = Scene::new();
-    // Not through the connection that stands already.
+    // Not over the existing shared connection.
     let ssh = format!("{} -o ControlPath=none", kit::ssh());
     for (options, said) in [
         ("-o HostKeyAlias=stranger -o StrictHostKeyChecking=yes", "Host key verification failed."),
@@ -741,7 +741,7 @@ synctest!(a_program_that_ssh_does_not_find, over ssh, |_: World| {
     assert_ended(&scene.run(oracle::under_test(), &line, &[]), 127, &["no-such-program", "(code 127)"]);
 });
 
-// ── the letter by which one sparsync knows another ──────────────────────────────────────────────
+// ── the letter that identifies sparsync ─────────────────────────────────────────────────────────
 #[test]
 fn a_stock_rsync_passes_over_our_letter() {
     let scene = Scene::new();
@@ -759,13 +759,13 @@ fn a_stock_rsync_passes_over_our_letter() {
 
 synctest!(a_peer_that_has_nothing_to_say_for_a_while_is_not_given_up, between machines, |w: World| {
     w.build("src", |t| drop(t.file("slow", "x".repeat(60_000)))).dest("");
-    // At this rate the file takes longer than the silence that is borne.
+    // At this rate the transfer takes longer than the timeout.
     w.once().agree(&["-a", "--timeout=2", "--bwlimit=16"]).exits(0);
 });
 
-// ── a command line that somebody has fixed ──────────────────────────────────────────────────────
+// ── forced commands ─────────────────────────────────────────────────────────────────────────────
 
-/// Plays an sshd whose `authorized_keys` fixes the command: that of a push or pull with `fixed`, whatever is asked for.
+/// Simulates an sshd with a forced command: it runs the command of a run with `fixed`, whatever the client requests.
 fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
     let _ = std::fs::remove_file(scene.path("command"));
     scene.script("rec", &[FAKE, "echo \"$*\" >command\n"].concat());
@@ -774,7 +774,7 @@ fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
     scene.shell(&format!("exec sh -c '{}'", command.trim()), &format!("{} {line}", scene.ours()), &[])
 }
 
-/// Plays rrsync: it runs nothing but rsync, and puts paths into a directory of its own.
+/// Simulates rrsync, which runs only rsync and moves paths into a directory of its own.
 #[test]
 fn a_forced_command_that_rewrites_paths_is_obeyed() {
     let scene = Scene::new();
@@ -821,7 +821,7 @@ fn a_session_gets_no_more_than_a_forced_command_says() {
         assert!(scene.path("dst/extra").exists() && scene.path("src/a").exists() && !scene.path("x.log").exists());
         assert!(!scene.path("dst/a").exists(), "{line}");
     }
-    // Less than was approved of is granted, and what was fixed beyond it is obeyed.
+    // A session may request less than the forced command permits. The other options of the command still apply.
     assert_ended(&forced(&scene, "-rtp --existing src/ far:dst", "-rt src/ far:dst"), 0, &[]);
     assert!(!scene.path("dst/a").exists() && scene.path("dst/extra").exists());
     assert_ended(&forced(&scene, "-rtp --delete src/ far:dst", "-rtp --delete src/ far:dst"), 0, &[]);

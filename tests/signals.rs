@@ -1,18 +1,19 @@
-//! Runs that are asked to stop: what they leave, what they say, and that the next run goes on from there.
+//! Interrupted runs: what they leave behind, what they print, and that the next run continues from there.
 
 use crate::kit::{World, synctest};
 use rustix::process::Signal;
 use std::path::Path;
 
-/// So slow that no run here ends by itself.
+/// A rate so low that no run here finishes before it is interrupted.
 const SLOWLY: &str = "--bwlimit=600";
 
-/// A small file and a large one over an old one, and something extra.
+/// A small file, a large file that replaces an old one, and an extra file.
 fn large(w: &World) {
     w.source("a big*12000000").dest("big=old extra");
 }
 
-/// Tells whether the large file is under way beside its old one: in the directory or in one below.
+/// Returns whether the temporary file of the large file has content, in the destination or in the directory for delayed
+/// updates.
 fn under_way(world: &Path) -> bool {
     let dirs = ["dst", "dst/.~tmp~"].map(|dir| world.join(dir));
     dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten().any(|entry| {
@@ -29,8 +30,8 @@ fn old_file_stays(w: &World) {
     assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("it was there"), b"old");
 }
 
-/// Interrupts both; they must leave the same names. Nothing comes after the large file, because what
-/// several workers do meanwhile is chance.
+/// Interrupts both programs and asserts that they leave the same names. The large file must be the last entry: what
+/// other workers have finished by then is not deterministic.
 fn leave_the_same(w: &World, options: &[&str], signal: Signal, ready: fn(&Path) -> bool) {
     let [wanted, got] = w.interrupt(options, signal, ready);
     assert_eq!(got, wanted, "the right one is rsync's");
@@ -78,7 +79,7 @@ synctest!(in_place_what_was_written_stays, |w: World| {
 synctest!(in_place_a_new_file_grows_under_its_name, |w: World| {
     w.only_local("over a network it waits elsewhere, in case that the connection is lost");
     w.source("a big*12000000").dest("");
-    // Not only once it is whole.
+    // The incomplete file must be visible under its final name.
     let grows =
         |world: &Path| std::fs::metadata(world.join("dst/big")).is_ok_and(|meta| (1..12_000_000).contains(&meta.len()));
     leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, grows);
@@ -102,7 +103,7 @@ synctest!(delayed_updates_wait_for_the_next_run, |w: World| {
 });
 
 synctest!(a_full_queue_does_not_hold_a_run_up, |w: World| {
-    // More directories than may wait, behind files that keep every applier busy.
+    // More directories than the queue holds, after files that keep every applier busy.
     let dirs: Vec<String> = (0..700).map(|n| format!("d{n}/x")).collect();
     let files: Vec<String> = (0..10).map(|n| format!("f{n}*6000000")).collect();
     w.source("big*6000000").source(&files.join(" ")).source(&dirs.join(" ")).dest("big=old");
@@ -111,8 +112,9 @@ synctest!(a_full_queue_does_not_hold_a_run_up, |w: World| {
     old_file_stays(&w);
 });
 
-// What makes it prompt, without a clock: whenever it is asked, it makes few more calls, and none of them is long, a step
-// of a copy neither. Looks at directories a bounded way ahead are among them. To its end it would make many times more.
+// Checks promptness without a clock: after the signal, a run makes only a few more calls, and none of them takes long,
+// not even one step of a copy. The bounded lookahead of the scanner is included. A complete run would make many times
+// more calls.
 synctest!(a_run_that_is_asked_to_stop_makes_few_more_calls, |w: World| {
     const FURTHER_CALLS: u64 = 4000;
     w.only_local("both ends would be held");

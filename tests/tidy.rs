@@ -1,15 +1,15 @@
-//! The map's own test: the order of the modules, the fences, one doc line per file, no forgotten test.
+//! Checks the structure of the source: module order, forbidden words per file, a doc line per file, complete lists.
 //!
-//! Reads the source as text. `lib.rs` lists the modules in the order in which they may depend on each other;
-//! a module may name itself and those above it. A folder belongs to its module.
+//! The checks read the source as text. `lib.rs` lists the modules in dependency order: a module may name only itself
+//! and earlier modules. A folder belongs to its module.
 
 use std::path::{Path, PathBuf};
 
 /// A word that only some files may use.
 struct Fence {
-    /// What must not appear in code, as a whole word.
+    /// The whole word that must not appear in code elsewhere.
     word: &'static str,
-    /// Where it may, as beginnings of paths below `src`.
+    /// The files that may use it, as path prefixes below `src`.
     only_in: &'static [&'static str],
 }
 
@@ -122,7 +122,7 @@ fn fences_hold() {
 
 #[test]
 fn every_path_asks_how_far_it_may_lead() {
-    // What takes a path from the working directory asks `reach`; the rest names a descriptor through /proc.
+    // Code that takes a path from the working directory calls `reach`. Other code names a descriptor through /proc.
     const ASKS: [&str; 6] = [
         "open_through(fs::CWD",
         "open_trusted(fs::CWD",
@@ -181,7 +181,7 @@ fn every_test_file_is_declared_and_no_test_is_ignored() {
             faults.push(file.fault(1, "tests/main.rs does not declare it"));
         }
         for (line, code) in file.code() {
-            // Spelled in two parts, or this line would find itself.
+            // Split in two, so that this line does not match itself.
             if code.contains(concat!("#[", "ignore")) {
                 faults.push(file.fault(line, "a test is never ignored; it skips aloud"));
             }
@@ -190,19 +190,19 @@ fn every_test_file_is_declared_and_no_test_is_ignored() {
     report("tests", faults);
 }
 
-/// A file of Rust, named from `src` or `tests`.
+/// A Rust source file, named relative to `src` or `tests`.
 struct File {
     name: String,
     text: String,
 }
 
 impl File {
-    /// The top-level module to which the file belongs.
+    /// Returns the top-level module of the file.
     fn module(&self) -> &str {
         self.name.split('/').next().unwrap_or_default().trim_end_matches(".rs")
     }
 
-    /// The lines of code with their numbers: no comments, no text in quotes, no unit tests at the end.
+    /// Returns the lines of code before the first `#[cfg(test)]`, with their numbers and without comments.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate().map(|(at, line)| (at + 1, line));
         let lines = lines.take_while(|(_, line)| *line != "#[cfg(test)]");
@@ -244,7 +244,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The modules that a file below `src` declares, in order.
+/// Returns the modules that a file below `src` declares, in order.
 fn modules_of(file: &str) -> Vec<String> {
     declarations(&std::fs::read_to_string(root().join("src").join(file)).expect("lib.rs can be read"))
 }
@@ -258,7 +258,7 @@ fn declarations(text: &str) -> Vec<String> {
     declared.collect()
 }
 
-/// The names that follow `prefix` in a line of code, also in a group: `crate::{a, b::c}`.
+/// Returns the names that follow `prefix` in a line of code, including in a group: `crate::{a, b::c}`.
 fn paths_after(code: &str, prefix: &str) -> Vec<String> {
     let mut names = Vec::new();
     for (at, _) in code.match_indices(prefix) {
@@ -279,7 +279,7 @@ fn paths_after(code: &str, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Splits the inside of a group at the commas that are not in an inner group.
+/// Splits the inside of a group at its top-level commas.
 fn top_level_items(group: &str) -> Vec<&str> {
     let (mut depth, mut begin, mut items) = (0, 0, Vec::new());
     for (at, c) in group.char_indices() {
@@ -301,7 +301,7 @@ fn top_level_items(group: &str) -> Vec<&str> {
     items
 }
 
-/// Tells whether `word` stands in the code on its own and not in quotes.
+/// Returns whether `word` appears in the code as a whole word and outside of quotes.
 fn has_word(code: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word).any(|(at, _)| {

@@ -1,8 +1,8 @@
-//! What a conversation costs, in messages, bytes and turns: pinned numbers, so that one that says more than it needs to
-//! fails here on any machine, without a stopwatch.
+//! The cost of a session in messages, bytes and turns. The numbers are pinned, so that a session that sends more than
+//! necessary fails here on any machine, without measuring time.
 //!
-//! Both programs tell what they said and heard with `SPARSYNC_PROFILE=1`. A turn is a wait for the peer: something was
-//! said, and then something was heard.
+//! With `SPARSYNC_PROFILE=1`, both sides print the number of messages that they sent and received. A turn is a wait for
+//! the peer: something was sent, then something was received.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,14 @@ use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
-/// So many pulls are tried before one has seen its destination when the far end is there; a busy machine may be late.
+/// The maximum number of pulls until one has scanned its destination before the remote program answers. On a busy
+/// machine the scan may be late.
 const PULLS_MAX: usize = 20;
 
-/// A remote shell that runs the command here.
+/// A remote shell that runs the command on this machine.
 const SHELL: &str = "#!/bin/sh\n[ \"$1\" != -l ] || shift 2\nshift\nexec sh -c \"$*\"\n";
 
-/// What the near end said, heard and read, by the words of its profile.
+/// The counters of the client by their names in its profile: messages sent and received, bytes, turns.
 #[derive(Debug, Default)]
 struct Cost(BTreeMap<String, u64>);
 
@@ -29,7 +30,7 @@ impl Cost {
         self.0.get(what).copied().unwrap_or(0)
     }
 
-    /// All bytes, both ways.
+    /// Returns the bytes in both directions.
     fn bytes(&self) -> u64 {
         self.of("bytes-written") + self.of("bytes-read")
     }
@@ -42,11 +43,11 @@ impl Cost {
     }
 }
 
-/// A source and a place for copies of it.
+/// A source, and a directory for copies of it.
 struct Trees(tempfile::TempDir);
 
 impl Trees {
-    /// Some files in some directories.
+    /// Creates [`FILES`] files in [`DIRS`] directories.
     fn wide() -> Trees {
         let trees = Trees::empty();
         for n in 0..FILES {
@@ -74,7 +75,7 @@ impl Trees {
         Cost(self.profile("profile: near ", options, operands))
     }
 
-    /// The system calls of the near end by their names; none are counted in a release build.
+    /// Returns the system calls of the client by name. A release build counts none.
     fn calls(&self, options: &[&str], operands: [&str; 2]) -> BTreeMap<String, u64> {
         self.profile("profile: ", options, operands)
     }
@@ -98,7 +99,7 @@ impl Trees {
         counts
     }
 
-    /// All bytes that went over the link, as they went: both ways.
+    /// Returns the bytes on the link in both directions, after compression.
     fn link_bytes(&self, options: &[&str], operands: [&str; 2]) -> u64 {
         let output = self.output(&[options, &["--stats", "--no-h"]].concat(), operands);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -133,7 +134,7 @@ impl Trees {
     }
 }
 
-/// What an idle run may cost on the wire.
+/// Returns the maximum number of bytes on the wire for a run without changes.
 fn idle_bytes_max(dirs: u64) -> u64 {
     4 * 1024 + 20 * dirs
 }
@@ -143,7 +144,7 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
     let trees = Trees::wide();
     trees.push();
     let cost = trees.push();
-    // The setup and the roots are answered by digests, the end of the walk by the receiver's end.
+    // The receiver answers setup and roots with digests, and the end of the walk with its own end.
     cost.pinned(&[("turns", 2), ("said-Roots", 1), ("heard-Digests", 1), ("said-DirsEnd", 1), ("heard-WantsEnd", 1)]);
     cost.pinned(&[("said-Dir", 0), ("said-Whole", 0), ("said-Data", 0), ("heard-Want", 0), ("heard-Done", 0)]);
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
@@ -158,12 +159,12 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
         cost.pinned(&[("heard-Roots", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
         cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
         assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
-        // The setup and the digests are answered by the roots and the end of the walk, and the last word by a goodbye, for
-        // which a client waits that asks for a profile.
+        // The sender answers setup and digests with the roots and the end of the walk, and the last message with a
+        // goodbye. A client waits for the goodbye only if it prints a profile.
         if left == 0 || cost.of("said-Digests") == 1 {
             return cost.pinned(&[("turns", 2), ("said-Digests", 1)]);
         }
-        // Where the far end was there before the destination was seen, the roots come before the rest of the digests.
+        // If the remote program answers before the destination is scanned, the roots arrive before the other digests.
         assert!(cost.of("said-Digests") == 2 && cost.of("turns") <= 3, "{cost:#?}");
     }
 }
@@ -172,7 +173,7 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
 fn a_wrong_guess_at_who_receives_costs_no_message() {
     let trees = Trees::wide();
     trees.push();
-    // Before the far end says so, its login is all that tells whether it may give files away.
+    // Until the receiver reports whether it may change owners, the client can only guess from the login name.
     let login = if rustix::process::geteuid().is_root() { "somebody@far:dst" } else { "root@far:dst" };
     let cost = trees.run(&["-a", "--delete"], ["src/", login]);
     cost.pinned(&[("turns", 2), ("said-Roots", 1), ("said-Dir", 0)]);
@@ -187,9 +188,10 @@ fn a_push_looks_at_each_entry_once() {
         if count("stat") == 0 {
             return tell_skip("traffic::a_push", "the program under test is a release build, which does not count");
         }
-        // Whatever of it was done before the far end answered is not done again: each entry, and the source argument.
+        // Work done before the remote program answers is not repeated: one stat per entry and one for the argument.
         assert_eq!(count("stat"), FILES + DIRS + 1, "{phase}: {calls:?}");
-        // The names of a directory and the end of them; whether the source has any at all; and to work in.
+        // Per directory, its names and the end of the list. Also whether the source has any entries, and directories
+        // to work in.
         assert!(count("getdents") <= 2 * (DIRS + 1) + 2 && count("opendir") <= DIRS + 3, "{phase}: {calls:?}");
     }
 }
@@ -197,7 +199,7 @@ fn a_push_looks_at_each_entry_once() {
 #[test]
 fn a_content_that_is_compared_is_read_once_at_each_end() {
     let trees = Trees::wide();
-    // Of this one two and a half pieces.
+    // Two and a half pieces, so three reads.
     trees.put("d0/long", &"x".repeat(320 << 10));
     trees.push();
     let reads = |options: &[&str], operands: [&str; 2], files: u64| {
@@ -208,12 +210,12 @@ fn a_content_that_is_compared_is_read_once_at_each_end() {
         }
         let case = format!("{options:?} {operands:?}: {calls:?}");
         assert_eq!(count("read"), files + 2, "{case}");
-        // Besides, files that may hold settings; and directories, of which it is seen what they are.
+        // In addition, files that may hold settings, and an fstat of directories after opening them.
         assert!(count("open") <= files + 5 && count("fstat") <= 2 * (DIRS + 3), "{case}");
     };
     reads(&["-ac"], ["src/", "far:dst"], FILES + 1);
     reads(&["-ac"], ["far:src/", "dst"], FILES + 1);
-    // What the source has in another length, or lacks, who receives does not read.
+    // The receiver does not read files that the source lacks or that differ in length.
     trees.put("d1/f1", "longer than before");
     fs::remove_file(trees.path("src/d2/f2")).expect("it was there");
     reads(&["-acn"], ["far:src/", "dst"], FILES - 1);
@@ -239,7 +241,7 @@ fn what_the_receiver_lacks_goes_unasked() {
     let cost = trees.push();
     cost.pinned(&[("said-Dir", DIRS + 1), ("said-Whole", FILES), ("heard-Want", 0)]);
     let data: u64 = (0..FILES).map(|n| format!("file {n}").len() as u64).sum();
-    // Of each file: its entry, the head of its message, its digest.
+    // Per file: its entry, the header of its message, its checksum.
     assert!(cost.of("bytes-written") <= data + 64 * FILES + idle_bytes_max(DIRS), "{cost:#?}");
 }
 
@@ -258,7 +260,7 @@ fn into_an_empty_destination_nothing_is_asked_for() {
             cost.pinned(&[("said-Want", 0), ("heard-Want", 0)]);
             assert_eq!(cost.of("said-Whole") + cost.of("heard-Whole"), 2, "{cost:#?}");
         }
-        // What is there is asked for by what it lacks.
+        // For an existing file, the receiver requests the missing parts.
         trees.put("top", "longer than it was before");
         let cost = trees.run(&["-a"], operands);
         assert_eq!(cost.of("said-Want") + cost.of("heard-Want"), 1, "{cost:#?}");
@@ -272,9 +274,9 @@ fn one_changed_file_costs_its_directory() {
     trees.put("d3/f3", "longer than it was before");
     let cost = trees.push();
     cost.pinned(&[("said-Dir", 1), ("heard-Want", 1), ("heard-Done", 1), ("said-Whole", 0), ("said-Begin", 1)]);
-    // The digests, the want, the end; that nothing more is asked of the directory may come by itself.
+    // The digests, the request, the end. The end of the requests for the directory may take a turn of its own.
     assert!(cost.of("turns") <= 4, "{cost:#?}");
-    // The entries of a hundred files, and one file.
+    // The entries of a hundred files, and the content of one file.
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1) + 100 * 40, "{cost:#?}");
 }
 
@@ -285,7 +287,7 @@ fn an_extra_file_is_deleted_for_one_told_directory() {
     fs::write(trees.path("dst/d7/extra"), "x").expect("scratch can be written");
     let cost = trees.push();
     cost.pinned(&[("heard-Want", 0), ("said-Whole", 0)]);
-    // The directory, and the one above if the time of the change is of another second.
+    // The directory, and its parent if its new time is in another second.
     assert!(cost.of("said-Dir") <= 2, "{cost:#?}");
     assert!(!trees.path("dst/d7/extra").exists());
 }
@@ -299,7 +301,7 @@ fn deletions_that_nobody_would_see_are_not_told() {
             fs::write(trees.path(&format!("dst/d{}/extra{n}", n % DIRS)), "x").expect("scratch can be written");
         }
         let cost = trees.run(options, ["src/", "far:dst"]);
-        // The lines of the far end's profile are events, too.
+        // The profile lines of the remote program are events, too.
         assert!((least..=most).contains(&cost.of("heard-Event")), "{options:?}: {cost:#?}");
         assert!(!trees.path("dst/d7/extra7").exists());
     }
@@ -314,7 +316,7 @@ fn a_destination_is_looked_at_and_not_remembered() {
     assert_eq!(fs::read(trees.path("dst/d1/f1")).expect("it came back"), b"file 1");
 }
 
-/// Writes a file so that its time tells it from the one before.
+/// Writes a file with a time `secs` seconds in the future, which distinguishes it from the previous version.
 fn write_later(path: &Path, content: &[u8], secs: u64) {
     fs::write(path, content).expect("scratch can be written");
     let file = fs::File::options().write(true).open(path).expect("our own file");
@@ -333,7 +335,7 @@ fn changes_cost_less_than_rsync_sends() {
     let path = trees.path("src/big");
     fs::write(&path, &old).expect("scratch can be written");
     trees.push();
-    // Forty blocks of 4 KiB, here and there.
+    // Changes forty scattered blocks of 4 KiB.
     let mut new = old.clone();
     for n in 0..40 {
         let at = n * 200_003;
@@ -342,9 +344,9 @@ fn changes_cost_less_than_rsync_sends() {
     write_later(&path, &new, 10);
     let cost = trees.push();
     assert_eq!(fs::read(trees.path("dst/big")).expect("it was copied"), new);
-    // rsync cuts this file into blocks of 2,896 bytes and sends 40 times two or three of them, some 300,000 bytes.
+    // rsync uses blocks of 2,896 bytes for this file and sends two or three of them 40 times: about 300,000 bytes.
     assert!(cost.of("bytes-written") < 260_000, "{cost:#?}");
-    // And a file with 100 bytes put in front costs about those.
+    // A file with 100 bytes prepended costs little more than these bytes.
     let longer = [&new[..100], &new[..]].concat();
     write_later(&path, &longer, 20);
     let cost = trees.push();
@@ -355,7 +357,7 @@ fn changes_cost_less_than_rsync_sends() {
 #[test]
 fn a_directory_may_be_longer_than_any_window() {
     let trees = Trees::empty();
-    // Names that have little in common, together longer than what may be under way.
+    // Names with little in common, longer in total than a flow control window.
     let mut state = 3u64;
     for _ in 0..24_000 {
         let mut name = String::new();
@@ -381,13 +383,13 @@ fn one_change_in_each_directory_looks_at_each_entry_once() {
     let (Some(stats), Some(lists)) = (calls.get("stat"), calls.get("getdents")) else {
         return tell_skip("traffic::one_change", "the program under test is a release build, which does not count");
     };
-    // Each entry of the destination; each told directory, and the file in it that is replaced, once or twice more.
+    // Each entry of the destination; each listed directory, and the file that is replaced in it, once or twice more.
     assert!(*stats <= FILES + DIRS + 4 * DIRS + 2, "{calls:?}");
-    // The names of a directory and the end of them, for the digests alone.
+    // Per directory, its names and the end of the list, only for the digests.
     assert!(*lists <= 2 * (DIRS + 1) + 4, "{calls:?}");
 }
 
-/// Bytes that nothing shortens.
+/// Returns incompressible bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 11u64;
     let mut next = || {
@@ -397,7 +399,8 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// What a run says and hears that brings a file of 2 MiB under a new name, of which `old` lies beside it already.
+/// Returns the bytes on the wire of a run that copies a file of 2 MiB with a new name. The file `old` already has
+/// nearly the same content.
 fn cost_of_a_new_name(options: &[&str], old: &str, pull: bool) -> u64 {
     let trees = Trees::empty();
     let content = noise(2 << 20);
@@ -423,7 +426,7 @@ fn a_similar_file_saves_most_of_a_new_one() {
         assert!(cost(&["-ayy", alt], elsewhere) < saved);
         assert!(cost(&["-ay", "--delete-after"], beside) < saved);
         assert!(cost(&["-ay", "--delete-delay"], beside) < saved);
-        // What is deleted first is no help, nor where it is not looked for or may not be used.
+        // No savings if the similar file is deleted first, is not searched for, or may not be used.
         for options in [&["-ay", "--delete-before"][..], &["-ay", "--delete"], &["-a"], &["-ayW"]] {
             assert!(cost(options, beside) > all, "{options:?}");
         }
@@ -437,7 +440,7 @@ fn a_similar_file_serves_as_it_was_when_it_was_chosen() {
         let trees = Trees::empty();
         let old = noise(1 << 20);
         let new = vec![b'n'; 100_000];
-        // The log is rotated: what was the first is the second, and the first is new.
+        // A log rotation: the old `log.1` becomes `log.2`, and `log.1` is new.
         fs::create_dir_all(trees.path("dst")).expect("scratch can be written");
         fs::write(trees.path("dst/log.1"), &old).expect("scratch can be written");
         fs::write(trees.path("src/log.1"), &new).expect("scratch can be written");
@@ -448,10 +451,10 @@ fn a_similar_file_serves_as_it_was_when_it_was_chosen() {
     }
 }
 
-/// A text of which each method of compression makes its own length.
+/// The length of a text that each compression method reduces to a different length.
 const TEXT_BYTES: u64 = 348_894;
 
-/// What goes over the link, pushed and pulled, for that text under a name.
+/// Returns the bytes on the link for a push and a pull of that text as a file with this name.
 fn cost_of_text(options: &[&str], name: &str) -> [u64; 2] {
     [["src/", "far:dst"], ["far:src/", "dst"]].map(|operands| {
         let trees = Trees::empty();

@@ -1,22 +1,22 @@
-//! Symlinks of other users on the paths that the command line names: they are not followed.
+//! Symlinks of other users in paths on the command line are not followed.
 //!
-//! A link that root made is root's own, so these cases give links away and run as root. What rsync's walk misses it
-//! misses here too: directories are made, and looked at, through any link.
+//! A link that root creates belongs to root, so these cases run as root and change the owner of links. sparsync misses
+//! the same links as rsync's path walk: it creates and checks directories through any link.
 
 use crate::kit::{World, synctest};
 
-/// Somebody who is neither root nor whoever runs the tests.
+/// A user that is neither root nor the user who runs the tests.
 const STRANGER: u32 = 12345;
 const LINE: &str = "refusing to follow a symlink owned by an untrusted user";
 
-/// A symlink of a stranger's.
+/// Creates a symlink that belongs to [`STRANGER`].
 fn planted(w: &World, path: &str, target: &str) {
     w.needs_rsync("3.5.0");
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
     w.build(dir, |t| drop(t.symlink(name, target).owner(STRANGER, STRANGER)));
 }
 
-/// A source, an earlier copy of it, and somewhere for links to lead.
+/// A source, an earlier copy of it, and an empty directory as a target for links.
 fn scene(w: &World) {
     w.source("a d/b").tree("alt", "a d/b").tree("t", "");
 }
@@ -49,7 +49,7 @@ destination!(destination_that_is_a_link_with_keep_dirlinks, ["-aiK"], "src/", "l
 synctest!(destination_made_through_a_link, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "t");
-    // A dry run makes nothing, and so enters nothing. With -i rsync would tell what it made.
+    // A dry run creates nothing, so it enters nothing. With -i, rsync would print what it has created.
     w.no_dry_run().agree_paths(&["-a"], &["src/", "link/new/"]).exits(3).warns(LINE);
 });
 
@@ -77,7 +77,7 @@ synctest!(source_operands_are_followed, as root, |w: World| {
 synctest!(insecure_links_is_for_the_end_that_is_told, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "t");
-    // A far end that receives was not told, so it refuses.
+    // A remote receiver does not get the option, so it rejects the link.
     w.agree_paths(&["-ai", "--insecure-links"], &["src/", "link/"]);
 });
 
@@ -116,11 +116,11 @@ synctest!(a_strangers_link_in_an_alternate_tree, as root, |w: World| {
 synctest!(link_dest_behind_a_link_for_a_new_destination, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "alt");
-    // In a dry run there is no destination from which the path could begin.
+    // In a dry run the destination does not exist, so the relative path has no starting point.
     w.no_dry_run().agree(&["-ai", "--link-dest=../link"]).exits(0).warns(LINE);
 });
 
-// ── where bytes land ────────────────────────────────────────────────────────────────────────────
+// ── temporary, backup and partial directories ───────────────────────────────────────────────────
 macro_rules! placed {
     ($name:ident, [$($option:expr),+], $exit:expr) => {
         synctest!($name, as root, |w: World| {
@@ -152,7 +152,7 @@ synctest!(backup_dir_behind_a_link_for_what_is_deleted, as root, |w: World| {
 synctest!(partial_dir_behind_a_link_is_left_alone, as root, |w: World| {
     w.source("a").tree("t", "a=a_part").dest("");
     planted(&w, "link", "t");
-    // rsync looks at the file there, does not open it, and gives up ("got a block match with no basis file", exit 2).
+    // rsync finds the file there, does not open it, and fails ("got a block match with no basis file", exit 2).
     w.copies_all(&["-a", "--no-whole-file", "--partial-dir={W}/link"]);
     assert!(w.tested().join("t/a").exists(), "what lies behind the link is no part of ours, and was taken for one");
 });

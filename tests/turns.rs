@@ -1,8 +1,8 @@
-//! How many round trips a run over the network takes, counted and not timed.
+//! The number of round trips of a run over the network, counted and not timed.
 //!
-//! A relay between client and server holds everything back until both are silent, and then hands on what one of them said:
-//! they speak in turns, as on a way that is very long. A busy machine can only add turns, so the least of several runs
-//! counts.
+//! A relay between client and server holds all data back until both are silent, then forwards the data of one side: the
+//! two sides take turns, as on a link with a very long latency. A busy machine can only add turns, so the minimum of
+//! several runs counts.
 
 use crate::server::Scene;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -13,26 +13,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Who says nothing for so long has said all that can be said for now.
+/// A side that sends nothing for this long has sent all that it can for now.
 const SILENCE: Duration = Duration::from_millis(150);
-/// How often the relay looks.
+/// The polling interval of the relay.
 const LOOK: Duration = Duration::from_millis(2);
-/// So many runs are tried before the least of them is what it takes.
+/// The maximum number of runs of which the minimum counts.
 const RUNS_MAX: usize = 6;
-/// TCP shakes hands with the relay, where that takes no turn.
+/// The round trip of the TCP handshake, which the relay answers itself and does not count.
 const TURNS_OF_TCP: usize = 1;
 
-/// What is said in a turn.
+/// A piece of data from one side, or the end of its stream.
 enum Said {
     Bytes(Vec<u8>),
     End,
 }
 
-/// A way that is very long.
+/// A link with a very long latency.
 trait Way: Send {
-    /// Takes what one of the two said; `None`: nothing.
+    /// Returns the next piece from one side, or `None` if nothing has arrived.
     fn hear(&mut self, of_client: bool) -> Option<Said>;
-    /// Hands on what one of the two said.
+    /// Forwards a piece of one side to the other.
     fn hand_on(&mut self, of_client: bool, said: Said);
 }
 
@@ -46,7 +46,7 @@ impl Way for Udp {
     fn hear(&mut self, of_client: bool) -> Option<Said> {
         let mut datagram = vec![0; 1 << 16];
         let (count, from) = if of_client { &self.near } else { &self.far }.recv_from(&mut datagram).ok()?;
-        // Another socket of it only asks whether somebody is there.
+        // Another socket of the client only probes for a listener.
         if of_client && *self.client.get_or_insert(from) != from {
             return None;
         }
@@ -56,7 +56,7 @@ impl Way for Udp {
 
     fn hand_on(&mut self, of_client: bool, said: Said) {
         let Said::Bytes(datagram) = said else { return };
-        // Whoever has gone hears nothing.
+        // The receiving side may have exited already.
         let _ = match (of_client, self.client) {
             (true, _) => self.far.send(&datagram),
             (false, Some(client)) => self.near.send_to(&datagram, client),
@@ -68,7 +68,7 @@ impl Way for Udp {
 struct Tcp {
     listener: TcpListener,
     server: SocketAddr,
-    /// The client's, and the server's; `bool`: it has ended.
+    /// The connections to the client and to the server, and whether each stream has ended.
     sockets: Option<[(TcpStream, bool); 2]>,
 }
 
@@ -102,7 +102,7 @@ impl Way for Tcp {
     fn hand_on(&mut self, of_client: bool, said: Said) {
         let Some(sockets) = &mut self.sockets else { return };
         let (socket, _) = &mut sockets[usize::from(of_client)];
-        // Whoever has gone hears nothing.
+        // The receiving side may have exited already.
         let _ = match said {
             Said::Bytes(bytes) => socket.write_all(&bytes),
             Said::End => socket.shutdown(Shutdown::Write),
@@ -112,7 +112,7 @@ impl Way for Tcp {
 
 struct Relay {
     port: u16,
-    /// Half turns: how often one of the two has heard what the other said since its last turn.
+    /// Half turns: how often the relay has forwarded all data of one side.
     halves: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -147,7 +147,7 @@ impl Relay {
                         last = Some(Instant::now());
                     }
                 }
-                // The time begins with the first word.
+                // The first piece starts the timer.
                 if last.is_some_and(|last| last.elapsed() >= SILENCE) {
                     for word in said[usize::from(of_client)].drain(..) {
                         way.hand_on(of_client, word);
@@ -170,14 +170,15 @@ impl Drop for Relay {
     }
 }
 
-/// The relay is on this machine, and plays that it is not: no longer datagrams are tried than on Ethernet.
+/// Returns a command that probes no datagrams longer than on Ethernet: the relay simulates a remote machine, but the
+/// loopback interface would permit longer ones.
 fn command(scene: &Scene, who: &str, line: &str) -> Command {
     let mut command = scene.command(who, line);
     command.env("SPARSYNC_DATAGRAM_BYTES", "1452");
     command
 }
 
-/// How many turns a run takes until the client has ended.
+/// Returns the number of round trips that a run takes until the client exits.
 fn turns(scene: &Scene, kind: &str, line: &str) -> usize {
     let server = SocketAddr::from((Ipv6Addr::LOCALHOST, scene.status("port").parse().unwrap()));
     let relay = Relay::to(kind, server);
@@ -200,7 +201,7 @@ fn takes(scene: &Scene, kind: &str, line: &str, expected: usize) {
     takes_after(scene, &|| {}, kind, line, expected);
 }
 
-/// Likewise, where this is done before each run.
+/// Like [`takes`], but calls `before` ahead of each run.
 #[track_caller]
 fn takes_after(scene: &Scene, before: &dyn Fn(), kind: &str, line: &str, expected: usize) {
     let mut least = usize::MAX;
@@ -214,7 +215,7 @@ fn takes_after(scene: &Scene, before: &dyn Fn(), kind: &str, line: &str, expecte
     assert_eq!(least, expected, "round trips of {line} over {kind}");
 }
 
-/// A server whose client has everything already, either way.
+/// Starts a server and its client with trees that are up to date in both directions.
 fn idle() -> Scene {
     let scene = Scene::new();
     let start = command(&scene, "server", "server start --port 0").output().expect("a program can be started");
@@ -239,7 +240,7 @@ const PULL: &str = "-a --delete host:TOP/in/ pulled";
 #[test]
 fn an_idle_push_takes_three_round_trips() {
     let scene = idle();
-    // The handshake; what the other has; that it needs nothing.
+    // The handshake; the digests of the destination; the receiver's message that it needs nothing.
     takes(&scene, "quic", PUSH, 3);
     takes(&scene, "tls", PUSH, 4);
 }
@@ -247,7 +248,7 @@ fn an_idle_push_takes_three_round_trips() {
 #[test]
 fn an_idle_pull_takes_two_round_trips() {
     let scene = idle();
-    // The handshake; that nothing of what there is to be had is new, by what the client said that it has.
+    // The handshake; the server's message that nothing is new, because the client has already sent its digests.
     takes(&scene, "quic", PULL, 2);
     takes(&scene, "tls", PULL, 3);
 }
@@ -261,7 +262,7 @@ fn a_first_pull_takes_no_more() {
         remove();
         std::fs::create_dir(&dest).unwrap();
     };
-    // What there is comes with the answer, where there is no destination and where nothing is in it.
+    // The files come with the answer, whether the destination is missing or empty.
     for before in [&remove as &dyn Fn(), &empty] {
         takes_after(&scene, before, "quic", PULL, 2);
         takes_after(&scene, before, "tls", PULL, 3);

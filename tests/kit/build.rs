@@ -1,6 +1,6 @@
-//! Builds trees: the same steps in each twin, so that the twins cannot differ.
+//! Builds trees by the same steps in each twin, so that the twins cannot differ.
 //!
-//! The text language is a list of items separated by blanks:
+//! The text language is a list of items separated by spaces:
 //!
 //! | item | makes |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | `b==a` | a hard link to the file `a` of the same tree |
 //! | `p\|` | a fifo |
 //! | `…%640` | with these permission bits |
-//! | `…@-100` | with an mtime so many seconds away from [`T0`]; before or behind the bits |
+//! | `…@-100` | with an mtime that many seconds from [`T0`]; before or after the mode |
 //!
-//! Everything gets the mtime [`T0`] plus [`NANOS`] unless it says otherwise, directories after their content.
+//! Every entry gets the mtime [`T0`] plus [`NANOS`] unless its item gives another; directories after their content.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,32 +24,32 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 
-/// The mtime that everything gets, in seconds since the epoch: 2020-09-13 12:26:40.
+/// The default mtime in seconds since the epoch: 2020-09-13 12:26:40.
 pub const T0: i64 = 1_600_000_000;
-/// The nanoseconds of that mtime.
+/// The nanoseconds of the default mtime.
 pub const NANOS: i64 = 123_456_789;
 
 /// Builds one tree in both twins at once.
 pub struct Tree {
     roots: Vec<OwnedFd>,
-    /// Directories touched in this session, to be given their mode and mtime when it ends.
+    /// Directories changed so far; each gets its mode and mtime when the tree is dropped.
     dirs: RefCell<BTreeMap<Vec<u8>, DirLook>>,
 }
 
-/// What a directory shall look like when building ends.
+/// The mode and mtime that a directory gets when building ends.
 struct DirLook {
     mode: Option<u32>,
     mtime: Timespec,
 }
 
-/// One thing just made; says how it differs from the default.
+/// An entry just created; its methods change its attributes from the defaults.
 pub struct Item<'t> {
     tree: &'t Tree,
     path: Vec<u8>,
     is_dir: bool,
 }
 
-/// An entry of a POSIX ACL: who, and the `rwx` bits.
+/// An entry of a POSIX ACL: its subject and the `rwx` bits.
 #[derive(Clone, Copy)]
 pub enum Acl {
     /// The owner.
@@ -60,14 +60,14 @@ pub enum Acl {
     OwnGroup(u16),
     /// A group by number.
     Group(u32, u16),
-    /// The upper limit of all but owner and other.
+    /// The upper limit for all entries but owner and other.
     Mask(u16),
-    /// Everybody else.
+    /// All other users.
     Other(u16),
 }
 
 impl Tree {
-    /// Opens the tree `name` below each of `worlds`, making it if it is missing. `.` is the world itself.
+    /// Opens the tree `name` below each of `worlds`, creating it if it is missing. `.` is the world itself.
     pub fn open(worlds: &[PathBuf], name: &[u8]) -> Tree {
         let roots: Vec<OwnedFd> = worlds.iter().map(|world| open_dir(fs::CWD, world)).collect();
         let world = Tree { roots, dirs: RefCell::default() };
@@ -82,7 +82,7 @@ impl Tree {
         tree
     }
 
-    /// Makes what the text describes; see the table above.
+    /// Creates the entries that the text describes; see the table above.
     pub fn text(&self, spec: &str) {
         for item in spec.split_whitespace() {
             self.one(item);
@@ -114,12 +114,12 @@ impl Tree {
         offset.into_iter().fold(made, Item::mtime);
     }
 
-    /// Makes or rewrites a regular file.
+    /// Creates or rewrites a regular file.
     pub fn file(&self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Item<'_> {
         self.sparse(path, content.as_ref().len() as u64, &[(0, content.as_ref())])
     }
 
-    /// Makes a file of `len_bytes` with data only at the given offsets.
+    /// Creates a file of `len_bytes` with data only at the given offsets.
     pub fn sparse(&self, path: impl AsRef<[u8]>, len_bytes: u64, data: &[(u64, &[u8])]) -> Item<'_> {
         self.make(path.as_ref(), |dir, name| {
             let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -133,7 +133,7 @@ impl Tree {
         })
     }
 
-    /// Makes a directory; one that exists is left as it is, but gets the default mtime.
+    /// Creates a directory. An existing one keeps its mode and content and gets the default mtime.
     pub fn dir(&self, path: impl AsRef<[u8]>) -> Item<'_> {
         let path = path.as_ref();
         self.each(path, |dir, name| match fs::mkdirat(dir, name, Mode::from(0o755)) {
@@ -144,12 +144,12 @@ impl Tree {
         Item { tree: self, path: path.to_owned(), is_dir: true }
     }
 
-    /// Makes a symlink.
+    /// Creates a symlink.
     pub fn symlink(&self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Item<'_> {
         self.make(path.as_ref(), |dir, name| Ok(fs::symlinkat(target.as_ref(), dir, name)?))
     }
 
-    /// Makes another name of the file `leader`, a path in the same tree; times stay the leader's.
+    /// Creates another name of the file `leader`, a path in the same tree. The times stay the leader's.
     pub fn hardlink(&self, path: impl AsRef<[u8]>, leader: impl AsRef<[u8]>) -> Item<'_> {
         let path = path.as_ref();
         for root in &self.roots {
@@ -162,27 +162,27 @@ impl Tree {
         Item { tree: self, path: path.to_owned(), is_dir: false }
     }
 
-    /// Makes a fifo.
+    /// Creates a fifo.
     pub fn fifo(&self, path: impl AsRef<[u8]>) -> Item<'_> {
         self.node(path.as_ref(), FileType::Fifo, 0, 0)
     }
 
-    /// Makes a socket that nobody listens to.
+    /// Creates a socket without a listener.
     pub fn socket(&self, path: impl AsRef<[u8]>) -> Item<'_> {
         self.node(path.as_ref(), FileType::Socket, 0, 0)
     }
 
-    /// Makes a character device; needs the super-user.
+    /// Creates a character device; needs the super-user.
     pub fn char_device(&self, path: impl AsRef<[u8]>, major: u32, minor: u32) -> Item<'_> {
         self.node(path.as_ref(), FileType::CharacterDevice, major, minor)
     }
 
-    /// Makes a block device; needs the super-user.
+    /// Creates a block device; needs the super-user.
     pub fn block_device(&self, path: impl AsRef<[u8]>, major: u32, minor: u32) -> Item<'_> {
         self.node(path.as_ref(), FileType::BlockDevice, major, minor)
     }
 
-    /// Gives what is there the mtime [`T0`] with other nanoseconds.
+    /// Gives an existing entry the mtime [`T0`] with other nanoseconds.
     pub fn nanos(&self, path: &str, nanos: i64) {
         let time = Timespec { tv_sec: T0, tv_nsec: nanos };
         if let Some(look) = self.dirs.borrow_mut().get_mut(path.as_bytes()) {
@@ -203,7 +203,7 @@ impl Tree {
         self.make(path, |dir, name| Ok(fs::mknodat(dir, name, kind, Mode::from(0o644), device)?))
     }
 
-    /// Makes a thing that is no directory and gives it the default mtime.
+    /// Creates an entry that is not a directory and gives it the default mtime.
     fn make(&self, path: &[u8], how: impl Fn(&OwnedFd, &[u8]) -> std::io::Result<()>) -> Item<'_> {
         self.each(path, how);
         self.touch_parents(path);
@@ -211,7 +211,7 @@ impl Tree {
         item.times(Some(default_time()), Some(default_time()))
     }
 
-    /// Does `how` in each twin, in the directory that holds `path`.
+    /// Calls `how` in each twin with the directory that holds `path`.
     fn each(&self, path: &[u8], how: impl Fn(&OwnedFd, &[u8]) -> std::io::Result<()>) {
         for root in &self.roots {
             let (dir, name) = parent_of(root, path);
@@ -237,7 +237,7 @@ impl Tree {
 }
 
 impl Drop for Tree {
-    /// Gives the directories their modes and times, the deepest first.
+    /// Sets the modes and times of the directories, deepest first.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -245,7 +245,7 @@ impl Drop for Tree {
         for (path, look) in self.dirs.borrow().iter().rev() {
             let times = Timestamps { last_access: default_time(), last_modification: look.mtime };
             self.each(path, |dir, name| {
-                // The mode comes last: it may close a tree to whoever builds it.
+                // The mode comes last: it may make the directory inaccessible to this process.
                 fs::utimensat(dir, name, &times, AtFlags::empty())?;
                 if let Some(mode) = look.mode {
                     fs::chmodat(dir, name, Mode::from(mode), AtFlags::empty())?;
@@ -257,7 +257,7 @@ impl Drop for Tree {
 }
 
 impl Item<'_> {
-    /// Sets all permission bits, also setid and sticky.
+    /// Sets all permission bits, including setuid, setgid and sticky.
     pub fn mode(self, mode: u32) -> Self {
         if self.is_dir {
             self.look(|look| look.mode = Some(mode));
@@ -287,7 +287,7 @@ impl Item<'_> {
         self.times(Some(Timespec { tv_sec: T0 + offset_secs, tv_nsec: NANOS }), None)
     }
 
-    /// Gives it to another owner; skips the case for anybody but the super-user.
+    /// Changes owner and group; skips the case unless the user is the super-user.
     pub fn owner(self, uid: u32, gid: u32) -> Self {
         if !rustix::process::geteuid().is_root() {
             super::skip("only the super-user can give files away");
@@ -297,7 +297,7 @@ impl Item<'_> {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
             fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(before.st_mode) != FileType::Symlink {
-                // chown takes the setid bits away.
+                // chown clears the set-ID bits.
                 fs::chmodat(dir, name, Mode::from_raw_mode(before.st_mode), AtFlags::empty())?;
             }
             Ok(())
@@ -341,13 +341,13 @@ impl Item<'_> {
     }
 }
 
-/// Splits `item` at the last `mark` if what follows is a number.
+/// Splits `item` at the last `mark` if a number follows it.
 fn split_number<T>(item: &str, mark: char, parse: impl Fn(&str) -> Option<T>) -> (&str, Option<T>) {
     let split = item.rsplit_once(mark).and_then(|(head, tail)| Some((head, parse(tail)?)));
     split.map_or((item, None), |(head, number)| (head, Some(number)))
 }
 
-/// Bytes that do not repeat soon and hold no long run of zeros.
+/// Returns bytes that do not repeat soon and hold no long run of zeros.
 fn filler(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 1) as u8).collect()
 }
@@ -356,7 +356,7 @@ fn default_time() -> Timespec {
     Timespec { tv_sec: T0, tv_nsec: NANOS }
 }
 
-/// Opens the directory that holds `path`, making what is missing, one component at a time: no limit of length.
+/// Opens the directory that holds `path`, creating missing components one at a time, so paths may exceed `PATH_MAX`.
 fn parent_of<'p>(root: &OwnedFd, path: &'p [u8]) -> (OwnedFd, &'p [u8]) {
     let mut components = path.split(|&b| b == b'/').filter(|c| !c.is_empty()).collect::<Vec<_>>();
     let name = components.pop().unwrap_or(b".");
@@ -376,7 +376,7 @@ fn open_dir(at: impl std::os::fd::AsFd, path: impl rustix::path::Arg) -> OwnedFd
     fs::openat(at, path, flags, Mode::empty()).unwrap_or_else(|e| panic!("a directory cannot be opened: {e}"))
 }
 
-/// A path to `name` in `dir` for the calls that know no directory handle.
+/// Returns a path to `name` in `dir`, for system calls that take no directory descriptor.
 pub fn through(dir: &OwnedFd, name: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt as _;
     Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(std::ffi::OsStr::from_bytes(name))
@@ -388,7 +388,7 @@ fn expect(result: std::io::Result<()>, path: &[u8]) {
     }
 }
 
-/// The value of `system.posix_acl_*`: version 2, then tag, permissions and id of each entry.
+/// Encodes the value of `system.posix_acl_*`: version 2, then tag, permissions and ID of each entry.
 fn encode_acl(entries: &[Acl]) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let mut value = 2u32.to_le_bytes().to_vec();
@@ -408,7 +408,7 @@ fn encode_acl(entries: &[Acl]) -> Vec<u8> {
     value
 }
 
-/// Spells the value of `system.posix_acl_*` as getfacl would, on one line.
+/// Formats the value of `system.posix_acl_*` on one line, in the style of getfacl.
 pub fn decode_acl(value: &[u8]) -> String {
     let entries = value.get(4..).unwrap_or_default().chunks_exact(8).map(|entry| {
         let [tag, bits] = [0, 2].map(|at| u16::from_le_bytes([entry[at], entry[at + 1]]));

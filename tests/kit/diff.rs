@@ -5,7 +5,7 @@ use super::tree::Snapshot;
 /// Lines of context around a difference.
 const CONTEXT: usize = 3;
 
-/// Compares line by line: `-` is what rsync has, `+` what the program under test has. `None` if equal.
+/// Compares line by line: `-` marks lines of rsync, `+` lines of the program under test. Returns `None` if equal.
 pub fn lines(wanted: &str, got: &str) -> Option<String> {
     if wanted == got {
         return None;
@@ -29,35 +29,35 @@ pub fn lines(wanted: &str, got: &str) -> Option<String> {
     Some(near_changes(&marked))
 }
 
-/// One of rsync's voices on stdout.
+/// A class of lines on rsync's stdout, by the process that prints them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Voice {
     /// The sender: banners, items, summaries.
     Items,
-    /// The generator, about entries that it does not ask for or deletes.
+    /// The generator, about entries that it skips or deletes.
     Remarks,
-    /// Several processes, each about the files that it has dealt with: a set without an order.
+    /// Several processes, each about the files that it has completed: lines without an order.
     Confirmations,
-    /// The sender, about entries that it finds, while it looks ahead.
+    /// The sender, about entries that it finds while it scans ahead.
     Findings,
-    /// The generator, about further names of a file: a set, each after the first name.
+    /// The generator, about further names of a file: lines without an order, each after the first name.
     Links,
 }
 
-/// What comes at a time of its own, and so has no place among other lines.
+/// Lines whose position among the other lines varies.
 #[derive(Clone, Copy, Default)]
 pub struct Floats {
     /// Deletions, with `--delete-during`.
     pub deletions: bool,
-    /// Hard links, which wait for a file that is under way; in a dry run they do not.
+    /// Hard links, which wait for a file in transfer. In a dry run they do not wait.
     pub links: bool,
 }
 
-/// Compares two outputs in which several of rsync's processes speak.
+/// Compares two outputs to which several of rsync's processes contribute.
 ///
-/// How their voices mix is chance. So each voice must have its order, and, where deletions float, a deletion must
-/// come before the first item of its directory. Deletions at the beginning or the end have their fixed place. A link
-/// that floats must come after what it is linked to.
+/// How their lines interleave varies. So only the lines of each `Voice` must be in order. If deletions float, a
+/// deletion must come before the first item of its directory; deletions before or after the transfer have a fixed
+/// place. A link that floats must come after its link target.
 pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let said_by = |text: &str, voice: Voice| {
         let lines = text.split('\n').filter(|line| voice_of(line, floats) == voice);
@@ -87,12 +87,12 @@ fn voice_of(line: &str, floats: Floats) -> Voice {
     }
 }
 
-/// `hf+++++++++ b => a`, `hf          b`, `b => a`
+/// Returns whether a line reports a hard link: `hf+++++++++ b => a`, `hf          b`, `b => a`.
 fn is_link(line: &str) -> bool {
     line.contains(" => ") || line.starts_with('h') && line.get(11..12) == Some(" ")
 }
 
-/// Tells whether no name comes after another one that is linked to it.
+/// Returns whether every line about a hard link comes after the line of its target.
 fn links_come_later(text: &str) -> bool {
     let mut linked_to = std::collections::BTreeSet::new();
     text.split('\n').all(|line| {
@@ -115,7 +115,7 @@ fn is_deletion(line: &str) -> bool {
     BEGIN.iter().any(|word| line.starts_with(word))
 }
 
-/// Tells whether the generator says this about an entry that it does not ask for.
+/// Returns whether the generator prints this line about an entry that it skips.
 fn is_remark(line: &str) -> bool {
     const BEGIN: [&str; 4] =
         ["[generator] ", "skipping non-regular file ", "ignoring unsafe symlink ", "not creating new "];
@@ -123,7 +123,7 @@ fn is_remark(line: &str) -> bool {
     BEGIN.iter().any(|word| line.starts_with(word)) || END.iter().any(|word| line.ends_with(word))
 }
 
-/// Tells whether no deletion in a directory comes after an item of that directory.
+/// Returns whether each deletion comes before the items of its directory.
 fn deletions_come_first(text: &str) -> bool {
     let mut begun = std::collections::BTreeSet::new();
     text.split('\n').all(|line| {
@@ -136,7 +136,7 @@ fn deletions_come_first(text: &str) -> bool {
                 let itemized = line.get(11..12) == Some(" ") && line.starts_with(['<', '>', 'c', 'h', '.']);
                 let told = if itemized { &line[12..] } else { line };
                 let name = told.split(" -> ").next().unwrap_or(told);
-                // A directory's own line comes before its deletions. Without itemizing, a blank tells a banner.
+                // A directory's own line comes before its deletions. Without itemizing, a space marks a banner.
                 if !name.ends_with('/') && (itemized || !name.contains(' ')) {
                     begun.insert(parent(name));
                 }
@@ -151,7 +151,7 @@ fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// Compares two trees, path by path. `None` if equal.
+/// Compares two trees, path by path. Returns `None` if equal.
 pub fn trees(wanted: &Snapshot, got: &Snapshot) -> Option<String> {
     let mut told = String::new();
     let mut paths: Vec<_> = wanted.keys().chain(got.keys()).collect();
@@ -169,7 +169,7 @@ pub fn trees(wanted: &Snapshot, got: &Snapshot) -> Option<String> {
     (!told.is_empty()).then_some(told)
 }
 
-/// `table[i][j]` is the length of the longest common subsequence of `a[i..]` and `b[j..]`.
+/// Returns a table: `table[i][j]` is the length of the longest common subsequence of `a[i..]` and `b[j..]`.
 fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
     let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
@@ -180,7 +180,7 @@ fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
     table
 }
 
-/// Keeps the changed lines and a few around each.
+/// Keeps the changed lines and `CONTEXT` lines around each.
 fn near_changes(marked: &[(char, &str)]) -> String {
     let mut told = String::new();
     let mut gap = false;

@@ -1,45 +1,45 @@
-//! Blots out what must differ between two runs that agree: rates, traffic, clocks, process ids, source lines.
+//! Masks what differs between two correct runs: rates, traffic, clocks, process IDs, source lines.
 //!
-//! Everything else stays. A mask that takes too much hides errors, so each one says what it leaves.
+//! Everything else stays. A mask that is too broad hides errors, so each mask documents what it keeps.
 
 use std::path::Path;
 
-/// What the masks leave of the beginning of a line in a log.
+/// The start of a line in a log after masking.
 const LOG_STAMP: &str = "<now> [<pid>] ";
 
-/// A mask for one line that a case brings along; `None` drops the line.
+/// A line mask supplied by a case; `None` drops the line.
 pub type OwnMask = fn(&str) -> Option<String>;
 
 /// What the masks need to know about a run.
 pub struct Mask<'a> {
-    /// The twin in which the program ran, shown as `{W}`, and without its first slash as `{w}`.
+    /// The twin in which the program ran, replaced by `{W}`, or by `{w}` without its leading slash.
     pub world: &'a Path,
-    /// The home directory, shown as `{H}`.
+    /// The home directory, replaced by `{H}`.
     pub home: &'a Path,
-    /// Times from here on, in seconds since the epoch, are shown as `<now>`.
+    /// Times from this one on, in seconds since the epoch, are replaced by `<now>`.
     pub now_secs: i64,
-    /// A peer took part: how much data moved, and which of several processes told the end, is each program's own.
+    /// A peer takes part: the amount of data sent, and the process that reports the end, differ between the programs.
     pub is_far: bool,
-    /// rsync's remote shell is not used by the program under test, which says so only of one.
+    /// The program under test uses a remote shell, as rsync does. Without one it does not print the shell's command.
     pub has_shell: bool,
-    /// Files are brought up to date by what differs in them, and rsync seeks that in other blocks.
+    /// Files are updated by delta. rsync finds its matches in other blocks, so the counts of literal data differ.
     pub finds_differences: bool,
-    /// A further mask of the case's own, for one line; `None` drops the line.
+    /// An extra mask of the case for one line; `None` drops the line.
     pub own: Option<OwnMask>,
 }
 
 impl Mask<'_> {
-    /// Which way leads to the peer: rsync knows of one.
+    /// Returns whether a line is about the way to the peer and only one of the programs prints it.
     fn is_way(&self, line: &str) -> bool {
         line.starts_with("sparsync: far: by ") || !self.has_shell && line.starts_with("opening connection using: ")
     }
 
-    /// Masks what a program wrote; bytes that are not printable ASCII come out as `\xNN`.
+    /// Masks the output of a program. Bytes that are not printable ASCII become `\xNN`.
     pub fn text(&self, bytes: &[u8]) -> String {
         let mut text = printable(bytes);
         for (dir, name, bare) in [(self.world, "{W}", "{w}"), (self.home, "{H}", "{h}")] {
             let dir = dir.to_str().expect("scratch directories have plain names");
-            // Some lines drop the leading slash, as those with `%f` do; which do, is compared.
+            // Some lines omit the leading slash, for example those with `%f`; which ones do is compared.
             text = text.replace(dir, name).replace(&dir[1..], bare);
         }
         let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
@@ -64,7 +64,7 @@ impl Mask<'_> {
         }
     }
 
-    /// `2026/11/20 09:01:10` of this run, and the `[pid]` behind it; older times stay.
+    /// Masks `2026/11/20 09:01:10` of this run and the `[pid]` after it; keeps older times.
     fn clocks(&self, line: &str) -> String {
         const LEN: usize = "2026/11/20 09:01:10".len();
         let mut masked = String::new();
@@ -90,7 +90,7 @@ impl Mask<'_> {
     }
 }
 
-/// Keeps lines, tabs and printable ASCII; a carriage return becomes the two characters `\r`.
+/// Keeps newlines, tabs and printable ASCII; a carriage return becomes the two characters `\r`.
 fn printable(bytes: &[u8]) -> String {
     let shown = bytes.iter().map(|&byte| match byte {
         b'\n' | b'\t' | b' '..=b'~' => char::from(byte).to_string(),
@@ -103,7 +103,7 @@ fn printable(bytes: &[u8]) -> String {
 /// The two lines of `--stats` whose numbers depend on the speed of the machine.
 const TIMES: [&str; 2] = ["File list generation time: ", "File list transfer time: "];
 
-/// Of a progress line only the last state, without rate and time: how often it moves is chance.
+/// Keeps only the last state of a progress line, without rate and time: the number of updates varies.
 fn last_progress(line: &str) -> String {
     let Some((before, last)) = line.rsplit_once("\\r") else {
         return line.to_owned();
@@ -116,7 +116,7 @@ fn last_progress(line: &str) -> String {
     format!("{name}<progress>{amount}% <rate> <time>{tail}")
 }
 
-/// `at main.c(1394) [sender=3.5.0]`: the role stays.
+/// Masks `at main.c(1394) [sender=3.5.0]`; keeps the role.
 fn source_position(line: &str) -> String {
     let position = line.rsplit_once(" at ").and_then(|(head, tail)| {
         let (_, rest) = tail.split_once('(')?;
@@ -128,7 +128,7 @@ fn source_position(line: &str) -> String {
     position.unwrap_or_else(|| line.to_owned())
 }
 
-/// `"/d/.name.Xy12Zz"`: the six random letters.
+/// Masks the six random letters of `"/d/.name.Xy12Zz"`.
 fn temp_names(line: &str) -> String {
     const RANDOM: usize = 6;
     let mut parts: Vec<String> = line.split('"').map(str::to_owned).collect();
@@ -145,7 +145,7 @@ fn temp_names(line: &str) -> String {
     parts.join("\"")
 }
 
-/// Bytes that travelled and how fast; sizes of files stay.
+/// Masks the bytes transferred and the rates; keeps file sizes.
 fn traffic(line: &str) -> String {
     const COUNTED: [&str; 3] = ["File list size: ", "Total bytes sent: ", "Total bytes received: "];
     if let Some(title) = COUNTED.iter().find(|title| line.starts_with(**title)) {
@@ -166,10 +166,10 @@ fn traffic(line: &str) -> String {
     before.to_owned() + &parts.collect::<Vec<_>>().join("  ")
 }
 
-/// Counts of what was sent and what was there already.
+/// Titles of counts of literal and matched data.
 const DIFFERENCES: [&str; 3] = ["Literal data: ", "Matched data: ", "total: matches="];
 
-/// A line that begins with one of the titles, in a log behind the time, without what follows.
+/// Masks what follows one of the titles, which begins the line or, in a log, follows the time.
 fn without_number(line: &str, titles: &[&str]) -> Option<String> {
     titles.iter().find_map(|title| {
         let (before, _) = line.split_once(title)?;
@@ -177,27 +177,27 @@ fn without_number(line: &str, titles: &[&str]) -> Option<String> {
     })
 }
 
-/// What differs besides where data goes between machines; `None` drops the line.
+/// Masks what differs only when data goes between machines; `None` drops the line.
 fn between_machines(line: &str) -> Option<String> {
     const BROKEN_OFF: [&str; 3] = ["connection unexpectedly closed (", "safe_write failed", "write error: Broken pipe"];
     if line.starts_with("rsync: ") && BROKEN_OFF.iter().any(|words| line.contains(words)) {
         return None;
     }
-    // The line of a process that another one ended.
+    // Printed by a process that another one ended.
     if line.contains("received SIGUSR1 (code 19)") {
         return None;
     }
     if let Some(masked) = without_number(line, &["opening connection using: "]) {
         return Some(masked);
     }
-    // `(code 23) at <file>(<line>) [sender=<version>]`: both ends tell the same end by different roles.
+    // `(code 23) at <file>(<line>) [sender=<version>]`: the two ends report the same end with different roles.
     match line.split_once(" at <file>(<line>) [") {
         Some((told, _)) => Some(format!("{told} at <file>(<line>)")),
         None => Some(line.to_owned()),
     }
 }
 
-/// Reads `2026/11/20 09:01:10` or `2026/11/20-09:01:10`, in UTC.
+/// Parses `2026/11/20 09:01:10` or `2026/11/20-09:01:10`, in UTC.
 fn epoch_secs(text: &str) -> Option<i64> {
     let shape = "dddd/dd/dd dd:dd:dd";
     let fits = text.chars().zip(shape.chars()).all(|(c, s)| match s {
@@ -210,7 +210,7 @@ fn epoch_secs(text: &str) -> Option<i64> {
         return None;
     }
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    // Days since the epoch, counting years from March so that the leap day is the last.
+    // Days since the epoch. Years start in March, so that the leap day is the last.
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let days = 365 * year + year / 4 - year / 100 + year / 400 + day_of_year - 719_468;

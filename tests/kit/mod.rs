@@ -1,10 +1,10 @@
-//! The test kit: the real rsync is the oracle, sparsync has to do and say the same.
+//! The test kit: the real rsync is the oracle; sparsync must have the same effects and print the same output.
 //!
-//! A case builds a [`World`] and calls [`World::agree`]; what is compared, what is masked and on which
-//! routes the case runs is settled here, so that no case knows about it. The parts:
-//! `build` makes trees, `run` runs programs, `route` spells operands for the ways to a peer, `tree` takes snapshots,
-//! `server` is our own one for the ways over the network, `mask` blots out what may differ, `diff` shows what must not, `oracle` knows the two programs, `world` ties them
-//! together.
+//! A case builds a [`World`] and calls [`World::agree`]. The kit decides what is compared, what is masked and on which
+//! routes the case runs; cases do not depend on it. The parts: `build` creates trees, `run` runs programs, `route`
+//! writes operands for each route to a peer, `tree` takes snapshots, `server` starts a sparsync server for the network
+//! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, and `world`
+//! combines them.
 
 mod build;
 mod diff;
@@ -25,26 +25,26 @@ pub use run::{Output, Request, Surroundings, interrupt, run, until};
 pub use tree::{Lens, snapshot};
 pub use world::World;
 
-/// The user on whose behalf both programs run.
+/// The user that both programs run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever runs the tests.
+    /// The user that runs the tests.
     Current,
-    /// The super-user; skipped for anybody else.
+    /// The super-user; the case is skipped for other users.
     Root,
-    /// An ordinary user without groups or capabilities; the world belongs to that user.
+    /// An ordinary user without groups or capabilities, which owns the world.
     User,
 }
 
-/// Marks a panic that is no failure: the case could not run here.
+/// A panic payload that is not a failure: the case could not run here.
 struct Skipped(String);
 
-/// Ends the case as not run, and says why.
+/// Ends the case as skipped, for the given reason.
 pub fn skip(reason: &str) -> ! {
     resume_unwind(Box::new(Skipped(reason.to_owned())))
 }
 
-/// Runs one case on those of the routes that were chosen. Called by [`synctest!`].
+/// Runs one case on those of `routes` that were chosen. Called by [`synctest!`].
 pub fn run_case(name: &str, who: Who, routes: &[Route], case: impl Fn(World)) {
     oracle::announce();
     for &route in routes.iter().filter(|route| route.is_chosen(name)) {
@@ -57,10 +57,10 @@ pub fn run_case(name: &str, who: Who, routes: &[Route], case: impl Fn(World)) {
     }
 }
 
-/// Says aloud that a case did not run and adds a line to the file that `scripts/test` counts.
+/// Prints that a case was skipped and adds a line to the file that `scripts/test` counts.
 pub fn tell_skip(name: &str, reason: &str) {
     let line = format!("skipped {name}: {reason}\n");
-    // Past the capture of libtest, which would hide it.
+    // Written directly to stderr, because libtest captures and hides `eprint!`.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(list) = std::env::var_os("SPARSYNC_SKIPS") {
         let file = std::fs::File::options().create(true).append(true).open(&list);
@@ -71,9 +71,9 @@ pub fn tell_skip(name: &str, reason: &str) {
 
 /// Declares a test that gets a fresh [`World`] on every route; see [`Route`].
 ///
-/// `synctest!(name, |w: World| { … })` runs as whoever runs the tests. With `as root`, `as user` or
-/// `as both` before the closure it runs as the super-user, as an ordinary user, or as each in turn. With
-/// `between machines` it runs where a peer takes part alone, and with `over ssh` through a real ssh instead.
+/// `synctest!(name, |w: World| { … })` runs as the user that runs the tests. With `as root`, `as user` or `as both`
+/// before the closure it runs as the super-user, as an ordinary user, or as each in turn. With `between machines` it
+/// runs only on the routes with a peer, and with `over ssh` only through a real ssh.
 macro_rules! synctest {
     ($name:ident, as both, $case:expr) => {
         mod $name {

@@ -1,4 +1,4 @@
-//! Which two programs are compared, and where.
+//! Locates the two programs that are compared, and the scratch directory.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ pub const PROMISED: Version = Version([3, 5, 0]);
 pub struct Version([u32; 3]);
 
 impl Version {
-    /// Reads the first three numbers of `text`; what is missing counts as 0.
+    /// Parses the first three numbers of `text`; missing ones are 0.
     pub fn parse(text: &str) -> Version {
         let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
         Version(std::array::from_fn(|_| numbers.next().unwrap_or(0)))
@@ -29,13 +29,13 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The real rsync: `SPARSYNC_ORACLE`, else `rsync` on the `PATH`.
+/// Returns the real rsync: `SPARSYNC_ORACLE`, otherwise `rsync` on the `PATH`.
 pub fn rsync() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| std::env::var_os("SPARSYNC_ORACLE").unwrap_or("rsync".into()).into())
 }
 
-/// The program under test: `SPARSYNC_UNDER_TEST`, else the one that cargo has just built.
+/// Returns the program under test: `SPARSYNC_UNDER_TEST`, otherwise the one that cargo has built.
 pub fn under_test() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -45,19 +45,19 @@ pub fn under_test() -> &'static Path {
     })
 }
 
-/// Tells whether an ordinary user can reach `program`, as far as permission bits tell.
+/// Returns whether an ordinary user can reach `program`, judging by the permission bits of its directories.
 fn open_to_all(program: &Path) -> bool {
     let searchable = |dir: &Path| dir.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0);
     program.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()).all(searchable)
 }
 
-/// Puts a copy of `program` where an ordinary user can start it; one for all runs of the tests.
+/// Copies `program` to where an ordinary user can start it; all test runs share the copy.
 fn public_copy(program: &Path) -> PathBuf {
     let Ok(bytes) = std::fs::read(program) else {
         return program.to_owned();
     };
     let copy = scratch().join("sparsync-under-test");
-    // Written aside and renamed, so that a run beside this one never starts half a program.
+    // Written under a temporary name and renamed, so that a concurrent test run never starts a partial file.
     let mut fresh = tempfile::NamedTempFile::new_in(scratch()).expect("scratch can be written");
     fresh.write_all(&bytes).expect("scratch has room for the program");
     fresh.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).expect("chmod of our own file");
@@ -65,7 +65,7 @@ fn public_copy(program: &Path) -> PathBuf {
     copy
 }
 
-/// The version of the oracle.
+/// Returns the version of the oracle.
 pub fn version() -> Version {
     static VERSION: OnceLock<Version> = OnceLock::new();
     *VERSION.get_or_init(|| {
@@ -77,7 +77,7 @@ pub fn version() -> Version {
     })
 }
 
-/// Says once per run which rsync is the measure.
+/// Prints once per test run which rsync is the oracle.
 pub fn announce() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
@@ -97,7 +97,7 @@ pub fn announce() {
     });
 }
 
-/// Where scratch trees go: `SPARSYNC_TEST_DIR`, else memory, else the temporary directory.
+/// Returns where scratch trees go: `SPARSYNC_TEST_DIR`, otherwise memory, otherwise the temporary directory.
 pub fn scratch() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {

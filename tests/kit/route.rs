@@ -1,4 +1,4 @@
-//! The routes on which cases run: how the operands of a case reach the program, and who sits at the other end.
+//! The routes that cases run on: how the operands of a case reach the program, and which peer is at the other end.
 
 use super::skip;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,38 +8,44 @@ use std::sync::OnceLock;
 
 /// How the operands of a case reach the program.
 ///
-/// Each case runs once per route. `SPARSYNC_TEST_ROUTES` chooses among them, separated by commas: `local`, `push`,
-/// `pull` by a script in the place of ssh, `quic-push`, `quic-pull`, `tls-push`, `tls-pull`, and `sshd` for the few cases
-/// that use a real one; `once-push` and `once-pull` by a server that the script has opened for each run. `quic` is either of its two for each case, by the case's name: where nobody says otherwise, cases
-/// run on `local`, `push`, `pull`, `quic` and `sshd`. What ssh carries both ways, QUIC carries both ways.
+/// Each case runs once per route. `SPARSYNC_TEST_ROUTES` chooses among them, separated by commas:
+///
+/// - `local`: both trees on this machine;
+/// - `push`, `pull`: through a script in place of ssh;
+/// - `quic-push`, `quic-pull`, `tls-push`, `tls-pull`: through a sparsync server;
+/// - `quic`: for each case one of `quic-push` and `quic-pull`, chosen by the name of the case;
+/// - `once-push`, `once-pull`: through an ephemeral server that the script starts for each run;
+/// - `sshd`: through a real sshd, for the few cases that use one.
+///
+/// The default is `local,push,pull,quic-push,quic-pull,sshd`, so that QUIC is tested in both directions, as ssh is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Both trees on this machine, given as plain paths.
     Local,
-    /// The destination is reached by a remote shell.
+    /// The destination is on a peer.
     Push(Shell),
-    /// The sources are reached by a remote shell.
+    /// The sources are on a peer.
     Pull(Shell),
 }
 
-/// What plays the remote shell. rsync runs over the same one.
+/// The transport to the peer. rsync always uses the remote shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// A script that drops what ssh would take and gives the rest to a shell, as sshd does; it stays in the directory
+    /// A script that drops ssh's own arguments and passes the rest to a shell, as sshd does. It stays in the directory
     /// in which it was started.
     Fake,
     /// ssh and sshd.
     Real,
-    /// None: the program under test uses its own server, over QUIC. rsync uses the script.
+    /// The program under test uses its own server, over QUIC. rsync uses the script.
     Quic,
-    /// The same over TLS and TCP.
+    /// The program under test uses its own server, over TLS and TCP. rsync uses the script.
     Tls,
-    /// The script: by it the program under test has a server opened for each run, and goes there over QUIC.
+    /// The program under test starts an ephemeral server through the script for each run and connects to it over QUIC.
     Once,
 }
 
 impl Route {
-    /// The routes on which every case runs, as far as they were chosen.
+    /// The routes that every case runs on, as far as they were chosen.
     pub const ALL: &[Route] = &[
         Route::Local,
         Route::Push(Shell::Fake),
@@ -51,12 +57,12 @@ impl Route {
         Route::Push(Shell::Once),
         Route::Pull(Shell::Once),
     ];
-    /// The routes of cases about a peer.
+    /// The routes of cases that need a peer.
     pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
     /// The routes of the few cases about ssh itself.
     pub const SSH: &[Route] = &[Route::Push(Shell::Real), Route::Pull(Shell::Real)];
 
-    /// Tells whether `SPARSYNC_TEST_ROUTES` chose the route.
+    /// Returns whether `SPARSYNC_TEST_ROUTES` chooses the route for `case`.
     pub fn is_chosen(self, case: &str) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
         let choice = CHOICE.get_or_init(|| {
@@ -78,17 +84,17 @@ impl Route {
         choice.split(',').any(|chosen| chosen == word || chosen == "quic" && word == by_name)
     }
 
-    /// Tells whether the program under test needs a server.
+    /// Returns whether the program under test needs a server.
     pub fn has_server(self) -> bool {
         matches!(self, Route::Push(Shell::Quic | Shell::Tls) | Route::Pull(Shell::Quic | Shell::Tls))
     }
 
-    /// Tells whether a peer takes part.
+    /// Returns whether a peer takes part.
     pub fn is_far(self) -> bool {
         self != Route::Local
     }
 
-    /// Spells a command line for this route: options, then the operands. `program` runs it, at both ends.
+    /// Returns the command line for this route: options, then operands. `program` runs at both ends.
     pub fn argv(self, program: &Path, place: &Place, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let shell = match self {
             Route::Local => return options.iter().chain(operands).cloned().collect(),
@@ -128,7 +134,7 @@ impl Route {
     }
 }
 
-/// Those of the words that are paths: behind `--`, or without a dash.
+/// Returns the words that are paths: those after `--`, or without a leading dash.
 fn paths_among(words: &mut [Vec<u8>]) -> Vec<&mut Vec<u8>> {
     let end = words.iter().position(|word| word == b"--");
     let is_path = |(at, word): &(usize, &mut Vec<u8>)| match end {
@@ -141,16 +147,16 @@ fn paths_among(words: &mut [Vec<u8>]) -> Vec<&mut Vec<u8>> {
 
 /// Where a program runs.
 pub struct Place<'a> {
-    /// The twin, its working directory.
+    /// The twin, which is the working directory.
     pub world: &'a Path,
-    /// The directory of both twins.
+    /// The directory that holds both twins.
     pub scratch: &'a Path,
-    /// The umask, which a real sshd would not hand on.
+    /// The umask, which a real sshd does not pass on.
     pub umask: u32,
 }
 
 impl Place<'_> {
-    /// The fake remote shell, written on first use.
+    /// Returns the command of the fake remote shell, writing the script on first use.
     fn fake_shell(&self) -> String {
         const SCRIPT: &str = "#!/bin/sh\n\
             while :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\n\
@@ -165,19 +171,19 @@ impl Place<'_> {
     }
 }
 
-/// The command of an ssh that is let in by a server of its own for each connection; skips the case where there is none.
+/// Returns an ssh command that connects to a private sshd; skips the case if there is no sshd.
 pub fn ssh() -> String {
     sshd().command()
 }
 
-/// An sshd that every test of this process reaches by one connection.
+/// An sshd that all tests of this process reach through one ssh connection.
 struct Sshd {
     dir: PathBuf,
-    /// Holds the connection: it ends with the standard input of this child, which is this process's.
+    /// Holds the connection, which ends when the standard input of this child closes with this process.
     _master: Child,
 }
 
-/// Starts it once; skips the case where that cannot be.
+/// Starts the sshd once; skips the case if that fails.
 fn sshd() -> &'static Sshd {
     static SSHD: OnceLock<Result<Sshd, String>> = OnceLock::new();
     match SSHD.get_or_init(Sshd::start) {
@@ -187,7 +193,7 @@ fn sshd() -> &'static Sshd {
 }
 
 impl Sshd {
-    /// The remote shell's command.
+    /// Returns the remote shell's command.
     fn command(&self) -> String {
         format!("ssh -F {}", self.dir.join("ssh_config").display())
     }
@@ -196,10 +202,10 @@ impl Sshd {
         let server = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let server = server.ok_or("there is no sshd")?;
         if rustix::process::geteuid().is_root() {
-            // As root it insists on this directory, which a system without a running one lacks.
+            // As root, sshd requires this directory, which is missing on a system without a running sshd.
             let _ = std::fs::create_dir_all("/run/sshd");
         }
-        // A socket's path must be short.
+        // The path of a Unix socket must be short.
         let dir = tempfile::Builder::new().prefix("sparsync-sshd-").tempdir_in("/tmp").map_err(|e| e.to_string())?;
         let dir = dir.keep();
         let shown = dir.display();
@@ -219,7 +225,7 @@ impl Sshd {
                  PermitRootLogin yes\nLogLevel ERROR\nPrintMotd no\nMaxSessions 100\nAcceptEnv *\n"
             ),
         );
-        // No port: a server of its own serves each connection, on the pipe that ssh would have a proxy use.
+        // No port: each connection starts its own sshd on the pipe of ssh's `ProxyCommand`.
         write(
             "ssh_config",
             format!(
@@ -229,7 +235,7 @@ impl Sshd {
                  ProxyCommand {server} -i -e -f {shown}/sshd_config\n"
             ),
         );
-        // When this process is gone, so are the connection and the directory.
+        // When this process ends, the connection ends and the directory is removed.
         let mut master = Command::new("ssh");
         master.arg("-F").arg(dir.join("ssh_config")).args(["-M", "far", &format!("echo; cat; rm -r {shown}")]);
         let mut master = master.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();

@@ -1,4 +1,4 @@
-//! Runs a program the way a case wants it and collects what it said.
+//! Runs a program as a case requires and collects its output.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -13,59 +13,59 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Who;
 
-/// The ordinary user, a number that no account has.
+/// The UID of the ordinary user, which no account has.
 pub const USER: u32 = 12345;
-/// No run takes this long, also on a busy machine; one that does hangs.
+/// The limit for one run; even on a busy machine, a run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// A program that was asked to stop has stopped by then, also on a busy machine.
+/// The limit for stopping after a signal, even on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(60);
 
-/// How much the link between two ends holds: a hook of debug builds.
+/// The capacity of the link between two ends in bytes: a hook of debug builds.
 const LINK_BYTES: &str = "SPARSYNC_LINK_BYTES";
 
 /// How both programs are run.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// On whose behalf.
+    /// The user that runs them.
     pub who: Who,
     /// The home directory.
     pub home: PathBuf,
     /// The file creation mask.
     pub umask: u32,
-    /// What the program reads from its standard input.
+    /// The content of standard input.
     pub stdin: Vec<u8>,
-    /// Variables beyond the usual ones.
+    /// Environment variables beyond the usual ones.
     pub env: Vec<(String, String)>,
 }
 
-/// What a program did, as far as its parent sees it.
+/// The result of a program, as its parent sees it.
 pub struct Output {
-    /// What it wrote to its standard output.
+    /// The bytes written to standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// The bytes written to standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code; 1000 more than the signal if one ended it.
+    /// The exit code, or 1000 plus the signal number if a signal ended the program.
     pub exit: i32,
 }
 
-/// Runs `program` in `cwd` and waits for its end.
+/// Runs `program` in `cwd` and waits until it ends.
 pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Output {
     collect(start(program, argv, cwd, surroundings), program)
 }
 
-/// How a program is asked to stop.
+/// How to interrupt a program.
 pub struct Request<'a> {
-    /// By which signal.
+    /// The signal to send.
     pub signal: Signal,
-    /// Those that it started get the signal too, as from a terminal.
+    /// Whether its child processes get the signal too, as from a terminal.
     pub to_all: bool,
-    /// It is asked as soon as this says so.
+    /// Returns true when the signal should be sent.
     pub ready: &'a dyn Fn() -> bool,
-    /// Called once it was asked.
+    /// Called after the signal was sent.
     pub told: &'a dyn Fn(),
 }
 
-/// Waits for what another process brings about; that it never comes is a failure, and no hang.
+/// Waits until `is_so` returns true, which another process brings about. Fails after a time limit instead of hanging.
 #[track_caller]
 pub fn until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -75,7 +75,7 @@ pub fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `program` in `cwd`, asks it to stop, and waits for its end.
+/// Runs `program` in `cwd`, interrupts it, and waits until it ends.
 pub fn interrupt(
     program: &Path,
     argv: &[Vec<u8>],
@@ -106,12 +106,12 @@ pub fn interrupt(
 }
 
 fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Child {
-    // The mask belongs to the process: a shell sets it for us where it is not the common one.
+    // The umask belongs to the process, so a shell sets it in the child.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{:o}", surroundings.umask)]).arg(program);
     command.args(argv.iter().cloned().map(OsString::from_vec)).current_dir(cwd).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // What every case shall be run with, see `scripts/test`.
+    // Set by `scripts/test` for all cases.
     command.envs(std::env::var_os(LINK_BYTES).map(|bytes| (LINK_BYTES, bytes)));
     command.envs([("LC_ALL", "C"), ("TZ", "UTC")]).env("HOME", &surroundings.home);
     command.envs(surroundings.env.iter().map(|(key, value)| (key, value)));
@@ -122,7 +122,7 @@ fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundin
     }
     let mut child = command.spawn().expect("a shell can be started");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
-    // A program that ends without reading breaks the pipe; that is its right.
+    // A program may end without reading its input, which breaks the pipe.
     let _ = stdin.write_all(&surroundings.stdin);
     drop(stdin);
     child

@@ -1,4 +1,4 @@
-//! A server of the program under test, for the routes by QUIC and by TLS: one for each world, at a port of its own.
+//! A server of the program under test for the QUIC and TLS routes: one for each world, on its own port.
 
 use super::run::{Surroundings, USER, run};
 use super::{Who, oracle, skip};
@@ -6,15 +6,14 @@ use rustix::process::{Pid, Signal};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// The server, which dies with its world; client and server have one key, which is granted everything.
+/// A running server, killed on drop. Client and server share one key, which is granted full access.
 pub struct Server {
     config: tempfile::TempDir,
     pid: Pid,
 }
 
 impl Server {
-    /// Starts it as the user of these surroundings. Paths without a slash in front are those of `world`, as with the fake
-    /// remote shell.
+    /// Starts a server as the user of `surroundings`. Relative paths start at `world`, as with the fake remote shell.
     pub fn start(world: &Path, surroundings: &Surroundings) -> Server {
         let config = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
         std::fs::set_permissions(config.path(), std::fs::Permissions::from_mode(0o700)).expect("our own directory");
@@ -26,7 +25,7 @@ impl Server {
         give(config.path());
         let mut here = Surroundings { home: world.to_owned(), stdin: Vec::new(), ..surroundings.clone() };
         here.env.push(variable(config.path()));
-        // What a remote shell would have at its end, the server has from whoever starts it.
+        // The fake remote shell sets this umask itself; a server inherits its umask from the process that starts it.
         let far_umask = here.env.iter().find(|(name, _)| name == "FAR_UMASK");
         if let Some(mask) = far_umask.and_then(|(_, mask)| u32::from_str_radix(mask, 8).ok()) {
             here.umask = mask;
@@ -59,7 +58,7 @@ impl Server {
         Server { config, pid }
     }
 
-    /// What a client must find in its environment.
+    /// Returns the environment variable that leads a client to this server.
     pub fn variable(&self) -> (String, String) {
         variable(self.config.path())
     }

@@ -1,7 +1,7 @@
-//! Takes a snapshot of a tree, with everything that a copy could get wrong.
+//! Takes a snapshot of a tree, with every property that a copy could get wrong.
 //!
-//! A snapshot is one line of text per entry, so that comparing is comparing lines and a difference reads itself.
-//! Walks by directory handles: a path may be longer than the kernel takes.
+//! A snapshot has one line of text per entry, so that comparing trees is comparing lines, and differences are readable.
+//! The walk uses directory descriptors, because paths may exceed `PATH_MAX`.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,21 +13,21 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::build::{decode_acl, through};
 
-/// What a snapshot leaves out or takes in beyond the usual.
+/// What a snapshot includes beyond the default, and which times it masks.
 #[derive(Clone, Copy)]
 pub struct Lens {
-    /// Show the blocks that files occupy.
+    /// Include the blocks that files occupy.
     pub blocks: bool,
-    /// Show atimes.
+    /// Include atimes.
     pub atimes: bool,
-    /// Times from here on, in seconds since the epoch, all mean "now".
+    /// Times from this one on, in seconds since the epoch, are shown as "now".
     pub now_secs: i64,
 }
 
 /// The lines of a tree, by path.
 pub type Snapshot = BTreeMap<Vec<u8>, String>;
 
-/// Looks at everything below `root`, not at `root` itself.
+/// Takes a snapshot of everything below `root`, without `root` itself.
 pub fn snapshot(root: &Path, lens: Lens) -> Snapshot {
     let mut walk = Walk { lens, entries: BTreeMap::new(), groups: BTreeMap::new() };
     let dir = open(fs::CWD, root.as_os_str().as_encoded_bytes(), OFlags::DIRECTORY);
@@ -35,7 +35,7 @@ pub fn snapshot(root: &Path, lens: Lens) -> Snapshot {
     walk.finish()
 }
 
-/// Tells whether a file is a log, whose lines are compared after masking.
+/// Returns whether a file is a log, whose lines are compared after masking.
 pub fn is_log(path: &[u8]) -> bool {
     path.ends_with(b".log") && !path.contains(&b'/')
 }
@@ -51,7 +51,7 @@ type Inode = (u64, u64);
 
 impl Walk {
     fn dir(&mut self, dir: &OwnedFd, prefix: &[u8]) {
-        // The handle itself, not "." below it: a directory may be readable and yet closed.
+        // The descriptor itself, not "." below it: a directory may be readable but not searchable.
         let handle = dir.try_clone().expect("there are file descriptors left");
         let names = Dir::new(handle).and_then(|entries| {
             entries.map(|entry| Ok(entry?.file_name().to_bytes().to_owned())).collect::<Result<Vec<_>, _>>()
@@ -108,7 +108,7 @@ impl Walk {
         if kind == FileType::Directory {
             match open(dir, name, OFlags::DIRECTORY) {
                 Ok(below) => self.dir(&below, &[path, b"/"].concat()),
-                // Only the super-user sees everything.
+                // Ordinary users cannot open every directory.
                 Err(error) => line += &format!(" (closed: {error})"),
             }
         }
@@ -133,14 +133,14 @@ impl Walk {
     }
 }
 
-/// Opens without touching the atime where that is allowed.
+/// Opens a file without changing the atime if the kernel allows that.
 fn open(at: impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let quietly = fs::openat(&at, name, flags | OFlags::NOATIME, Mode::empty());
     quietly.or_else(|_| fs::openat(&at, name, flags, Mode::empty()))
 }
 
-/// Length, the beginning, and a hash of all; a hole reads as zeros.
+/// Formats the length, the first bytes, and a hash of the whole content; a hole reads as zeros.
 fn content(dir: &OwnedFd, name: &[u8], len: u64) -> String {
     const SHOWN: usize = 48;
     let Ok(file) = open(dir, name, OFlags::empty()) else {

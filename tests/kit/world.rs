@@ -1,4 +1,4 @@
-//! Two twin worlds: rsync works in one, the program under test in the other, and then they must be equal.
+//! Twin worlds: rsync runs in one, the program under test in the other, and afterwards they must be equal.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,12 +18,12 @@ use super::server::Server;
 use super::tree::{Lens, Snapshot, snapshot};
 use super::{Route, Who, diff, oracle, skip};
 
-/// Coarse file times lag behind the clock; nothing a case builds is this young.
+/// Coarse file times lag behind the clock. No file that a case builds is this young.
 const CLOCK_SLACK_SECS: i64 = 5;
 
-/// A scratch directory with two twins of the same length of name, each with `src`, `dst` and whatever a case adds.
+/// A scratch directory with two twins, whose names have the same length. Each has `src`, `dst` and what a case adds.
 ///
-/// All methods that describe the case return the world, so that they chain. Settings stay until changed.
+/// All methods that describe the case return the world, so that calls chain. Settings stay until changed.
 pub struct World {
     name: String,
     route: Route,
@@ -35,13 +35,13 @@ pub struct World {
     again: Cell<bool>,
     stderr_ordered: Cell<bool>,
     own_mask: Cell<Option<OwnMask>>,
-    /// The server of the program under test, once it was needed.
+    /// The server of the program under test, started when first needed.
     server: RefCell<Option<Server>>,
     /// File systems mounted for this case.
     mounts: RefCell<Vec<PathBuf>>,
 }
 
-/// What both programs did in the real run, masked; lets a case show that it tests what it says.
+/// The masked output of the real run, on which both programs agreed. Lets a case check that it tests what it claims.
 pub struct Agreed {
     route: Route,
     stdout: String,
@@ -49,7 +49,7 @@ pub struct Agreed {
     exit: i32,
 }
 
-/// One program's run and the world it left.
+/// The result of one program's run and the world afterwards.
 struct Seen {
     stdout: String,
     stderr: String,
@@ -59,12 +59,12 @@ struct Seen {
 }
 
 impl World {
-    /// Makes an empty world. Cases get theirs from `synctest!`.
+    /// Creates an empty world. Cases get theirs from `synctest!`.
     pub fn new(name: &str, route: Route, who: Who) -> World {
         if who == Who::Root && !rustix::process::geteuid().is_root() {
             skip("needs the super-user");
         }
-        // What the kit itself makes gets the modes it asks for.
+        // The kit's own files must get exactly the modes that it requests.
         rustix::process::umask(Mode::from(0o022));
         let scratch = tempfile::Builder::new().prefix("sparsync-").tempdir_in(oracle::scratch());
         let scratch = scratch.expect("scratch can be written");
@@ -92,41 +92,41 @@ impl World {
         }
     }
 
-    // ── what there is ───────────────────────────────────────────────────────────────────────────
+    // ── content ─────────────────────────────────────────────────────────────────────────────────
 
-    /// Adds to `src` what the text describes; the language is in `kit/build.rs`.
+    /// Adds to `src` the entries that the text describes; see `kit/build.rs` for the language.
     pub fn source(&self, text: &str) -> &Self {
         self.tree("src", text)
     }
 
-    /// Adds to `dst` what the text describes. Without a call there is no `dst`.
+    /// Adds to `dst` the entries that the text describes. Without a call there is no `dst`.
     pub fn dest(&self, text: &str) -> &Self {
         self.tree("dst", text)
     }
 
-    /// Adds to the tree `name` what the text describes; `.` is the world itself.
+    /// Adds to the tree `name` the entries that the text describes; `.` is the world itself.
     pub fn tree(&self, name: &str, text: &str) -> &Self {
         self.build(name, |tree| tree.text(text))
     }
 
-    /// Adds to the tree `name` what cannot be said as text.
+    /// Adds to the tree `name` what the text language cannot express.
     pub fn build(&self, name: &str, how: impl FnOnce(&Tree)) -> &Self {
         how(&Tree::open(&self.twins, name.as_bytes()));
         self
     }
 
-    /// Puts a file into the world beside the trees: a list, rules.
+    /// Adds a file to the world beside the trees, for example a list or rules.
     pub fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
         self.build(".", |tree| drop(tree.file(path, content)))
     }
 
-    /// Puts a file into the home directory.
+    /// Adds a file to the home directory.
     pub fn home_file(&self, path: &str, content: &str) -> &Self {
         std::fs::write(self.surroundings.borrow().home.join(path), content).expect("home can be written");
         self
     }
 
-    /// Mounts a file system of `len_bytes` on the directory `path` of each twin; skips the case where that cannot be.
+    /// Mounts a file system of `len_bytes` on the directory `path` of each twin; skips the case if that fails.
     pub fn mount_tmpfs(&self, path: &str, len_bytes: usize) -> &Self {
         for twin in &self.twins {
             let place = twin.join(path);
@@ -138,7 +138,7 @@ impl World {
         self
     }
 
-    /// Makes what [`World::mount_tmpfs`] mounted read-only.
+    /// Makes a file system mounted by [`World::mount_tmpfs`] read-only.
     pub fn remount_read_only(&self, path: &str) -> &Self {
         for twin in &self.twins {
             assert!(mount(&["-o", "remount,ro"], &twin.join(path)), "what was mounted can be remounted");
@@ -146,44 +146,44 @@ impl World {
         self
     }
 
-    // ── how it runs and what is compared ────────────────────────────────────────────────────────
+    // ── settings ────────────────────────────────────────────────────────────────────────────────
 
-    /// Gives both programs this to read.
+    /// Sets the standard input of both programs.
     pub fn stdin(&self, bytes: impl AsRef<[u8]>) -> &Self {
         self.surroundings.borrow_mut().stdin = bytes.as_ref().to_owned();
         self
     }
 
-    /// Sets a variable for both programs.
+    /// Sets an environment variable for both programs.
     pub fn env(&self, key: &str, value: &str) -> &Self {
         self.surroundings.borrow_mut().env.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets the umask of both programs; 022 otherwise.
+    /// Sets the umask of both programs; the default is 022.
     pub fn umask(&self, mask: u32) -> &Self {
         self.surroundings.borrow_mut().umask = mask;
         self
     }
 
-    /// Sets the umask of the far end alone, where a fake remote shell or our own server starts it.
+    /// Sets the umask of the remote side only, which a fake remote shell or our own server starts.
     pub fn far_umask(&self, mask: u32) -> &Self {
         self.env("FAR_UMASK", &format!("{mask:o}"))
     }
 
-    /// Leaves out the second identical run.
+    /// Omits the second, identical run.
     pub fn once(&self) -> &Self {
         self.again.set(false);
         self
     }
 
-    /// Leaves out the dry run that goes before.
+    /// Omits the preceding dry run.
     pub fn no_dry_run(&self) -> &Self {
         self.dry_run.set(false);
         self
     }
 
-    /// Compares the lines of stderr as a set: for messages of several of rsync's processes.
+    /// Compares the lines of stderr as a set: for messages from several of rsync's processes.
     pub fn stderr_unordered(&self) -> &Self {
         self.stderr_ordered.set(false);
         self
@@ -201,15 +201,15 @@ impl World {
         self
     }
 
-    /// Applies a further mask to each line of output, after the usual ones; `None` drops the line.
+    /// Applies an extra mask to each line of output, after the usual ones; `None` drops the line.
     pub fn mask_with(&self, mask: OwnMask) -> &Self {
         self.own_mask.set(Some(mask));
         self
     }
 
-    // ── when it cannot run ──────────────────────────────────────────────────────────────────────
+    // ── reasons to skip ─────────────────────────────────────────────────────────────────────────
 
-    /// Leaves the case out on routes with a peer, for this reason.
+    /// Skips the case on routes with a peer, for this reason.
     pub fn only_local(&self, reason: &str) -> &Self {
         if self.route.is_far() {
             skip(&format!("{:?}: {reason}", self.route));
@@ -217,7 +217,7 @@ impl World {
         self
     }
 
-    /// Leaves the case out where the sources are on another machine, for this reason.
+    /// Skips the case if the sources are on a peer, for this reason.
     pub fn not_pulled(&self, reason: &str) -> &Self {
         if self.is_pulled() {
             skip(&format!("{:?}: {reason}", self.route));
@@ -225,12 +225,12 @@ impl World {
         self
     }
 
-    /// Tells whether the sources are on another machine.
+    /// Returns whether the sources are on a peer.
     pub fn is_pulled(&self) -> bool {
         matches!(self.route, Route::Pull(_))
     }
 
-    /// Skips the case where the oracle is older than `version`.
+    /// Skips the case if the oracle is older than `version`.
     pub fn needs_rsync(&self, version: &str) -> &Self {
         let found = oracle::version();
         if found < oracle::Version::parse(version) {
@@ -239,12 +239,12 @@ impl World {
         self
     }
 
-    /// Skips the case where the scratch file system does not store `user.*` attributes.
+    /// Skips the case if the scratch file system does not store `user.*` attributes.
     pub fn needs_xattrs(&self) -> &Self {
         self.probe("user.sparsync", b"1", "extended attributes")
     }
 
-    /// Skips the case where the scratch file system does not store ACLs.
+    /// Skips the case if the scratch file system does not store ACLs.
     pub fn needs_acls(&self) -> &Self {
         // The smallest ACL: version 2, then owner, group and other.
         const MINIMAL: &[u8] =
@@ -261,14 +261,14 @@ impl World {
         self
     }
 
-    // ── the question ────────────────────────────────────────────────────────────────────────────
+    // ── comparing ───────────────────────────────────────────────────────────────────────────────
 
-    /// Runs both with `options` on `src/` and `dst/`; they must agree in everything.
+    /// Runs both programs with `options` on `src/` and `dst/`; they must agree in everything.
     pub fn agree<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
         self.agree_paths(options, &["src/", "dst/"])
     }
 
-    /// Runs both with `options` and operands that are paths from the world's directory; `{W}` names that.
+    /// Runs both programs with `options` and operands relative to the world's directory, which is also `{W}`.
     pub fn agree_paths<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], operands: &[B]) -> Agreed {
         let owned = |args: &[&[u8]]| args.iter().map(|arg| arg.to_vec()).collect::<Vec<_>>();
         let options = owned(&options.iter().map(AsRef::as_ref).collect::<Vec<_>>());
@@ -284,8 +284,8 @@ impl World {
         agreed
     }
 
-    /// Runs only the program under test with `options` on `src/` and `dst/`, where it does what rsync cannot:
-    /// without a word, and afterwards all of `src` is in `dst`.
+    /// Runs only the program under test with `options` on `src/` and `dst/`, for cases that rsync cannot do. It must
+    /// print nothing, and afterwards `dst` must equal `src`.
     pub fn copies_all<A: AsRef<[u8]>>(&self, options: &[A]) {
         let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
@@ -299,7 +299,7 @@ impl World {
         assert_eq!(below("dst"), below("src"), "{}", self.name);
     }
 
-    /// Runs only the program under test with `options` on `src/` and `dst/`, where rsync hangs.
+    /// Runs only the program under test with `options` on `src/` and `dst/`, for cases where rsync hangs.
     pub fn alone<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
         let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
@@ -309,8 +309,8 @@ impl World {
         Agreed { route: self.route, stdout, stderr, exit }
     }
 
-    /// Runs both with `options` on `src/` and `dst/` and interrupts each as soon as `ready` says so of its
-    /// world. Both must say so and exit with 20; returns the paths that each left, rsync first.
+    /// Runs both programs with `options` on `src/` and `dst/` and interrupts each when `ready` returns true for its
+    /// world. Both must report it and exit with 20. Returns the paths that each left, rsync's first.
     pub fn interrupt<A: AsRef<[u8]>>(
         &self,
         options: &[A],
@@ -338,7 +338,7 @@ impl World {
     }
 
     /// Runs only the program under test with `options` on `src/` and `dst/`, and sends it a signal while it is held at
-    /// the `at`-th call on files; the call behind the next `further` kills it.
+    /// the `at`-th system call on files. After `further` more calls the next one kills it.
     pub fn interrupt_at_call(&self, options: &[&str], signal: Signal, at: u64, further: u64) -> Output {
         let twin = &self.twins[1];
         let gate = twin.join("gate");
@@ -361,7 +361,7 @@ impl World {
         let hold = format!("{at}:{}", gate.display());
         let surroundings = hooked(&[("SPARSYNC_HOLD_AT", hold), ("SPARSYNC_KILL_AT", (at + further + 1).to_string())]);
         let held = RefCell::new(None);
-        // There is somebody at the other end from when it is held; it goes on when this end is closed.
+        // The fifo has a reader once the program is held. Closing the write end lets the program continue.
         let ready = || {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK;
             *held.borrow_mut() = fs::openat(fs::CWD, &gate, flags, Mode::empty()).ok();
@@ -372,12 +372,12 @@ impl World {
         interrupt(program, &argv, twin, &surroundings, &request)
     }
 
-    /// The directory of the program under test.
+    /// Returns the directory of the program under test.
     pub fn tested(&self) -> &Path {
         &self.twins[1]
     }
 
-    /// The command line on the world's route, for a program in one of the twins.
+    /// Returns the command line on the world's route, for a program in one of the twins.
     fn argv(&self, program: &Path, options: &[Vec<u8>], operands: &[Vec<u8>], twin: usize) -> Vec<Vec<u8>> {
         let umask = self.surroundings.borrow().umask;
         let place = Place { world: &self.twins[twin], scratch: self.scratch_dir(), umask };
@@ -385,7 +385,7 @@ impl World {
         argv.iter().map(|arg| put_world(arg, &self.twins[twin])).collect()
     }
 
-    /// Gives what the kit built to the user who runs the programs.
+    /// Gives the files that the kit built to the user that runs the programs.
     fn give_to_who_runs(&self) {
         if self.surroundings.borrow().who == Who::User && rustix::process::geteuid().is_root() {
             self.twins.iter().for_each(|twin| give_away(twin));
@@ -454,7 +454,7 @@ impl World {
         }
     }
 
-    /// What leads a client to the server of this world, which is started at first need.
+    /// Returns the variable that leads a client to the server of this world, starting the server on first use.
     fn server_variable(&self, surroundings: &Surroundings) -> (String, String) {
         let mut server = self.server.borrow_mut();
         server.get_or_insert_with(|| Server::start(&self.twins[1], surroundings)).variable()
@@ -497,14 +497,14 @@ impl Drop for World {
         if let Some(scratch) = &self.scratch
             && !rustix::process::geteuid().is_root()
         {
-            // What a case has closed to its owner could not be removed.
+            // Directories that a case made inaccessible could not be removed.
             let _ = Command::new("chmod").args(["-R", "u+rwX"]).arg(scratch.path()).output();
         }
     }
 }
 
 impl Agreed {
-    /// What a case expects to be told, as its route tells it: data goes `<` out or comes `>` in, and so do lists.
+    /// Adapts the text that a case expects to the route: on a push items begin with `<`; on a pull lists are received.
     fn told(&self, text: &str) -> String {
         match self.route {
             Route::Push(_) if text.starts_with('>') => text.replacen('>', "<", 1),
@@ -520,7 +520,7 @@ impl Agreed {
         self
     }
 
-    /// Checks that stdout has `text` somewhere.
+    /// Checks that stdout contains `text`.
     #[track_caller]
     pub fn says(self, text: &str) -> Self {
         let text = &self.told(text);
@@ -528,7 +528,7 @@ impl Agreed {
         self
     }
 
-    /// Checks that stdout does not have `text`.
+    /// Checks that stdout does not contain `text`.
     #[track_caller]
     pub fn never_says(self, text: &str) -> Self {
         let text = &self.told(text);
@@ -536,7 +536,7 @@ impl Agreed {
         self
     }
 
-    /// Checks that stderr has `text` somewhere.
+    /// Checks that stderr contains `text`.
     #[track_caller]
     pub fn warns(self, text: &str) -> Self {
         assert!(self.stderr.contains(text), "the case does not show {text:?}; stderr was:\n{}", self.stderr);
@@ -549,10 +549,10 @@ fn sorted(mut lines: Vec<&str>) -> Vec<&str> {
     lines
 }
 
-/// What two machines said on stderr, which meets by chance, and how the run ended.
+/// Normalizes the stderr of two machines, which mix in any order, and the exit code.
 ///
-/// Both tell the end. Where rsync's far end dies with a code of its own, its near end tells that the stream broke off,
-/// or that it could not write (12, 10), and by chance ends with that or with the other's code.
+/// Both ends report the end of the run. If rsync's remote end dies with a code of its own, the local end reports that
+/// the stream ended or that a write failed (12, 10). The local end exits with either of the two codes.
 fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     const BROKEN_OFF: [&str; 2] = ["(code 12) at", "(code 10) at"];
     let mut lines = sorted(stderr.split('\n').collect());
@@ -567,18 +567,18 @@ fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     (lines.join("\n"), if matches!(exit, 10 | 12) { cause } else { exit })
 }
 
-/// Tells whether an argument asks for a dry run already.
+/// Returns whether an argument requests a dry run.
 fn is_dry(option: &[u8]) -> bool {
     let letters = option.strip_prefix(b"-").filter(|letters| letters.iter().all(u8::is_ascii_alphabetic));
     option == b"--dry-run" || letters.is_some_and(|letters| letters.contains(&b'n'))
 }
 
-/// Tells what rsync prints whenever it gets to it.
+/// Returns which lines rsync prints at varying times.
 fn floats(argv: &[Vec<u8>]) -> diff::Floats {
     diff::Floats { deletions: deletes_meanwhile(argv), links: !argv.iter().any(|option| is_dry(option)) }
 }
 
-/// Tells whether deletions are told while items are; at the beginning or the end they have their fixed place.
+/// Returns whether deletions are reported between items, not before or after all of them.
 fn deletes_meanwhile(argv: &[Vec<u8>]) -> bool {
     if argv.iter().any(|option| option == b"--delete-missing-args") {
         return true;
@@ -587,7 +587,7 @@ fn deletes_meanwhile(argv: &[Vec<u8>]) -> bool {
     argv.iter().any(|arg| arg.starts_with(b"--del")) && !argv.iter().any(|arg| APART.contains(&&arg[..]))
 }
 
-/// Replaces `{W}` by the path of the twin.
+/// Replaces `{W}` with the path of the twin.
 fn put_world(bytes: &[u8], twin: &Path) -> Vec<u8> {
     const PLACE: &[u8] = b"{W}";
     let mut put = Vec::new();
@@ -601,12 +601,12 @@ fn put_world(bytes: &[u8], twin: &Path) -> Vec<u8> {
     put
 }
 
-/// Runs mount(8) and tells whether it worked.
+/// Runs mount(8) and returns whether it succeeded.
 fn mount(args: &[&str], place: &Path) -> bool {
     Command::new("mount").args(args).arg(place).output().is_ok_and(|output| output.status.success())
 }
 
-/// Gives everything of root's in a world to the ordinary user; what a case gave to others stays theirs.
+/// Changes everything that root owns in a world to the ordinary user; other owners stay.
 fn give_away(path: &Path) {
     let stat = fs::lstat(path).expect("what was built exists");
     let kind = FileType::from_raw_mode(stat.st_mode);
@@ -623,7 +623,7 @@ fn give_away(path: &Path) {
     }
 }
 
-/// The lines of all logs in a world.
+/// Returns the masked lines of all logs in a world.
 fn logs(twin: &Path, mask: &Mask) -> String {
     let entries = std::fs::read_dir(twin).expect("a world can be read").map(|e| e.expect("a world can be read"));
     let mut paths: Vec<_> = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "log")).collect();
@@ -631,7 +631,7 @@ fn logs(twin: &Path, mask: &Mask) -> String {
     paths.iter().map(|path| mask.text(&std::fs::read(path).expect("a log can be read"))).collect()
 }
 
-/// Notes which options were tried, for docs/OPTIONS.md.
+/// Logs the options of a run, for docs/OPTIONS.md.
 fn log_argv(options: &[Vec<u8>], operands: &[Vec<u8>]) {
     use std::io::Write as _;
     if let Some(list) = std::env::var_os("SPARSYNC_ARGV_LOG") {
@@ -642,7 +642,7 @@ fn log_argv(options: &[Vec<u8>], operands: &[Vec<u8>]) {
     }
 }
 
-/// Writes an argument so that it can be pasted into bash.
+/// Quotes an argument for bash.
 fn quote(arg: &[u8]) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./=,:%+@{}".contains(b);
     let text = arg.escape_ascii().to_string();
