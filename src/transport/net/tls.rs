@@ -289,7 +289,12 @@ impl Tunnel {
 /// Connects to a server. Whether it accepts this client is not known yet.
 pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
     let side = Side::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
-    let socket = tokio::net::TcpStream::connect(peer).await.map_err(|error| Trouble::Unreachable(error.to_string()))?;
+    let unreachable = |error: io::Error| Trouble::Unreachable(error.to_string());
+    let socket = tokio::net::TcpStream::connect(peer).await.map_err(unreachable)?;
+    // If nothing listens at a local port, the system may choose that port for us, and TCP connects to itself.
+    if socket.local_addr().is_ok_and(|own| own == peer) {
+        return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
+    }
     prepare(&socket);
     let mut tunnel = Tunnel { side, buffers: Buffers::default(), socket };
     tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await?;
