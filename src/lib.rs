@@ -34,6 +34,12 @@ mod trust;
 
 mod transport;
 
-mod role;
+mod walk;
+
+mod apply;
+
+mod local;
+
+mod session;
 
 pub mod cmd;

@@ -13,8 +13,8 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Meeting, Speech};
-use crate::role::session::FirstWords;
-use crate::role::{codec, opening};
+use crate::session::FirstWords;
+use crate::session::{compression_choice, handshake};
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Trouble;
 use crate::transport::net::client::{Dial, Words};
@@ -76,7 +76,7 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
         Err(error) => return Err(error),
     };
     let own = Meeting { pin: identity.pin.0, port: 0, addresses: Vec::new() };
-    let (place, link) = match opening::ask_elsewhere(link, &Speech::ours(codec::features(None)), own) {
+    let (place, link) = match handshake::ask_elsewhere(link, &Speech::ours(compression_choice::features(None)), own) {
         Ok(Some(met)) => met,
         Ok(None) => {
             let words = format!("the sparsync on {host} is older and cannot do that: upgrade it");

@@ -6,7 +6,7 @@ use super::remote::{Carrier, Reached, Side};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::role::session::FirstWords;
+use crate::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, Floor, Won as Linked, Words, race};

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::proto::Meeting;
-use crate::role::opening::Asked;
+use crate::session::handshake::Asked;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
 use crate::transport::net::limits::Limits;

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::filter::Side as FilterSide;
 use crate::options::repeat;
 use crate::report::{Tally, TextReporter};
-use crate::role::session::Near;
+use crate::session::Near;
 use crate::transport::net::Kind;
 use crate::work::clock::Since;
 use std::time::Duration;

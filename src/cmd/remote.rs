@@ -22,12 +22,11 @@ use crate::proto::message::ASKS_FIRST;
 use crate::proto::{Setup, Speech};
 use crate::report::Tally;
 use crate::report::event::Wants;
-use crate::role::ahead::{Aim, EARLY_IS_GOOD_FOR, Early};
-use crate::role::codec;
-use crate::role::seen::can_compare;
-use crate::role::session::{FirstWords, Near, Opened, Refusal};
-use crate::role::sight::{Guess, guessed_name};
-use crate::role::terms::Terms;
+use crate::session::compression_choice;
+use crate::session::dest_prescan::{Guess, guessed_name};
+use crate::session::dir_digest::can_compare;
+use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
+use crate::session::{FirstWords, Near, Opened, Refusal};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::pipe;
@@ -36,6 +35,7 @@ use crate::trust::files::List as _;
 use crate::trust::moment::Moment;
 use crate::trust::peers::{Peer, Peers};
 use crate::trust::place::Places;
+use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -128,7 +128,7 @@ enum Paths {
 
 /// Returns the protocol versions and features of this program.
 fn speech() -> Speech {
-    Speech::ours(codec::features(None))
+    Speech::ours(compression_choice::features(None))
 }
 
 /// The program that was reached.

@@ -13,13 +13,15 @@ use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
 use crate::proto::message::{ASKS_FIRST, MEETS};
 use crate::proto::{Setup, Speech};
-use crate::role::codec;
-use crate::role::opening::{self, Opening};
-use crate::role::session::{self, Refusal, Settled};
-use crate::role::source::{listed_names, split_kept};
+use crate::session;
+use crate::session::compression_choice;
+use crate::session::handshake;
+use crate::session::handshake::Opening;
+use crate::session::{Refusal, Settled};
 use crate::transport::ceiling::Ceiling;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
+use crate::walk::source_args::{listed_names, split_kept};
 use crate::work::clock;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -115,13 +117,14 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     };
     let settle = |setup: &Setup| Ok(Settled { server_stops: server_stops.clone(), ..settle(setup, asked, env)? });
     let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
-    let speech = Speech::ours(codec::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
+    let speech =
+        Speech::ours(compression_choice::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
     let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
     if matches!(asked, Asked::Grant(_)) {
         return serve(link);
     }
     let meeting = Speech { features: speech.features | MEETS, ..speech.clone() };
-    let played = opening::greet(link, &meeting).and_then(|opening| match opening {
+    let played = handshake::greet(link, &meeting).and_then(|opening| match opening {
         Opening::Session(begun) => Ok(session::play(*begun, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)),
         Opening::Meeting(client) => {
             let (once, link) = Once::open(env, client, &patience)?;

@@ -1,0 +1,285 @@
+//! Sets owner, group, attributes, times, ACL and mode of an entry, in the order that the kernel needs.
+//!
+//! The owner comes first, because changing it clears the set-ID bits. The mode comes after the ACL, whose mask it is. A
+//! process that may not set the times may not set what follows them either; as in rsync, only the times are reported.
+
+use crate::apply::Context;
+use crate::flist::entry::{S_IFMT, Stat};
+use crate::flist::{Entry, Kind, Time, Xattr};
+use crate::fs::acl::{self, Which};
+use crate::fs::errno;
+use crate::fs::fake::{self, FakeStat};
+use crate::fs::sys;
+use crate::fs::xattr::{self, At};
+use crate::plan::{Changes, NO_ID, keeps_time};
+use crate::report::event::{Problem, Voice, Weight, errno_words};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What an entry has now, as far as it is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Has<'a> {
+    /// Owner and group.
+    pub ids: Option<(u32, u32)>,
+    /// Permission bits; `None`: always set them.
+    pub mode: Option<u32>,
+    /// Its times equal the source's, or will be set later.
+    pub times_are_right: bool,
+    /// Extended attributes.
+    pub xattrs: &'a [Xattr],
+    /// Its access and default ACL, if they were read. Empty means none.
+    pub acls: Option<(&'a [u8], &'a [u8])>,
+}
+
+impl Has<'_> {
+    /// Returns what an examined entry has.
+    pub fn of(entry: &Entry, changes: Changes) -> Has<'_> {
+        Has {
+            ids: Some((entry.uid, entry.gid)),
+            mode: Some(entry.mode),
+            // When extended attributes change, rsync sets the exact time even if the seconds were right.
+            times_are_right: !changes.any(Changes::TIME | Changes::ATIME | Changes::XATTR),
+            xattrs: entry.xattrs(),
+            acls: Some(entry.acls()),
+        }
+    }
+}
+
+/// The entry whose attributes are set.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The open file itself if `name` is empty, otherwise its directory.
+    pub fd: BorrowedFd<'a>,
+    /// One path element, or empty.
+    pub name: &'a [u8],
+    /// Its absolute path, for messages.
+    pub full: &'a dyn Fn() -> Vec<u8>,
+    /// Its path in the transfer, for messages.
+    pub path: &'a [u8],
+    /// The role that messages name.
+    pub voice: Voice,
+}
+
+impl<'a> Subject<'a> {
+    fn at(&self) -> At<'a> {
+        match self.name {
+            b"" => At::Fd(self.fd),
+            name => At::Name { dir: self.fd, name },
+        }
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        match self.name {
+            b"" => sys::fstat(self.fd),
+            name => sys::stat(self.fd, name, false),
+        }
+    }
+}
+
+/// Gives an entry those attributes of the source that are preserved. `mode`: the permission bits to set. Problems are
+/// added to `problems`.
+///
+/// Returns `false` if the owner could not be set; then nothing else was. If the times cannot be set, the attributes
+/// after them are not set either.
+pub fn finish(
+    context: &Context<'_>,
+    subject: Subject<'_>,
+    source: &Entry,
+    has: Has<'_>,
+    mode: u32,
+    problems: &mut Vec<Problem>,
+) -> bool {
+    let mut touch = Touch { context, subject, source, problems };
+    let mode_is_right = if context.policy.preserve.fake_super {
+        touch.fake(mode);
+        true
+    } else {
+        let Ok(changed) = touch.owner(has.ids) else { return false };
+        has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
+    };
+    touch.xattrs(has.xattrs);
+    if !touch.times(has.times_are_right) {
+        return true;
+    }
+    let mode_is_right = touch.acls(has.acls, mode) && mode_is_right;
+    if source.kind() != Kind::Symlink && !mode_is_right {
+        touch.mode(mode);
+    }
+    true
+}
+
+struct Touch<'a, 'b> {
+    context: &'a Context<'b>,
+    subject: Subject<'a>,
+    source: &'a Entry,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Touch<'_, '_> {
+    /// `rsync: [voice] WHAT: WORDS (ERRNO)`
+    fn failed(&mut self, voice: Voice, what: &[u8], error: &io::Error) {
+        let mut line = format!("rsync: [{}] ", voice.word()).into_bytes();
+        line.extend_from_slice(what);
+        line.extend_from_slice(b": ");
+        line.extend_from_slice(&errno_words(error));
+        self.problems.push(Problem::said(line, Weight::Failed));
+    }
+
+    fn quoted(&self, before: &str, after: &str) -> Vec<u8> {
+        [before.as_bytes(), b" \"", &(self.subject.full)(), b"\"", after.as_bytes()].concat()
+    }
+
+    /// Sets owner and group if they differ. Returns whether anything was set. On an error the caller must not set the
+    /// other attributes, because the entry has the wrong owner.
+    fn owner(&mut self, has: Option<(u32, u32)>) -> Result<bool, ()> {
+        let preserve = &self.context.policy.preserve;
+        if self.context.is_super {
+            let ids = [("uid", preserve.owner, self.source.uid), ("gid", preserve.group, self.source.gid)];
+            for (what, _, _) in ids.into_iter().filter(|&(_, is_kept, id)| is_kept && id == NO_ID) {
+                let line = self.quoted(&format!("{what} {NO_ID} (-1) is impossible to set on"), "");
+                self.problems.push(Problem::said(line, Weight::Failed));
+            }
+        }
+        let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
+        let uid = if preserve.owner { differs(self.source.uid, has.map(|ids| ids.0)) } else { None };
+        let gid = if preserve.group { differs(self.source.gid, has.map(|ids| ids.1)) } else { None };
+        if uid.is_none() && gid.is_none() {
+            return Ok(false);
+        }
+        if let Err(error) = sys::chown(self.subject.fd, self.subject.name, uid, gid) {
+            let what = self.quoted(if uid.is_some() { "chown" } else { "chgrp" }, " failed");
+            self.failed(self.subject.voice, &what, &error);
+            return Err(());
+        }
+        Ok(true)
+    }
+
+    fn xattrs(&mut self, has: &[Xattr]) {
+        if self.context.policy.preserve.xattrs == 0 {
+            return;
+        }
+        if let Err(errors) = xattr::apply(self.subject.at(), self.source.xattrs(), has) {
+            let full = (self.subject.full)();
+            for error in errors {
+                let what = error.text(&full, self.source.kind() == Kind::Symlink);
+                self.failed(Voice::Receiver, &[what.as_slice(), b" failed"].concat(), &error.error);
+            }
+        }
+    }
+
+    /// Sets the ACLs if they differ. Returns `false` if the mode must be set afterwards.
+    fn acls(&mut self, has: Option<(&[u8], &[u8])>, mode: u32) -> bool {
+        let preserve = &self.context.policy.preserve;
+        if !preserve.acls || self.source.kind() == Kind::Symlink {
+            return true;
+        }
+        let (access, default) = self.source.acls();
+        let at = self.subject.at();
+        let same = has.is_some_and(|has| (self.context.policy.same_acls)((access, default), has));
+        if same {
+            return true;
+        }
+        if preserve.fake_super {
+            let kept =
+                fake::store_acl(at, Which::Access, access).and_then(|()| fake::store_acl(at, Which::Default, default));
+            if let Err(error) = kept {
+                self.failed(Voice::Receiver, b"set_acl", &error);
+            }
+            return true;
+        }
+        // A new file may have inherited an ACL that the source does not have.
+        let set = if has.is_none_or(|has| !acl::same_access(access, has.0)) {
+            acl::apply_access(at, access, mode)
+        } else {
+            Ok(())
+        };
+        let set = set.and_then(|()| {
+            let is_dir = self.source.is_dir();
+            if is_dir && has.is_none_or(|has| !acl::same_default(default, has.1)) {
+                acl::apply_default(at, default)
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(error) = set {
+            // A file system without ACLs has none to remove.
+            if !errno::is_unsupported(&error.error) || !access.is_empty() || !default.is_empty() {
+                let what = error.text(self.subject.path, false);
+                self.failed(self.subject.voice, &what, &error.error);
+            }
+        }
+        false
+    }
+
+    fn mode(&mut self, mode: u32) {
+        if let Err(error) = set_mode(self.subject.fd, self.subject.name, mode) {
+            let what = self.quoted("failed to set permissions on", "");
+            self.failed(self.subject.voice, &what, &error);
+        }
+    }
+
+    /// Returns `false` if they could not be set.
+    fn times(&mut self, are_right: bool) -> bool {
+        let preserve = &self.context.policy.preserve;
+        if are_right {
+            return true;
+        }
+        let mtime = keeps_time(self.source.kind(), preserve).then_some(self.source.mtime);
+        let atime = wanted_atime(self.source, preserve.atimes);
+        if mtime.is_none() && atime.is_none() {
+            return true;
+        }
+        let set = sys::utimes(self.subject.fd, self.subject.name, atime, mtime);
+        if let Err(error) = &set {
+            let what = self.quoted("failed to set times on", "");
+            self.failed(self.subject.voice, &what, error);
+        }
+        set.is_ok()
+    }
+
+    /// `--fake-super`: stores in an extended attribute what the file itself must not or cannot have.
+    fn fake(&mut self, mode: u32) {
+        let wanted = FakeStat {
+            mode: self.source.mode & S_IFMT | mode & 0o7777,
+            rdev: self.source.extra.as_ref().map_or(0, |extra| extra.rdev),
+            uid: self.source.uid,
+            gid: self.source.gid,
+        };
+        let preserve = &self.context.policy.preserve;
+        let done = self.subject.stat().map_err(fake::FakeError::Read).and_then(|real| {
+            let (has, _) = fake::stat_with_fake(self.subject.at(), real)?;
+            let id = |is_kept: bool, id: u32, has: u32| if is_kept && id != NO_ID { id } else { has };
+            let uid = id(preserve.owner, wanted.uid, has.uid);
+            let gid = id(preserve.group, wanted.gid, has.gid);
+            let wanted = FakeStat { uid, gid, ..wanted };
+            fake::store(self.subject.at(), &wanted, &real)
+        });
+        if let Err(error) = done {
+            let line = error.text(&(self.subject.full)());
+            match error.error() {
+                Some(error) => self.failed(self.subject.voice, &line, &error),
+                None => self.problems.push(Problem::said(line, Weight::Failed)),
+            }
+        }
+    }
+}
+
+/// Returns the change that a file still needs right after its data was written: its time.
+pub fn left_as_new(context: &Context<'_>, source: &Entry) -> Changes {
+    Changes::NONE.with(Changes::TIME, keeps_time(source.kind(), &context.policy.preserve))
+}
+
+/// Sets the permission bits of `fd` itself, or of `name` in it.
+pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    match name {
+        b"" => sys::fchmod(fd, mode),
+        name => sys::chmod(fd, name, mode),
+    }
+}
+
+fn wanted_atime(source: &Entry, keeps: bool) -> Option<Time> {
+    let atime = source.extra.as_ref().and_then(|extra| extra.atime);
+    // rsync keeps access times in whole seconds, and not of directories and symlinks.
+    let files = !matches!(source.kind(), Kind::Dir | Kind::Symlink);
+    atime.filter(|_| keeps && files).map(|time| Time { secs: time.secs, nanos: 0 })
+}

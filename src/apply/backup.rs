@@ -1,0 +1,361 @@
+//! Backups: where they belong, and how they are made of what is replaced or deleted.
+
+use crate::apply::Context;
+use crate::apply::attributes;
+use crate::apply::attributes::{Has, Subject};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::root::Dir;
+use crate::fs::sys::{self, Follow};
+use crate::fs::write::Pending;
+use crate::fs::{errno, operator};
+use crate::fs::{read, root::Root};
+use crate::options::LinkOwners;
+use crate::path::{self, RelPath};
+use crate::plan::safelink;
+use crate::report::event::{Event, Problem, Voice};
+use std::io::{
+    self,
+    ErrorKind::{CrossesDevices, PermissionDenied},
+};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+/// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.
+pub struct BackupDir {
+    path: Vec<u8>,
+    mode: u32,
+    owners: LinkOwners,
+    root: Mutex<Option<Root>>,
+}
+
+impl BackupDir {
+    /// Creates the value for an absolute path. `mode`: the mode of directories that are created.
+    pub fn new(path: Vec<u8>, mode: u32, owners: LinkOwners) -> BackupDir {
+        BackupDir { path, mode, owners, root: Mutex::new(None) }
+    }
+
+    fn root(&self) -> io::Result<Root> {
+        let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        if root.is_none() {
+            let dir = Dir::new(operator::make_dirs(&self.path, self.mode, self.owners)?);
+            *root = Some(Root::new(dir, self.path.clone(), Follow::Never));
+        }
+        Ok(root.clone().expect("opened above"))
+    }
+}
+
+/// The result of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backup {
+    /// The entry is backed up, or need not be.
+    Settled,
+    /// The run does not copy entries of this kind, and the backup would be on another file system.
+    Skipped,
+}
+
+/// Moves an entry that is about to be replaced or deleted to its backup name, if backups are requested. Uses a hard
+/// link if possible, so that the original name is never missing.
+///
+/// On an error nothing was lost. The caller must report the returned problem after `events`.
+pub fn back_up(
+    context: &Context<'_>,
+    voice: Voice,
+    dir: &Dir,
+    path: &RelPath,
+    events: &mut Vec<Event>,
+) -> Result<Backup, Problem> {
+    if context.options.place.backup.is_none() {
+        return Ok(Backup::Settled);
+    }
+    let mut is_copied = true;
+    let moved = backup_spot(context, dir, path).and_then(|(to, name)| {
+        if unsafe_target(context, dir, path).is_some() {
+            return Ok(());
+        }
+        in_place_of(context, path, (&to, &name), events, |events| {
+            match second_name(dir, path.name(), &to, &name) {
+                // Another file system, or another user's file in a directory where only its owner may rename it.
+                Err(error) if matches!(error.kind(), CrossesDevices | PermissionDenied) => {
+                    is_copied = copy_across(context, voice, (dir, path), (&to, &name), false, events)?;
+                    Ok(())
+                }
+                other => other,
+            }
+        })
+    });
+    match moved {
+        Ok(()) if !is_copied => {
+            events.push(Event::Note([b"make_bak: skipping non-regular file ", path.as_bytes()].concat()));
+            return Ok(Backup::Skipped);
+        }
+        Ok(()) => tell_backup(context, dir, path, events),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(no_backup(context, voice, path, &error, events)),
+    }
+    Ok(Backup::Settled)
+}
+
+/// Copies a file that is about to be overwritten in place to its backup name.
+pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
+    let spot = backup_spot(context, dir, path);
+    let voice = Voice::Generator;
+    // The content of a device is overwritten, so the backup is a file with that content.
+    let as_file = context.options.preserve.write_devices;
+    match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), as_file, events)) {
+        Ok(_) => tell_backup(context, dir, path, events),
+        Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
+    }
+    Ok(())
+}
+
+/// Returns whether a file is itself a backup beside its original. It is not backed up again.
+pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
+    context.options.place.backup.as_ref().is_some_and(|backup| {
+        backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
+    })
+}
+
+/// Reports that an entry was or would be backed up, if backups are requested. Like rsync, also prints this line for an
+/// unsafe symlink, which is not backed up, after a line that says so.
+pub fn tell_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) {
+    let info = &context.options.output.info;
+    if context.options.place.backup.is_none() {
+        return;
+    }
+    if info.symsafe >= 1
+        && let Some(target) = unsafe_target(context, dir, path)
+    {
+        let line = [b"not backing up unsafe symlink \"", path.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+        events.push(Event::Note(line));
+    }
+    if info.backup >= 1 {
+        let place = backup_name(context, path);
+        events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place].concat()));
+    }
+}
+
+/// Returns the target of a symlink that is not backed up because `--safe-links` would not copy it either.
+fn unsafe_target(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Vec<u8>> {
+    let preserve = &context.options.preserve;
+    let target = (preserve.safe_links && preserve.links).then(|| sys::read_link(dir.fd(), path.name()).ok())??;
+    safelink::is_unsafe(&target, path.as_bytes()).then_some(target)
+}
+
+/// Returns the name of a backup as it is reported.
+fn backup_name(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
+    let Some(backup) = &context.options.place.backup else { return Vec::new() };
+    let place = path::join(backup.dir.as_deref().unwrap_or(b""), path.as_bytes());
+    [place.as_slice(), &backup.suffix].concat()
+}
+
+/// Returns the absolute path of a backup.
+fn backup_full(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
+    let name = backup_name(context, path);
+    if name.starts_with(b"/") { name } else { context.full(&name) }
+}
+
+fn no_backup(
+    context: &Context<'_>,
+    voice: Voice,
+    path: &RelPath,
+    error: &io::Error,
+    events: &mut Vec<Event>,
+) -> Problem {
+    let is_refused = operator::is_refused(error);
+    if is_refused {
+        // rsync reports each of its attempts.
+        let attempts = if voice == Voice::Receiver { 3 } else { 2 };
+        events.extend(std::iter::repeat_with(crate::apply::refusal).take(attempts));
+    }
+    let is_unlink = is_refused || error.kind() == io::ErrorKind::InvalidFilename;
+    let call = if is_unlink { "unlink" } else { "open" };
+    events.push(Event::Problem(Problem::about(voice, call, &backup_full(context, path), error)));
+    let paths = [&context.full(path.as_bytes()), &b"\" -> \""[..], &backup_name(context, path)].concat();
+    Problem::about(voice, "keep_backup failed:", &paths, error)
+}
+
+/// Copies a non-directory with those of its attributes that the run preserves. `as_file`: copies a device as a file
+/// with its content. Returns `false` if the run does not copy entries of this kind.
+fn copy_across(
+    context: &Context<'_>,
+    voice: Voice,
+    (dir, path): (&Dir, &RelPath),
+    (to, new_name): (&Dir, &[u8]),
+    as_file: bool,
+    events: &mut Vec<Event>,
+) -> io::Result<bool> {
+    let name = path.name();
+    let mut stat = sys::stat(dir.fd(), name, false)?;
+    let from_device = as_file && Kind::of_mode(stat.mode) == Some(Kind::Device);
+    if from_device {
+        let device = sys::open_read(dir.fd(), name, false, false)?;
+        stat = stat.as_file(sys::content_len(device.as_fd())?, stat.mtime);
+    }
+    let preserve = &context.options.preserve;
+    let entry = looked_at(context, dir, name, &stat);
+    let is_copied = match entry.kind() {
+        Kind::File | Kind::Dir => true,
+        Kind::Symlink => preserve.links,
+        Kind::Special => preserve.specials,
+        Kind::Device => preserve.devices,
+    };
+    if !is_copied {
+        return Ok(false);
+    }
+    let mut problems = Vec::new();
+    let full = || backup_full(context, path);
+    let mut finish = |fd, name: &[u8]| {
+        let subject = Subject { fd, name, full: &full, path: path.as_bytes(), voice };
+        attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut problems)
+    };
+    if Kind::of_mode(stat.mode) == Some(Kind::File) {
+        let from = sys::open_read(dir.fd(), name, false, false)?;
+        let pending = Pending::begin(to, new_name, stat.mode & 0o777, true, None)?;
+        let mut step = |_: u64| true;
+        let (len_bytes, sparse) = (stat.len_bytes, context.options.place.sparse);
+        let from_device = from_device.then_some(0);
+        let manner = Manner { len_bytes, sparse, by_hand: false, from_device, fresh: true };
+        let copied = Copier::new(Vec::new(), &context.abilities, &mut step).copy(from.as_fd(), pending.fd(), manner);
+        copied.map_err(|error| match error {
+            CopyError::Read(error) | CopyError::Write(error) => error,
+            CopyError::Stopped => io::ErrorKind::Interrupted.into(),
+        })?;
+        finish(pending.fd(), b"");
+        pending.place(to, new_name)?;
+    } else {
+        let temp = crate::fs::write::temp_name(new_name);
+        match Kind::of_mode(stat.mode) {
+            Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), &temp)?,
+            _ => sys::mknod(to.fd(), &temp, stat.mode, stat.rdev)?,
+        }
+        finish(to.fd(), &temp);
+        sys::rename(to.fd(), &temp, to.fd(), new_name).inspect_err(|_| {
+            let _ = sys::unlink(to.fd(), &temp);
+        })?;
+    }
+    events.extend(problems.into_iter().map(Event::Problem));
+    Ok(true)
+}
+
+/// Returns an entry of the destination with the attributes that the run preserves and that can be read.
+fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entry {
+    let mut list = DirList::default();
+    let entry = list.push(name, stat);
+    let _ = context.wanted.complete_dest(entry, stat, (dir, name), &Vec::new, &Vec::new);
+    list.entries.pop().expect("pushed above")
+}
+
+/// Gives a new directory for backups the preserved attributes of the destination's directory.
+fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to, name): (&Dir, &[u8]), path: &RelPath) {
+    let Some(dir) = live_parent else { return };
+    let entry = looked_at(context, dir, name, live);
+    let full = || backup_full(context, path);
+    let subject = Subject { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
+    // Errors are ignored: the directory only has to hold the backups.
+    attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
+}
+
+/// Returns the directory in which the backup of an entry belongs, and its name there.
+pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Result<(Dir, Vec<u8>)> {
+    let suffix = context.options.place.backup.as_ref().map_or(&b""[..], |backup| &backup.suffix);
+    let name = [path.name(), suffix].concat();
+    Ok(match context.backup {
+        None => (dir.clone(), name),
+        Some(backup) => (backup_parent(context, &backup.root()?, &path.parent().unwrap_or_default())?, name),
+    })
+}
+
+/// Makes a backup, in `--backup-dir` also in place of a directory of older backups. Without `--backup-dir`, such a
+/// directory is one of the destination's own and stays.
+fn in_place_of<T>(
+    context: &Context<'_>,
+    path: &RelPath,
+    (to, name): (&Dir, &[u8]),
+    events: &mut Vec<Event>,
+    mut make: impl FnMut(&mut Vec<Event>) -> io::Result<T>,
+) -> io::Result<T> {
+    use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory};
+    match make(events) {
+        Err(error)
+            if context.backup.is_some() && matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | IsADirectory) =>
+        {
+            let older = Dir::new(sys::open_dir(to.fd(), name, Follow::Never)?);
+            forget_backups(&older, &backup_name(context, path), events)?;
+            sys::rmdir(to.fd(), name)?;
+            make(events)
+        }
+        made => made,
+    }
+}
+
+/// Removes the content of a directory in the backup directory. `told`: its path in reports.
+fn forget_backups(dir: &Dir, told: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
+    let list = read::typed_names(dir)?;
+    for entry in list.entries.iter().rev() {
+        let (name, told) = (list.name(entry), path::join(told, list.name(entry)));
+        let kind = if entry.is_dir() { Kind::Dir } else { Kind::File };
+        match kind {
+            Kind::Dir => {
+                let below = Dir::new(sys::open_dir(dir.fd(), name, Follow::Never)?);
+                forget_backups(&below, &told, events)?;
+                sys::rmdir(dir.fd(), name)?;
+            }
+            _ => sys::unlink(dir.fd(), name)?,
+        }
+        events.push(Event::Deleted { name: told, kind, mode: 0 });
+    }
+    Ok(())
+}
+
+/// Links an entry to its backup name, or renames it if it cannot be linked.
+fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Result<()> {
+    match sys::link(dir.fd(), name, to.fd(), backup_name) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // The new backup replaces an older one atomically.
+            if sys::stat(to.fd(), backup_name, false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir)) {
+                sys::rmdir(to.fd(), backup_name)?;
+                return sys::link(dir.fd(), name, to.fd(), backup_name);
+            }
+            crate::fs::write::link_over(dir, name, to, backup_name)
+        }
+        Err(_) => sys::rename(dir.fd(), name, to.fd(), backup_name),
+    }
+}
+
+/// Opens the directory for backups of this path. Creates it and its parents with the attributes of their originals.
+fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Result<Dir> {
+    if let Ok(dir) = root.open_dir(path) {
+        return Ok(dir);
+    }
+    let mut here = root.dir().clone();
+    let mut walked = RelPath::root();
+    for part in path.as_bytes().split(|&b| b == b'/') {
+        let live_parent = context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&walked)));
+        let live_parent = live_parent.transpose()?.flatten();
+        walked = walked.join(part);
+        let live = live_parent.as_ref().map(|live| errno::if_there(sys::stat(live.fd(), part, false)));
+        let live = live.transpose()?.flatten();
+        // With its mode from the start: if this run dies here, the next one leaves the existing directory unchanged.
+        let make = || sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
+        let mut made = make();
+        if made.is_err() && sys::stat(here.fd(), part, false).is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir)) {
+            // An older backup of what is a directory now. Another thread may be removing it as well.
+            let _ = sys::unlink(here.fd(), part);
+            made = make();
+        }
+        if let Err(error) = &made
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(made.unwrap_err());
+        }
+        if let (Ok(()), Some(live)) = (&made, live) {
+            made_like(context, live_parent.as_ref(), &live, (&here, part), &walked);
+        }
+        here = Dir::new(sys::open_dir(here.fd(), part, Follow::Never)?);
+    }
+    Ok(here)
+}

@@ -1,0 +1,348 @@
+//! The content of a transferred file: from a file of this machine, or from a peer in pieces.
+
+use crate::apply::entry::Job;
+use crate::apply::fuzzy_basis::Similar;
+use crate::apply::read_ahead::{Digesting, Next, Ready};
+use crate::apply::{Context, Incoming, Piece, Wire};
+use crate::delta::{Signature, block_len};
+use crate::digest;
+use crate::digest::Comparison;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::fs::compare::digest_of_beginning;
+use crate::fs::copy::write_where_not_zero;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::fs::write::open_left_over;
+use crate::options::Append;
+use crate::proto::{Basis, FileId};
+use crate::report::event::Problem;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The content of a file to be placed.
+pub enum Content<'a> {
+    /// An open file of this machine.
+    File(OwnedFd),
+    /// A peer's file, as it arrives.
+    Stream {
+        /// The peer.
+        wire: &'a dyn Wire,
+        /// Its number at the peer.
+        file: FileId,
+        /// The pieces.
+        incoming: Box<dyn Incoming + 'a>,
+    },
+}
+
+/// How much was written to a file.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Poured {
+    /// Bytes that came from the source.
+    pub literal_bytes: u64,
+    /// Bytes that came from the basis.
+    pub matched_bytes: u64,
+}
+
+/// Why content was not written completely.
+pub enum Spilt {
+    /// The peer could not send it. Reported at the file's position.
+    Unsent(Problem),
+    /// `--append-verify`: the source does not begin with the existing content.
+    OtherBeginning,
+    /// The result differs from the source.
+    Mismatch,
+    /// The file cannot be written.
+    Write(io::Error),
+    /// The connection is lost.
+    Lost(Error),
+    /// The run is being stopped.
+    Stopped,
+}
+
+/// Where and how content is written.
+#[derive(Clone, Copy)]
+pub struct Vessel<'a> {
+    /// The file.
+    pub to: BorrowedFd<'a>,
+    /// The offset at which the content begins in it.
+    pub start_bytes: u64,
+    /// The basis of the delta.
+    pub basis: Option<BorrowedFd<'a>>,
+    /// `to` is the basis itself (`--inplace`).
+    pub in_place: bool,
+    /// Runs of zeros become holes.
+    pub sparse: bool,
+    /// `to` is empty; otherwise it is overwritten.
+    pub fresh: bool,
+    /// `to` is a device, which keeps its length.
+    pub is_device: bool,
+    /// The maximum length of the file in bytes. A peer that sends more is rejected.
+    pub max_bytes: u64,
+    /// How many threads may be used.
+    pub threads: usize,
+}
+
+/// Writes the incoming pieces to a file and verifies them. `step` is called with the bytes of each piece; `false`
+/// stops.
+pub fn pour(
+    incoming: &mut dyn Incoming,
+    vessel: Vessel<'_>,
+    step: &mut dyn FnMut(u64) -> bool,
+) -> Result<Poured, Spilt> {
+    std::thread::scope(|scope| {
+        let digesting = Digesting::new(scope, incoming.digested_by(), vessel.basis, vessel.threads > 1);
+        Pouring { vessel, digesting, at: vessel.start_bytes, poured: Poured::default(), step }.pour(incoming)
+    })
+}
+
+/// Content being written to a file.
+struct Pouring<'scope, 'env, 'p> {
+    vessel: Vessel<'env>,
+    digesting: Digesting<'scope, 'env>,
+    /// The offset up to which it is written.
+    at: u64,
+    poured: Poured,
+    step: &'p mut dyn FnMut(u64) -> bool,
+}
+
+impl Pouring<'_, '_, '_> {
+    fn pour(mut self, incoming: &mut dyn Incoming) -> Result<Poured, Spilt> {
+        // The offset up to which it has arrived.
+        let mut end = self.at;
+        let fits = |end: u64, len: u64, max_bytes: u64| match end.saturating_add(len) {
+            end if end <= max_bytes => Ok(end),
+            _ => Err(Spilt::Lost(endless(max_bytes))),
+        };
+        let max_bytes = self.vessel.max_bytes;
+        loop {
+            match incoming.next().map_err(Spilt::Lost)? {
+                Piece::Data(bytes) => {
+                    end = fits(end, bytes.len() as u64, max_bytes)?;
+                    self.give(Next::Bytes(bytes))?;
+                }
+                Piece::Copy { offset_bytes, len_bytes } => {
+                    // A copy without a basis makes the file fail its check.
+                    if self.vessel.basis.is_none() {
+                        return Err(Spilt::Mismatch);
+                    }
+                    let range_end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
+                    end = fits(end, len_bytes, max_bytes)?;
+                    let mut from = offset_bytes;
+                    while from < range_end {
+                        let len = self.digesting.good_len(range_end - from);
+                        self.give(Next::Range(from, len))?;
+                        from += len as u64;
+                    }
+                }
+                Piece::Whole(bytes, digest) => {
+                    if digest::whole(&bytes) != digest {
+                        return Err(Spilt::Mismatch);
+                    }
+                    if !bytes.is_empty() {
+                        self.write(Ready { bytes, from: None })?;
+                    }
+                    return self.ended();
+                }
+                Piece::End(digest) => {
+                    while self.write_next()? {}
+                    let poured = self.ended()?;
+                    return if self.digesting.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
+                }
+                Piece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
+                Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
+            }
+        }
+    }
+
+    /// Prepares the next bytes, and writes earlier ones if enough are prepared.
+    fn give(&mut self, next: Next) -> Result<(), Spilt> {
+        self.digesting.give(next);
+        while self.digesting.is_full() {
+            self.write_next()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the next prepared piece. Returns `false` if there is none.
+    fn write_next(&mut self) -> Result<bool, Spilt> {
+        let Some(ready) = self.digesting.take() else { return Ok(false) };
+        self.write(ready.map_err(|_| Spilt::Mismatch)?)?;
+        Ok(true)
+    }
+
+    fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), Spilt> {
+        let Vessel { to, in_place, sparse, fresh, .. } = self.vessel;
+        let len = bytes.len() as u64;
+        // Updating in place, a block that does not move is already there.
+        if !(in_place && from == Some(self.at)) {
+            let written = match sparse {
+                true => write_where_not_zero(to, &bytes, self.at, fresh).map(|_| ()),
+                false => sys::pwrite_all(to, &bytes, self.at),
+            };
+            written.map_err(Spilt::Write)?;
+        }
+        self.at += len;
+        match from {
+            Some(_) => self.poured.matched_bytes += len,
+            None => self.poured.literal_bytes += len,
+        }
+        self.digesting.give_back(bytes);
+        if (self.step)(len) { Ok(()) } else { Err(Spilt::Stopped) }
+    }
+
+    /// Finishes the file after the last write.
+    fn ended(&self) -> Result<Poured, Spilt> {
+        if self.vessel.sparse {
+            sys::truncate(self.vessel.to, self.at).map_err(Spilt::Write)?;
+        }
+        Ok(self.poured)
+    }
+}
+
+fn endless(max_bytes: u64) -> Error {
+    let words = format!(
+        "sparsync: the peer sends more than {max_bytes} bytes of a file, which is far beyond the length that it told: if \
+         the file grows so fast, copy it when it does not"
+    );
+    Error::new(Exit::Protocol, words)
+}
+
+/// Opens the basis of a file to be requested, if it has a usable one: the file that it replaces, or a substitute.
+pub fn basis_file(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    dir: &Dir,
+    similar: Option<&Similar>,
+) -> Option<(OwnedFd, u64)> {
+    if !context.finds_differences() {
+        return None;
+    }
+    if context.options.place.inplace
+        && let Some(there) = job.dest()
+    {
+        return match there.kind() {
+            Kind::Device => open_device(dir, job),
+            _ => open_basis(dir, job.name()),
+        };
+    }
+    let partial = context.options.place.partial_dir.as_deref();
+    let kept = partial.and_then(|name| {
+        let dir = crate::apply::partial::open_partial(context, dir, name).ok()?;
+        open_basis(&dir, job.name())
+    });
+    let left_over = left_over(context, job, dir);
+    let source_bytes = job.source().len_bytes;
+    // A small part of the new file is worth less than a complete old one.
+    let is_most = |(_, len_bytes): &(OwnedFd, u64)| *len_bytes >= source_bytes - source_bytes / 4;
+    if kept.is_none() && left_over.as_ref().is_some_and(is_most) {
+        return left_over;
+    }
+    kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name())))
+        .or_else(|| job.hit().and_then(|hit| open_basis(&hit.dir, job.name())))
+        .or_else(|| similar?.open())
+        .or(left_over)
+}
+
+/// Opens what a crash left of the file, if the run resumes from it.
+fn left_over(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
+    if !context.resumes(job.source().len_bytes) {
+        return None;
+    }
+    usable(open_left_over(dir, job.name())?)
+}
+
+/// Opens a file as a basis. `None`: it does not exist or is empty.
+pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
+    usable(sys::open_read(dir.fd(), name, false, false).ok()?)
+}
+
+/// Opens a device to be written as a basis, at most for the length of the source.
+fn open_device(dir: &Dir, job: &Job<'_>) -> Option<(OwnedFd, u64)> {
+    let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
+    let len_bytes = sys::content_len(fd.as_fd()).ok()?.min(job.source().len_bytes);
+    (len_bytes > 0).then_some((fd, len_bytes))
+}
+
+fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
+    let stat = sys::fstat(fd.as_fd()).ok()?;
+    (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
+}
+
+/// Returns the basis that is sent to the peer. `by`: the digest for comparing a prefix.
+pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, by: &Comparison) -> Basis {
+    let Some(dir) = &job.spot.dir else { return Basis::None };
+    if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
+        let len_bytes = there.len_bytes;
+        let digest = || {
+            let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
+            digest_of_beginning(fd.as_fd(), len_bytes, by, &|| context.is_over()).ok()
+        };
+        return match append {
+            Append::Trust => Basis::Prefix { len_bytes, digest: None },
+            Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
+        };
+    }
+    let Some((fd, len_bytes)) = basis_file(context, job, dir, similar) else { return Basis::None };
+    let wished = u32::try_from(context.options.delta.block_size_bytes).ok().filter(|&len| len > 0);
+    let read_at = |offset: u64, into: &mut [u8]| match context.is_over() {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => sys::pread(fd.as_fd(), into, offset),
+    };
+    match Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at) {
+        Ok(signature) => Basis::Blocks(signature.encode()),
+        // It cannot be read or has become shorter, so the whole file is requested.
+        Err(_) => Basis::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::By;
+
+    /// A peer whose content never ends.
+    struct Endless;
+
+    impl Incoming for Endless {
+        fn begins_otherwise(&mut self) -> Result<bool, Error> {
+            Ok(false)
+        }
+
+        fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+            Ok(None)
+        }
+
+        fn digested_by(&self) -> By {
+            By::default()
+        }
+
+        fn next(&mut self) -> Result<Piece, Error> {
+            Ok(Piece::Data(vec![1; 1000]))
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_become_longer_than_it_may() {
+        let file = tempfile::tempfile().unwrap();
+        let vessel = Vessel {
+            to: file.as_fd(),
+            start_bytes: 500,
+            basis: None,
+            in_place: false,
+            sparse: false,
+            fresh: true,
+            is_device: false,
+            max_bytes: 10_500,
+            threads: 1,
+        };
+        let mut poured_bytes = 0;
+        let poured = pour(&mut Endless, vessel, &mut |bytes| {
+            poured_bytes += bytes;
+            true
+        });
+        let Err(Spilt::Lost(error)) = poured else { panic!("it must be refused") };
+        assert_eq!((error.exit, poured_bytes, file.metadata().unwrap().len()), (Exit::Protocol, 10_000, 10_500));
+    }
+}

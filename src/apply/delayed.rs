@@ -1,0 +1,134 @@
+//! `--delay-updates`: complete files wait in a staging directory until all are complete.
+
+use crate::apply::dir_finalize::LastTouch;
+use crate::apply::entry::{Job, link_over};
+use crate::apply::partial::open_or_make;
+use crate::apply::remove_source::{Leaving, leaving};
+use crate::apply::{Context, backup};
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::report::event::{Event, Problem, Voice, Weight, errno_words};
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+/// A complete file in the staging directory, which gets its final name at the end.
+pub struct DelayedFile {
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Keeps the directory's last touch waiting.
+    #[allow(dead_code, reason = "it is held, not read")]
+    pub last: Arc<LastTouch>,
+    /// Something has its final name now.
+    pub replaces: bool,
+    /// The source's file, if it must be removed once this one has its final name.
+    pub leaving: Option<Leaving>,
+}
+
+/// Returns the staging directory of a file, if it has to wait.
+pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Problem> {
+    let place = &context.options.place;
+    if !place.delay_updates {
+        return Ok(None);
+    }
+    open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| match error.kind() {
+        // rsync creates the temporary file first, which would fail as well.
+        io::ErrorKind::PermissionDenied => {
+            Problem::failed(Voice::Receiver, "mkstemp", &crate::apply::file::temp_full(context, job), &error)
+        }
+        _ => {
+            let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
+            Problem::failed(Voice::Receiver, "mkdir", &full, &error)
+        }
+    })
+}
+
+/// Records a complete file in the staging directory.
+pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
+    let delayed = DelayedFile {
+        path: job.path.clone(),
+        last: job.spot.last.clone(),
+        replaces: job.replaces() || context.options.place.inplace,
+        leaving: leaving(context, job).map(Leaving::parked),
+    };
+    context.delayed.lock().unwrap_or_else(PoisonError::into_inner).push(delayed);
+}
+
+/// Stages another name of a file that waits for its final name.
+pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
+    let from = open_or_make(context, leader.0, context.staging_name())?;
+    let to = open_or_make(context, dir, context.staging_name())?;
+    link_over(&from, leader.1, &to, job.name(), true)?;
+    delay(context, job);
+    Ok(())
+}
+
+/// Returns whether a file waits for its final name.
+pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
+    let delayed = context.delayed.lock().unwrap_or_else(PoisonError::into_inner);
+    delayed.iter().rev().any(|file| file.path == *path)
+}
+
+/// Gives all waiting files their final names.
+pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
+    let files = std::mem::take(&mut *context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
+    let staging_name = context.staging_name();
+    let Some(root) = context.dest else { return };
+    // Files of one directory are adjacent, so only one directory is open at a time.
+    let mut open: Option<(RelPath, io::Result<(Dir, Dir)>)> = None;
+    for file in files {
+        let parent = file.path.parent().unwrap_or_default();
+        if open.as_ref().is_none_or(|(path, _)| *path != parent) {
+            let dirs = root.open_dir(&parent).and_then(|dir| {
+                let staging = open_or_make(context, &dir, staging_name)?;
+                Ok((staging, dir))
+            });
+            open = Some((parent, dirs));
+        }
+        let (staging, dir) = match &open {
+            Some((_, Ok((staging, dir)))) => (staging, dir),
+            Some((_, Err(error))) => {
+                events.push(Event::Problem(unnamed(context, &file.path, error)));
+                continue;
+            }
+            None => unreachable!("opened above"),
+        };
+        let name = file.path.name();
+        if file.replaces
+            && let Err(problem) = backup::back_up(context, Voice::Receiver, dir, &file.path, events)
+        {
+            events.push(Event::Problem(problem));
+            continue;
+        }
+        let renamed = sys::rename(staging.fd(), name, dir.fd(), name);
+        let is_gone = |()| if file.replaces { unlink_twin(staging, name) } else { Ok(()) };
+        match renamed.and_then(is_gone) {
+            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
+            Err(error) => events.push(Event::Problem(unnamed(context, &file.path, &error))),
+        }
+        // Succeeds after the last file of the directory.
+        match sys::rmdir(dir.fd(), staging_name) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+                let full = context.full(file.path.parent().unwrap_or_default().join(staging_name).as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rmdir", &full, &error)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Removes the staged name if it still exists: a rename between two names of one file does nothing.
+fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
+    match sys::unlink(staging.fd(), name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        unlinked => unlinked,
+    }
+}
+
+/// Returns the message for a waiting file that did not get its final name.
+fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem {
+    let waited = path.parent().unwrap_or_default().join(context.staging_name()).join(path.name());
+    let places = [&context.full(path.as_bytes()), &b"\" (from "[..], waited.as_bytes(), b")"].concat();
+    let head = format!("rsync: [{}] rename failed for \"", Voice::Receiver.word());
+    Problem::said([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
+}

@@ -1,0 +1,351 @@
+//! Deletes entries, and makes room for others.
+
+use crate::apply::Context;
+use crate::apply::backup::{Backup, back_up, is_backup, tell_backup};
+use crate::error::Error;
+use crate::filter::{Chain, Side, Verdict};
+use crate::flist::{Entry, Kind};
+use crate::fs::read;
+use crate::fs::root::Dir;
+use crate::fs::sys::{self, Follow};
+use crate::path::RelPath;
+use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::walk::enter_dir;
+use std::io;
+
+/// Deletes entries of the destination, one at a time and in order, up to the limit.
+pub struct Remover<'a> {
+    context: &'a Context<'a>,
+    /// How many may still be deleted; `None`: any number.
+    left: Option<u64>,
+    /// How many entries `--max-delete` kept.
+    pub held_back: u64,
+    /// A directory to be deleted could not be listed.
+    pub met_a_closed_dir: bool,
+    /// The file system that deletion stays on (`-x`).
+    pub one_file_system: Option<u64>,
+    /// The rules in a directory to be deleted could not be read: the run ends.
+    pub fatal: Option<Error>,
+}
+
+/// The result of a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone.
+    Gone,
+    /// It, or something in it, stays.
+    Stays,
+}
+
+impl<'a> Remover<'a> {
+    /// Creates a remover with the limit of the options.
+    pub fn new(context: &'a Context<'a>) -> Remover<'a> {
+        Remover {
+            context,
+            left: context.options.delete.max,
+            held_back: 0,
+            met_a_closed_dir: false,
+            one_file_system: None,
+            fatal: None,
+        }
+    }
+
+    /// Removes one entry and everything in it that no rule protects.
+    pub fn remove(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        is_dir: bool,
+        chain: Option<&Chain>,
+        events: &mut Vec<Event>,
+    ) -> Removed {
+        if is_dir { self.remove_dir(dir, path, chain, false, events) } else { self.remove_other(dir, path, events) }
+    }
+
+    fn may_go(&mut self) -> bool {
+        if self.context.stopped() {
+            return false;
+        }
+        match &mut self.left {
+            Some(0) => {
+                self.held_back += 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn went(&mut self, path: &RelPath, kind: Kind, events: &mut Vec<Event>) -> Removed {
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+        }
+        events.push(Event::Deleted { name: path.as_bytes().to_vec(), kind, mode: 0 });
+        Removed::Gone
+    }
+
+    fn remove_other(&mut self, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Removed {
+        if !self.may_go() {
+            return Removed::Stays;
+        }
+        let mut kind = Kind::File;
+        // Only the counts of --stats distinguish the kinds.
+        if self.context.options.output.info.stats > 0
+            && let Ok(stat) = sys::stat(dir.fd(), path.name(), false)
+        {
+            kind = Kind::of_mode(stat.mode).unwrap_or(Kind::File);
+        }
+        let keeps = self.context.options.place.backup.is_some() && !is_backup(self.context, path);
+        if self.context.is_dry() {
+            if keeps {
+                tell_backup(self.context, dir, path, events);
+            }
+            return self.went(path, kind, events);
+        }
+        let gone = if keeps {
+            match back_up(self.context, Voice::Generator, dir, path, events) {
+                Ok(Backup::Settled) => {}
+                Ok(Backup::Skipped) => return Removed::Stays,
+                Err(problem) => {
+                    let words = words_of(&problem.line).to_vec();
+                    events.push(Event::Problem(problem));
+                    events.push(self.told("delete_file: make_backup", path, &words));
+                    return Removed::Stays;
+                }
+            }
+            // If the backup is a hard link, the original name remains to be removed.
+            match sys::unlink(dir.fd(), path.name()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        } else {
+            sys::unlink(dir.fd(), path.name())
+        };
+        match gone {
+            Ok(()) => self.went(path, kind, events),
+            // Already gone: another process removed it, or it was removed through another name of its directory (`-K`).
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Removed::Gone,
+            Err(error) => {
+                events.push(self.failed("delete_file: unlink", path, &error));
+                Removed::Stays
+            }
+        }
+    }
+
+    fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
+        self.told(call, path, &crate::report::event::errno_words(error))
+    }
+
+    fn told(&self, call: &str, path: &RelPath, words: &[u8]) -> Event {
+        let mut line = format!("rsync: [generator] {call}(").into_bytes();
+        line.extend_from_slice(path.as_bytes());
+        line.extend_from_slice(b") failed: ");
+        line.extend_from_slice(words);
+        Event::Problem(Problem::said(line, Weight::Failed))
+    }
+
+    /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as
+    /// in rsync: it counts against the limit, is reported a second time, and in a dry run is reported as deleted.
+    fn remove_dir(
+        &mut self,
+        parent: &Dir,
+        path: &RelPath,
+        chain: Option<&Chain>,
+        inside: bool,
+        events: &mut Vec<Event>,
+    ) -> Removed {
+        let emptied = match self.open_for_removal(parent, path, events) {
+            Some(dir) => {
+                let dev = self.one_file_system.map(|dev| sys::fstat(dir.fd()).map(|stat| stat.dev == dev));
+                match dev {
+                    Some(Ok(true)) | None => {}
+                    Some(Ok(false)) => {
+                        if self.context.options.output.info.mount >= 1 {
+                            events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
+                        }
+                        return Removed::Stays;
+                    }
+                    Some(Err(error)) => {
+                        events.push(self.failed("delete_file: fstat", path, &error));
+                        return Removed::Stays;
+                    }
+                }
+                self.empty_dir(&dir, path, chain, events)
+            }
+            // A directory that cannot be listed may still be empty.
+            None => Removed::Gone,
+        };
+        if emptied == Removed::Stays {
+            events.push(not_empty(path));
+            if !inside {
+                return Removed::Stays;
+            }
+        }
+        if !self.may_go() {
+            return Removed::Stays;
+        }
+        let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(parent.fd(), path.name()) };
+        match gone {
+            Ok(()) => {
+                self.went(path, Kind::Dir, events);
+                emptied
+            }
+            Err(error) => {
+                events.push(self.rmdir_failed(path, &error));
+                Removed::Stays
+            }
+        }
+    }
+
+    fn rmdir_failed(&self, path: &RelPath, error: &io::Error) -> Event {
+        match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty => not_empty(path),
+            _ => self.failed("delete_file: rmdir", path, error),
+        }
+    }
+
+    /// Opens a directory for removal, and first makes it writable if its owner may not write to it. `None`: this failed
+    /// and was reported.
+    fn open_for_removal(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
+        if !self.context.is_dry()
+            && !self.context.is_super
+            && let Ok(stat) = sys::stat(parent.fd(), path.name(), false)
+            && stat.mode & 0o200 == 0
+        {
+            // If this fails, the deletion reports why.
+            let _ = sys::chmod(parent.fd(), path.name(), stat.mode & 0o7777 | 0o200);
+        }
+        self.open(parent, path, events)
+    }
+
+    /// Opens a directory for removal, but leaves its mode unchanged.
+    fn open(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
+        match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
+            Ok(fd) => Some(Dir::new(fd)),
+            Err(error) => {
+                self.met_a_closed_dir = true;
+                let full = self.context.full(path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                None
+            }
+        }
+    }
+
+    /// Removes the entries of a directory in reverse list order, as rsync does.
+    pub fn empty_dir(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+        let list = match read::typed_names(dir) {
+            Ok(list) => list,
+            Err(error) => {
+                let full = self.context.full(path.as_bytes());
+                events.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+                return Removed::Stays;
+            }
+        };
+        let entered = match chain.filter(|chain| chain.has_per_dir()) {
+            None => None,
+            Some(chain) => {
+                match enter_dir(chain, dir, path, ("generator", self.context.options.preserve.link_owners)) {
+                    Ok((entered, refusals)) => {
+                        events.extend(refusals.into_iter().map(Event::Problem));
+                        Some(entered)
+                    }
+                    Err(error) => {
+                        self.fatal.get_or_insert(error);
+                        return Removed::Stays;
+                    }
+                }
+            }
+        };
+        let chain = entered.as_ref().or(chain);
+        let mut outcome = Removed::Gone;
+        for entry in list.entries.iter().rev() {
+            let below = path.join(list.name(entry));
+            let gone = match entry.is_dir() {
+                _ if protected(chain, &below, entry) || self.fatal.is_some() => Removed::Stays,
+                true => self.remove_dir(dir, &below, chain, true, events),
+                false => self.remove_other(dir, &below, events),
+            };
+            if gone == Removed::Stays {
+                outcome = Removed::Stays;
+            }
+        }
+        outcome
+    }
+
+    /// Removes a directory that is in the way of another entry. `false`: it stays, and this was reported.
+    ///
+    /// The directory itself is neither reported nor counted: its name stays in use.
+    pub fn make_room(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        chain: Option<&Chain>,
+        what: &str,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        // Its subdirectories may be made writable; rsync does not change the directory itself.
+        let emptied = match self.open(dir, path, events) {
+            Some(inside) if self.may_empty() => self.empty_dir(&inside, path, chain, events),
+            Some(inside) if has_entries(&inside) => Removed::Stays,
+            _ => Removed::Gone,
+        };
+        if emptied == Removed::Gone {
+            let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(dir.fd(), path.name()) };
+            match gone {
+                Ok(()) => return true,
+                Err(error) => events.push(self.rmdir_failed(path, &error)),
+            }
+        } else {
+            events.push(not_empty(path));
+        }
+        let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
+        events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+        false
+    }
+
+    /// Removes what has the name of a missing argument (`--delete-missing-args`). A directory loses its content only if
+    /// the options permit that.
+    pub fn remove_missing(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        is_dir: bool,
+        chain: Option<&Chain>,
+        events: &mut Vec<Event>,
+    ) -> Removed {
+        if is_dir
+            && !self.may_empty()
+            && let Some(inside) = self.open_for_removal(dir, path, events)
+            && has_entries(&inside)
+        {
+            events.push(not_empty(path));
+            return Removed::Stays;
+        }
+        self.remove(dir, path, is_dir, chain, events)
+    }
+
+    /// Returns whether a directory that is in the way may be emptied.
+    fn may_empty(&self) -> bool {
+        self.context.options.delete.when.is_some() || self.context.options.delete.force
+    }
+}
+
+fn not_empty(path: &RelPath) -> Event {
+    Event::Note([b"cannot delete non-empty directory: ", path.as_bytes()].concat())
+}
+
+fn has_entries(dir: &Dir) -> bool {
+    let mut any = false;
+    let _ = read::names(dir, 1, |_| any = true);
+    any
+}
+
+fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
+    let verdict = |chain: &Chain| chain.doomed_verdict(Side::Receiver, path.as_bytes(), entry.is_dir());
+    chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
+}
+
+/// Returns the last words of a line: the system's error message.
+fn words_of(line: &[u8]) -> &[u8] {
+    let at = line.windows(2).rposition(|pair| pair == b": ").map_or(0, |at| at + 2);
+    &line[at..]
+}

@@ -1,0 +1,264 @@
+//! Resolves the destination argument: opens the directory, or creates it.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::fs::operator;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::fs::{acl, errno};
+use crate::options::{LinkOwners, Options};
+use crate::path;
+use crate::report::event::{Problem, Voice};
+use crate::walk::run_context::Terms;
+use crate::walk::source_args;
+use std::io;
+
+/// Properties of the sources that decide how the destination argument is interpreted.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// No argument named anything. The destination is still opened or created, as if for one file.
+    pub is_empty: bool,
+    /// The name of the only entry in the list, if the list is one entry and that is not a directory.
+    pub single: Option<Vec<u8>>,
+    /// Whether the directory is empty, if the only argument is a directory.
+    pub lone_dir_is_bare: Option<bool>,
+    /// The content of a directory is the transfer's root.
+    pub has_top: bool,
+}
+
+/// The resolved destination.
+pub struct Destination {
+    /// Its top directory; `None` if it does not exist (dry run).
+    pub root: Option<Root>,
+    /// Its absolute path, for messages.
+    pub path: Vec<u8>,
+    /// The new name of the single entry.
+    pub renamed: Option<Vec<u8>>,
+    /// Its permission bits before the owner was given access to it; `None` if they were not changed.
+    pub mode_before: Option<u32>,
+    /// It did not exist before.
+    pub is_new: bool,
+    /// Lines about the directories that were created for it.
+    pub made: Vec<Vec<u8>>,
+}
+
+impl Destination {
+    /// Opens or creates the destination. Without a destination argument the result has no root.
+    pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
+        let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
+        let full = source_args::absolute(terms.cwd, given);
+        let search = Search { terms, facts, arg: if given.is_empty() { b"." } else { given }, full };
+        match sys::stat_path(search.arg, true) {
+            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => return search.enter(stat.mode),
+            Ok(_) => search.may_be_replaced()?,
+            Err(error) => search.may_be_missing(&error)?,
+        }
+        search.make()
+    }
+
+    /// Returns an existing destination that needs no change and no new name.
+    fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
+        Destination { root, path, renamed: None, mode_before: None, is_new: false, made: Vec::new() }
+    }
+}
+
+/// The inputs of the search for the destination.
+struct Search<'a> {
+    terms: &'a Terms<'a>,
+    facts: &'a Facts,
+    /// As given by the user, never empty.
+    arg: &'a [u8],
+    /// The absolute path of `arg`, without a trailing slash.
+    full: Vec<u8>,
+}
+
+impl Search<'_> {
+    /// Opens an existing directory.
+    fn enter(&self, mode: u32) -> Result<Destination, Error> {
+        let opens_up = self.facts.has_top && !self.terms.options.dry_run;
+        let (dir, mode_before) = enter(self.arg, mode, opens_up, self.terms.options.preserve.link_owners)
+            .map_err(|error| cannot_enter("change_dir#1", &self.shown(), &error))?;
+        Ok(Destination { mode_before, ..Destination::at(Some(self.root(dir, self.full.clone())), self.full.clone()) })
+    }
+
+    /// Fails unless the existing non-directory may be replaced, which only a single file can do.
+    fn may_be_replaced(&self) -> Result<(), Error> {
+        let line = if self.lone_dir_is_bare() {
+            "ERROR: cannot overwrite non-directory with a directory"
+        } else if self.facts.single.is_none() && !self.facts.is_empty {
+            "ERROR: destination must be a directory when copying more than 1 file"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Exit::FileSelect, line).by("Receiver"))
+    }
+
+    /// Fails unless the error means that the destination does not exist and may be created.
+    fn may_be_missing(&self, error: &io::Error) -> Result<(), Error> {
+        match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            io::ErrorKind::NotADirectory if self.terms.options.place.mkpath => {
+                let shown = self.shown();
+                Err(cannot_make(&shown, &cannot_make_below(self.terms, &shown, self.is_one())))
+            }
+            _ => {
+                let what = "ERROR: cannot stat destination";
+                let problem = Problem::about(Voice::MainReceiver, what, &self.shown(), error);
+                Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"))
+            }
+        }
+    }
+
+    /// Creates what is missing: the directory, and under `--mkpath` those above it. If the single entry takes the
+    /// destination's name, only the directories above are created.
+    fn make(&self) -> Result<Destination, Error> {
+        let (terms, is_one) = (self.terms, self.is_one());
+        let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
+        let arg = without_slashes(self.arg);
+        let parent = parent_of(arg);
+        let mut made = Vec::new();
+        if mkpath {
+            let wanted = if is_one { parent } else { arg };
+            let count = make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
+            if count > 0 {
+                let what = if count == 1 { "directory" } else { "directories" };
+                made.push([format!("created {count} {what} for ").as_bytes(), wanted].concat());
+            }
+        }
+        if is_one {
+            let parent_full = source_args::absolute(terms.cwd, parent);
+            let root = match sys::stat_path(parent, true) {
+                Ok(_) => Some(self.open(parent, parent_full.clone(), "change_dir#3")?),
+                Err(_) if dry_run && mkpath => None,
+                Err(error) => return Err(cannot_enter("change_dir#3", &parent_full, &error)),
+            };
+            if !self.facts.has_top {
+                let renamed = Some(path::file_name(arg).to_vec());
+                return Ok(Destination { renamed, made, ..Destination::at(root, parent_full) });
+            }
+        }
+        let exists = mkpath && !is_one && !dry_run;
+        if !dry_run && !exists {
+            make_dir(arg, terms.umask).map_err(|error| cannot_make(&self.full, &error))?;
+        }
+        if !exists && !is_one {
+            made.push([b"created directory ", arg].concat());
+        }
+        let root = if dry_run { None } else { Some(self.open(arg, self.full.clone(), "change_dir#2")?) };
+        Ok(Destination { is_new: !exists, made, ..Destination::at(root, self.full.clone()) })
+    }
+
+    fn lone_dir_is_bare(&self) -> bool {
+        self.facts.lone_dir_is_bare == Some(true)
+    }
+
+    /// Whether the single entry takes the destination as its name. A trailing slash makes the destination a directory.
+    fn is_one(&self) -> bool {
+        !self.arg.ends_with(b"/") && (self.facts.single.is_some() || self.lone_dir_is_bare() || self.facts.is_empty)
+    }
+
+    /// Returns the absolute path, with a trailing slash if one was given.
+    fn shown(&self) -> Vec<u8> {
+        if self.arg.ends_with(b"/") { [&self.full, &b"/"[..]].concat() } else { self.full.clone() }
+    }
+
+    fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root, Error> {
+        let opened = operator::open_dir(path, self.terms.options.preserve.link_owners);
+        let fd = opened.map_err(|error| cannot_enter(place, &full, &error))?;
+        Ok(self.root(Dir::new(fd), full))
+    }
+
+    fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
+        let Options { preserve, select, .. } = self.terms.options;
+        // As in rsync, an implied directory may then be a symlink to a directory.
+        let follows_implied = select.relative && select.no_implied_dirs;
+        let follow = if preserve.keep_dirlinks || follows_implied { Follow::Inside } else { Follow::Never };
+        Root::new(dir, full, follow)
+    }
+}
+
+/// Returns the error for a directory that cannot be entered. `place` is rsync's number for the call.
+fn cannot_enter(place: &str, full: &[u8], error: &io::Error) -> Error {
+    let problem = Problem::failed(Voice::MainReceiver, place, full, error);
+    Error::new(Exit::FileSelect, operator::with_refusal(error, problem.line)).by("Receiver")
+}
+
+/// Returns the error for a directory that cannot be created.
+fn cannot_make(full: &[u8], error: &io::Error) -> Error {
+    let problem = Problem::failed(Voice::MainReceiver, "mkdir", full, error);
+    Error::new(Exit::FileIo, problem.line).by("Receiver")
+}
+
+/// Opens the destination directory. With `opens_up`, a directory that its owner cannot list gets mode `u+rwx`, and its
+/// previous mode is returned. Otherwise such a directory is opened only for access by name.
+fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Result<(Dir, Option<u32>)> {
+    let mode = mode & 0o7777;
+    let open = |path: &[u8]| operator::open_dir(path, owners);
+    let dir = source_args::enter_by(path, &open, &|path| operator::open_dir_to_search(path, owners))?;
+    if opens_up
+        && mode & 0o400 == 0
+        && open(path).is_err()
+        && sys::chmod(dir.fd(), b".", mode | 0o700).is_ok()
+        && let Ok(fd) = open(path)
+    {
+        return Ok((Dir::new(fd), Some(mode)));
+    }
+    Ok((dir, None))
+}
+
+/// Returns the error that rsync reports if a path cannot be created below a non-directory. Which errno it is depends on
+/// how many elements are missing.
+fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error {
+    let mut there = path;
+    let mut missing = 0usize;
+    while sys::stat_path(there, true).is_err() && !there.is_empty() {
+        let trimmed = there.strip_suffix(b"/");
+        there = trimmed.unwrap_or_else(|| path::split_parent(there).0);
+        missing += usize::from(trimmed.is_none());
+    }
+    match missing - usize::from(is_one && missing > 0) {
+        _ if terms.options.dry_run => errno::not_a_directory(),
+        0 => errno::exists(),
+        1 => errno::not_a_directory(),
+        _ => errno::outside(),
+    }
+}
+
+/// Removes trailing slashes from a path, except from `/`.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&b| b != b'/').map_or(path, |at| &path[..=at])
+}
+
+/// Returns the parent directory of a path without trailing slashes.
+fn parent_of(path: &[u8]) -> &[u8] {
+    match path::split_parent(path).0 {
+        b"" if path.starts_with(b"/") => b"/",
+        b"" => b".",
+        parent => parent,
+    }
+}
+
+/// Creates a directory with the mode that mkdir(1) would give it. The umask of this process is 0, so it is applied
+/// here, except if the parent has a default ACL: then the kernel ignores the umask.
+fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
+    let parent = [parent_of(without_slashes(path)), b"/."].concat();
+    let has_default = matches!(sys::lgetxattr(&parent, acl::DEFAULT), Ok(Some(_)));
+    sys::mkdir_path(path, if has_default { 0o777 } else { 0o777 & !umask })
+}
+
+/// Creates a directory and those above it (`--mkpath`), or in a dry run only counts them. Returns how many were
+/// missing.
+fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
+    match sys::stat_path(path, true) {
+        Ok(_) => return Ok(0),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let parent = path::split_parent(path).0;
+    let above = if parent.is_empty() { 0 } else { make_path(terms, parent)? };
+    if !terms.options.dry_run {
+        make_dir(path, terms.umask)?;
+    }
+    Ok(above + 1)
+}

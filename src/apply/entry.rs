@@ -1,0 +1,475 @@
+//! Carries out the step of one entry that is not a directory.
+
+use crate::apply::attributes;
+use crate::apply::attributes::{Has, Subject};
+use crate::apply::{Context, Outcome, Spot, backup, file, remove_source};
+use crate::flist::{Entry, Kind};
+use crate::fs::root::Dir;
+use crate::fs::{errno, sys, write};
+use crate::options::CheckMode;
+use crate::plan::{self, Action, Changes, InTheWay, Reason};
+use crate::proto::FileId;
+use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
+use crate::walk::alternate::Hit;
+use crate::walk::{DirPlan, NONE, Original, Place, Step};
+use std::io;
+use std::os::fd::AsFd;
+
+/// One entry in progress, with everything that is known about it.
+pub struct Job<'a> {
+    /// Its directory's plan.
+    pub plan: &'a DirPlan,
+    /// The step.
+    pub step: Step,
+    /// Its directory at the destination.
+    pub spot: &'a Spot,
+    /// Its own path.
+    pub path: crate::path::RelPath,
+}
+
+impl<'a> Job<'a> {
+    /// Creates the job for a step of a plan.
+    pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
+        let path = spot.path.join(plan.source.name(&plan.source.entries[step.source as usize]));
+        Job { plan, step, spot, path }
+    }
+
+    /// Returns the entry of the source.
+    pub fn source(&self) -> &'a Entry {
+        &self.plan.source.entries[self.step.source as usize]
+    }
+
+    /// Returns its name at the destination.
+    pub fn name(&self) -> &'a [u8] {
+        self.plan.source.name(self.source())
+    }
+
+    /// Returns the destination's entry if it stands for the source's.
+    pub fn dest(&self) -> Option<&'a Entry> {
+        self.any_dest().filter(|there| there.stands_for(self.source().kind()))
+    }
+
+    /// Returns the destination's entry, whatever it is.
+    pub fn any_dest(&self) -> Option<&'a Entry> {
+        (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
+    }
+
+    /// Returns what an alternate tree has for it.
+    pub fn hit(&self) -> Option<&'a Hit> {
+        self.plan.hits.get(&self.step.source)
+    }
+
+    /// Returns whether a non-directory has its name at the destination.
+    pub fn replaces(&self) -> bool {
+        self.step.dest != NONE && self.step.decision.in_the_way != InTheWay::Dir
+    }
+
+    /// Returns the directory of its source.
+    pub fn place(&self) -> Option<&'a Place> {
+        self.plan.place_of(self.source())
+    }
+
+    /// Returns its source for a comparison of contents.
+    pub fn original(&self) -> Original<'a> {
+        Original { entry: self.source(), place: self.place(), name: self.source_name() }
+    }
+
+    /// Returns its number at the peer that has the source, or `None` if the source is here.
+    pub fn file_id(&self) -> Option<FileId> {
+        self.plan.teller.as_ref().map(|teller| FileId { dir: teller.id, entry: self.step.source })
+    }
+
+    /// Returns its name at the source, which differs from the one here for a single renamed argument.
+    pub fn source_name(&self) -> &'a [u8] {
+        self.plan.renamed_from.as_deref().unwrap_or(self.name())
+    }
+
+    /// Returns the path under which it is reported: the source's, even if the destination's name differs.
+    pub fn told_path(&self) -> &[u8] {
+        self.plan.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
+    }
+
+    /// Returns the item that reports it.
+    pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
+        let mut item = item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes);
+        let lists_digests = context.options.check.mode == CheckMode::Digest;
+        if lists_digests && context.wants.digest && item.kind == Kind::File {
+            item.digest = self.listed_digest(context);
+        }
+        item
+    }
+
+    /// Returns the digest that rsync's list has of the file under `-c`. A peer's file is not here, so its copy is used
+    /// if that is equal.
+    fn listed_digest(&self, context: &Context<'_>) -> Option<Vec<u8>> {
+        let select = &context.options.select;
+        let follow = select.copy_links || select.copy_unsafe_links;
+        let opened = match self.place() {
+            Some(place) => sys::open_read(place.dir.fd(), self.source_name(), follow, select.open_noatime),
+            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !context.is_dry() => {
+                sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
+            }
+            None => return None,
+        };
+        let file = opened.ok()?;
+        context.shown_digest(file.as_fd(), self.source().len_bytes)
+    }
+}
+
+/// Returns the item that reports an entry.
+pub fn item_of(
+    plan: &DirPlan,
+    source: &Entry,
+    path: &[u8],
+    source_name: &[u8],
+    update: Update,
+    changes: Changes,
+) -> Box<Item> {
+    let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
+    let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.told_ids).unwrap_or((source.uid, source.gid));
+    Box::new(Item {
+        name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
+        sender_path: plan.shown(source, source_name).unwrap_or_else(|| path.to_vec()),
+        kind: source.kind(),
+        update,
+        changes,
+        target,
+        linked_to: None,
+        mode: source.mode,
+        uid,
+        gid,
+        mtime: source.mtime,
+        atime: source.extra.as_ref().and_then(|extra| extra.atime),
+        len_bytes: source.len_bytes,
+        moved_bytes: 0,
+        digest: None,
+        transfer: false,
+    })
+}
+
+/// Carries out one step, and then removes the source if the options require it. Returns whether the destination has the
+/// entry now.
+pub fn perform(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    checked(context, out);
+    let is_there = carry_out(context, hands, job, out);
+    if is_there {
+        remove_source::let_source_go(context, job, out);
+    }
+    is_there
+}
+
+/// Carries out one step. Returns whether the destination has the entry now.
+pub(super) fn carry_out(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    match job.step.decision.action {
+        Action::Refuse(reason) => {
+            refuse(context, job, reason, out);
+            false
+        }
+        Action::Keep => keep(context, job, out),
+        Action::Adjust(changes) => adjust(context, job, changes, out),
+        Action::Create(changes) => create(context, job, changes, out),
+        Action::Transfer(changes) => file::transfer(context, hands, job, changes, out),
+        Action::Copy(changes) => copy(context, hands, job, changes, out),
+        Action::Link => link(context, hands, job, out),
+        Action::Elsewhere => vacate(context, job, out),
+        Action::AskDigest => unreachable!("the scanner answers AskDigest before a step is made"),
+    }
+}
+
+/// Reports that one more entry was checked (`--progress`).
+pub(super) fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
+    if context.wants.progress {
+        out.events.push(Event::Checked(1));
+    }
+}
+
+pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
+    let info = &context.options.output.info;
+    // Reasons that concern the destination use the name there.
+    let name = match reason {
+        Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
+        Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.told_path(),
+        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => job.told_path(),
+    };
+    let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
+    let line = match reason {
+        Reason::NotExisting if info.skip >= 1 => {
+            let what = if job.source().is_dir() { "directory" } else { "file" };
+            quoted(&format!("not creating new {what} \""), "\"")
+        }
+        Reason::Exists if info.skip >= 2 => quoted("", &format!(" exists ({})", difference(context, job))),
+        Reason::Exists if info.skip >= 1 => quoted("", " exists"),
+        Reason::Newer if info.skip >= 1 => quoted("", " is newer"),
+        Reason::TooLarge if info.skip >= 1 => quoted("", " is over max-size"),
+        Reason::TooSmall if info.skip >= 1 => quoted("", " is under min-size"),
+        Reason::NonRegular if info.nonreg >= 1 => quoted("skipping non-regular file \"", "\""),
+        Reason::UnsafeLink if context.options.output.unsafe_links => {
+            [b"ignoring unsafe symlink \"", name, b"\" -> \"", job.source().target(), b"\""].concat()
+        }
+        _ => return,
+    };
+    out.events.push(Event::Note(line));
+}
+
+/// Returns how an existing entry differs, in rsync's words.
+fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
+    let compare = |there: &Entry| {
+        let dir = job.spot.dir.as_ref()?;
+        (there.len_bytes == job.source().len_bytes)
+            .then(|| (context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
+    };
+    let Some(there) = job.dest() else { return "type change" };
+    let mut action = plan::fate(job.source(), Some(there), None, context.policy).action;
+    if action == Action::AskDigest {
+        action = plan::fate(job.source(), Some(there), Some(compare(there).unwrap_or(false)), context.policy).action;
+    }
+    match action {
+        Action::Keep => "uptodate",
+        Action::Adjust(_) => "attr change",
+        Action::Create(_)
+        | Action::Transfer(_)
+        | Action::AskDigest
+        | Action::Refuse(_)
+        | Action::Link
+        | Action::Copy(_)
+        | Action::Elsewhere => {
+            if context.policy.check.mode == CheckMode::Digest {
+                "sum change"
+            } else {
+                "file change"
+            }
+        }
+    }
+}
+
+fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    if context.wants.unchanged {
+        out.events.push(Event::Item(job.item(context, Update::Attrs, Changes::NONE)));
+    }
+    true
+}
+
+fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+    let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
+    if context.wants.items {
+        let told = if context.is_dry() { changes } else { seen_at_the_end(context, job, have, changes) };
+        out.events.push(Event::Item(job.item(context, Update::Attrs, told)));
+    }
+    if context.is_dry() {
+        return false;
+    }
+    let Some(dir) = &job.spot.dir else { return false };
+    let mut problems = Vec::new();
+    let full = || context.full(job.path.as_bytes());
+    let subject =
+        Subject { fd: dir.fd(), name: job.name(), full: &full, path: job.path.as_bytes(), voice: Voice::Generator };
+    attributes::finish(
+        context,
+        subject,
+        job.source(),
+        Has::of(have, changes),
+        file::wanted_mode(context, job),
+        &mut problems,
+    );
+    out.events.extend(problems.into_iter().map(Event::Problem));
+    true
+}
+
+/// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
+/// compares with that: a new owner clears the set-ID bits, an ACL sets the other bits; see `tests/attrs.rs`.
+fn seen_at_the_end(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
+    if job.source().kind() != Kind::File {
+        return changes;
+    }
+    let wanted = file::wanted_mode(context, job);
+    let mut mode = have.mode & 0o7777;
+    let mut told = changes;
+    if changes.any(Changes::OWNER | Changes::GROUP) && mode & 0o6000 != 0 {
+        mode &= if mode & 0o010 != 0 { 0o1777 } else { 0o3777 };
+        told = told.without(Changes::OWNER | Changes::GROUP);
+    }
+    if changes.has(Changes::ACL) {
+        mode = mode & 0o7000 | wanted & 0o777;
+    }
+    match context.policy.preserve.perms {
+        true => told.without(Changes::PERMS).with(Changes::PERMS, mode != wanted & 0o7777),
+        false => told,
+    }
+}
+
+/// Creates a symlink, a device, a fifo or a socket.
+fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+    let told = |out: &mut Outcome| {
+        if changes.has(Changes::NEW) {
+            out.tally.created.add(job.source().kind());
+        }
+        if context.wants.line_for(changes) {
+            out.events.push(Event::Item(job.item(context, Update::Local, changes)));
+        }
+    };
+    if context.is_dry() {
+        if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
+            backup::tell_backup(context, dir, &job.path, &mut out.events);
+        }
+        told(out);
+        return false;
+    }
+    let Some(dir) = &job.spot.dir else { return false };
+    if job.replaces()
+        && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+    {
+        out.events.push(Event::Problem(problem));
+        return false;
+    }
+    match make_node(context, job, dir) {
+        Ok(()) => {
+            job.spot.last.touch();
+            told(out);
+            let mut problems = Vec::new();
+            let full = || context.full(job.path.as_bytes());
+            let subject = Subject {
+                fd: dir.fd(),
+                name: job.name(),
+                full: &full,
+                path: job.path.as_bytes(),
+                voice: Voice::Generator,
+            };
+            attributes::finish(
+                context,
+                subject,
+                job.source(),
+                Has::default(),
+                file::wanted_mode(context, job),
+                &mut problems,
+            );
+            out.events.extend(problems.into_iter().map(Event::Problem));
+            true
+        }
+        Err(error) => {
+            let full = context.full(job.path.as_bytes());
+            let problem = if job.source().kind() == Kind::Symlink {
+                let mut line = b"rsync: [generator] symlink \"".to_vec();
+                line.extend_from_slice(&full);
+                line.extend_from_slice(b"\" -> \"");
+                line.extend_from_slice(job.source().target());
+                line.extend_from_slice(b"\" failed: ");
+                line.extend_from_slice(&crate::report::event::errno_words(&error));
+                Problem::said(line, Weight::Failed)
+            } else {
+                Problem::failed(Voice::Generator, "mknod", &full, &error)
+            };
+            out.events.push(Event::Problem(problem));
+            false
+        }
+    }
+}
+
+/// Creates the node: directly if its name is free, otherwise under another name and then over the old entry.
+fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> {
+    let source = job.source();
+    let make = |name: &[u8]| -> io::Result<()> {
+        if context.policy.preserve.fake_super {
+            let fd = sys::create(dir.fd(), name, 0o600)?;
+            if source.kind() == Kind::Symlink {
+                use std::os::fd::AsFd;
+                sys::write_all(fd.as_fd(), source.target())?;
+            }
+            return Ok(());
+        }
+        match source.kind() {
+            Kind::Symlink => sys::symlink(source.target(), dir.fd(), name),
+            _ => sys::mknod(dir.fd(), name, source.mode, source.extra.as_ref().map_or(0, |extra| extra.rdev)),
+        }
+    };
+    // One call creates the real node. Its replacement under --fake-super could be seen incomplete.
+    if !job.replaces() && !context.policy.preserve.fake_super {
+        match make(job.name()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    write::put_over(dir, job.name(), make)
+}
+
+/// Copies an entry of an alternate tree under `--copy-dest`, or because it could not be linked. If it is gone, the
+/// source is used.
+fn copy(
+    context: &Context<'_>,
+    hands: &mut file::Hands,
+    job: &Job<'_>,
+    changes: Changes,
+    out: &mut Outcome<'_>,
+) -> bool {
+    if job.source().kind() != Kind::File {
+        return create(context, job, changes, out);
+    }
+    let copied = job.hit().and_then(|hit| file::copy_from(context, hands, job, &hit.dir, changes, out));
+    copied.unwrap_or_else(|| file::transfer(context, hands, job, Changes::NEW, out))
+}
+
+/// Links an entry of an alternate tree, or copies it if it cannot be linked.
+fn link(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    if !context.is_dry() {
+        let Some(dir) = &job.spot.dir else { return false };
+        let Some(hit) = job.hit() else { return copy(context, hands, job, Changes::NEW, out) };
+        job.spot.last.touch();
+        if !spare_other_data(context, job, dir, out) {
+            return false;
+        }
+        match link_over(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
+            Ok(()) => {}
+            Err(error) if errno::cannot_link(&error) => return copy(context, hands, job, Changes::NONE, out),
+            Err(error) => {
+                let full = context.full(job.path.as_bytes());
+                out.events.push(Event::Problem(Problem::failed(Voice::Generator, "link", &full, &error)));
+                return false;
+            }
+        }
+    }
+    if context.wants.unchanged {
+        out.events.push(Event::Item(job.item(context, Update::HardLink, Changes::NONE)));
+    }
+    true
+}
+
+/// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
+/// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
+fn spare_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
+    let fate = plan::fate(job.source(), job.any_dest(), None, context.policy).action;
+    let is_same = !job.replaces() || matches!(fate, Action::Keep | Action::Adjust(_));
+    if is_same {
+        return true;
+    }
+    let backed_up = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events);
+    backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
+}
+
+/// Removes an entry that the destination does not need because an alternate tree has it.
+fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    let full = || context.full(job.path.as_bytes());
+    if let (true, false, Some(dir)) = (job.replaces(), context.is_dry(), &job.spot.dir) {
+        job.spot.last.touch();
+        if !spare_other_data(context, job, dir, out) {
+            return false;
+        }
+        match sys::unlink(dir.fd(), job.name()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                out.events.push(Event::Problem(Problem::failed(Voice::Generator, "unlink", &full(), &error)));
+                return false;
+            }
+            _ => {}
+        }
+    }
+    keep(context, job, out)
+}
+
+/// Creates a hard link to an entry, and replaces whatever has the new name.
+pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8], replaces: bool) -> io::Result<()> {
+    if !replaces {
+        match sys::link(from.fd(), old, to.fd(), new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    write::link_over(from, old, to, new)
+}

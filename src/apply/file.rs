@@ -1,0 +1,281 @@
+//! Transfers the content of a file to its final name.
+
+mod failure;
+mod in_place;
+mod temp_rename;
+mod write_content;
+
+use self::failure::Failure;
+pub(super) use self::temp_rename::temp_full;
+use crate::apply::content::{Content, Poured};
+use crate::apply::delayed::staging_dir;
+use crate::apply::entry::Job;
+use crate::apply::fuzzy_basis::Similar;
+use crate::apply::{Context, Outcome, backup};
+use crate::flist::Kind;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::plan::{Action, Changes, InTheWay, chmod};
+use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
+use std::io;
+use std::os::fd::AsFd;
+
+/// Files from this length on are reported before their data moves, if it is their turn.
+const LIVE_BYTES: u64 = 1 << 20;
+
+/// The state of one applier thread.
+#[derive(Default)]
+pub struct Hands {
+    buffer: Vec<u8>,
+    /// The directory of the last hard-link leader, and its path.
+    leaders: Option<(RelPath, Dir)>,
+}
+
+impl Hands {
+    /// Returns the directory of a hard-link leader. It is often that of the previous one.
+    pub fn dir_of_leader(&mut self, root: &Root, path: RelPath) -> io::Result<Dir> {
+        if let Some((_, dir)) = self.leaders.as_ref().filter(|(last, _)| *last == path) {
+            return Ok(dir.clone());
+        }
+        let dir = root.open_dir_to_search(&path)?;
+        self.leaders = Some((path, dir.clone()));
+        Ok(dir)
+    }
+}
+
+/// Returns the permission bits that an entry must have at the destination.
+pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
+    // A file transferred as an update of an alternate tree's file takes over that file's mode.
+    let updated = || job.hit().filter(|_| matches!(job.step.decision.action, Action::Transfer(_))).map(|hit| hit.mode);
+    // rsync's receiver treats a file that it cannot read as missing.
+    let counts = || context.policy.preserve.perms || cannot_read_old(context, job).is_none();
+    let existing = job.dest().filter(|_| counts()).map(|there| there.mode).or_else(updated);
+    let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
+    chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
+}
+
+/// Returns the error if the file to be replaced cannot be read.
+fn cannot_read_old(context: &Context<'_>, job: &Job<'_>) -> Option<io::Error> {
+    const READABLE: u32 = 0o444;
+    let is_transfer = matches!(job.step.decision.action, Action::Transfer(_));
+    // If all may read it, it need not be tried.
+    job.dest().filter(|there| is_transfer && !context.is_super && there.mode & READABLE != READABLE)?;
+    let opened = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false);
+    opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// Transfers a file's content to its place. Returns whether the destination has the file now.
+pub fn transfer(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    mut changes: Changes,
+    out: &mut Outcome<'_>,
+) -> bool {
+    if !context.is_dry()
+        && context.finds_differences()
+        && let Some(error) = cannot_read_old(context, job)
+    {
+        // Without a readable basis, the file counts as new.
+        let full = context.full(job.path.as_bytes());
+        let words = crate::report::event::errno_words(&error);
+        let start = b"rsync: [generator] failed to open \"";
+        let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
+        out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+        changes = Changes::NEW;
+    }
+    let similar = context.chosen.take(&job.path);
+    out.events.extend(similar.as_ref().and_then(|similar| similar.line(context, job)).map(Event::Note));
+    let mut item = job.item(context, Update::Received, changes);
+    item.transfer = true;
+    if context.is_dry() {
+        count(out, job, changes, 0);
+        if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
+            backup::tell_backup(context, dir, &job.path, &mut out.events);
+        }
+        if context.wants.items {
+            out.events.push(Event::Item(item));
+        }
+        return false;
+    }
+    match bring(context, hands, job, (item, changes), similar.as_ref(), out) {
+        Ok(()) => true,
+        Err(failure) => {
+            failure.tell(out);
+            false
+        }
+    }
+}
+
+/// Transfers the content, and reports and counts it. `item`: how the file is reported, with `changes`.
+fn bring(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    (mut item, changes): (Box<Item>, Changes),
+    similar: Option<&Similar>,
+    out: &mut Outcome<'_>,
+) -> Result<(), Failure> {
+    let opened = open_content(context, job);
+    let mut content = opened.inspect_err(|failure| count_unsent(context, job, changes, failure, out))?;
+    out.begun.clear();
+    if context.wants.items && !context.wants.after_transfer {
+        out.begun.push(Event::Item(item.clone()));
+    }
+    if context.wants.begin {
+        out.begun.push(Event::Begin(item.name.clone()));
+    }
+    if !context.tells_when_open {
+        tell_begun(job, out);
+    }
+    let poured = place_content(context, hands, job, (&mut content, similar), out)?;
+    let len_bytes = job.source().len_bytes;
+    count(out, job, changes, poured.literal_bytes);
+    out.tally.matched_bytes += poured.matched_bytes;
+    if context.wants.progress {
+        out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
+    }
+    if context.wants.items && context.wants.after_transfer {
+        item.moved_bytes = moved_bytes(poured.literal_bytes, context.tells_when_open);
+        if context.wants.digest {
+            item.digest = digest_of(context, &content, job);
+        }
+        out.events.push(Event::Item(item));
+    }
+    Ok(())
+}
+
+/// Reports that a file is in progress.
+fn tell_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
+    let begun = std::mem::take(&mut out.begun);
+    out.events.extend(begun);
+    if let Some(live) = out.live.filter(|_| job.source().len_bytes >= LIVE_BYTES) {
+        live(&mut out.events);
+    }
+}
+
+/// Counts a file that is transferred.
+fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: u64) {
+    out.tally.transfer(job.source().len_bytes, literal_bytes);
+    if changes.has(Changes::NEW) {
+        out.tally.created.add(Kind::File);
+    }
+}
+
+/// Counts a file that the source cannot provide, if the client is the sender: rsync's sender counts the files that it
+/// begins to send.
+fn count_unsent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
+    if !context.tells_when_open && matches!(failure, Failure::Told(_)) {
+        count(out, job, changes, 0);
+    }
+}
+
+/// Opens the content to be copied, on this machine or at a peer.
+fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>, Failure> {
+    if let (Some(wire), Some(file)) = (context.wire, job.file_id()) {
+        let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
+        let mut incoming = wire.open(file, comes_unasked).map_err(Failure::Fatal)?;
+        return match incoming.refusal().map_err(Failure::Fatal)? {
+            None => Ok(Content::Stream { wire, file, incoming }),
+            Some(problem) => Err(problem.into()),
+        };
+    }
+    let Some(place) = job.place() else { return Err(Failure::Stopped) };
+    let noatime = context.options.select.open_noatime;
+    let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
+    sys::open_read(place.dir.fd(), job.source_name(), follow, noatime)
+        .map(Content::File)
+        .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
+}
+
+/// Returns the message for a source file that cannot be opened.
+pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
+    if error.kind() == io::ErrorKind::NotFound {
+        return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
+    }
+    Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
+}
+
+/// Returns the message for a source file that is not a regular file any more.
+pub fn no_longer_regular(full: &[u8]) -> Problem {
+    Problem::said([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
+}
+
+/// Returns the message for a source file that cannot be read to its end.
+pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
+    Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
+}
+
+/// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in
+/// tokens of up to 32 KiB with four bytes of length each, an empty token, and a digest of 16 bytes.
+fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
+    // rsync's receiver does not count what the header contains about the entry.
+    literal_bytes + 4 * literal_bytes.div_ceil(32 * 1024) + if is_received { 36 } else { 39 }
+}
+
+/// Returns the digest that `%C` shows, or `None` if the file cannot be read again.
+fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+    let placed;
+    let file = match content {
+        Content::File(fd) => fd.as_fd(),
+        Content::Stream { .. } => {
+            let dir = job.spot.dir.as_ref()?;
+            let staging = staging_dir(context, job, dir).ok()?;
+            placed = sys::open_read(staging.as_ref().unwrap_or(dir).fd(), job.name(), false, false).ok()?;
+            placed.as_fd()
+        }
+    };
+    sys::seek_to(file, 0).ok()?;
+    context.shown_digest(file, job.source().len_bytes)
+}
+
+/// Creates the file from an alternate tree's file, with the source's attributes. Returns whether the destination has it
+/// now, or `None` if the alternate's file could not be read.
+pub fn copy_from(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    holder: &Dir,
+    changes: Changes,
+    out: &mut Outcome<'_>,
+) -> Option<bool> {
+    if !context.is_dry() {
+        let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
+        let mut content = Content::File(from);
+        let placed = quietly(out, |out| place_content(context, hands, job, (&mut content, None), out));
+        if let Err(failure) = placed {
+            failure.tell(out);
+            return Some(false);
+        }
+    }
+    if context.wants.line_for(changes) {
+        out.events.push(Event::Item(job.item(context, Update::Local, changes)));
+    }
+    Some(true)
+}
+
+/// Runs `work` without progress reports, because no data of the source moves.
+fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> T) -> T {
+    let live = out.live.take();
+    let done = work(out);
+    out.live = live;
+    done
+}
+
+/// Copies the content and sets name and attributes, in the way that the options require.
+fn place_content(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    (content, similar): (&mut Content<'_>, Option<&Similar>),
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    match &job.spot.dir {
+        None => Err(Failure::Stopped),
+        Some(dir) if context.options.place.inplace && job.dest().is_some() => {
+            in_place::overwrite(context, hands, job, dir, content, out)
+        }
+        Some(dir) => temp_rename::replace(context, hands, job, dir, (content, similar), out),
+    }
+}

@@ -1,0 +1,54 @@
+//! How the transfer of a file fails, and the messages for that.
+
+use crate::apply::entry::Job;
+use crate::apply::{Context, Outcome};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::report::event::{Event, Problem, Voice};
+use std::io;
+
+/// How a file transfer failed.
+pub(super) enum Failure {
+    /// Reported by this event; the run goes on.
+    Told(Event),
+    /// Already reported, or the run is being stopped.
+    Stopped,
+    /// The run cannot go on.
+    Fatal(Error),
+}
+
+impl Failure {
+    /// Reports the failure.
+    pub(super) fn tell(self, out: &mut Outcome<'_>) {
+        match self {
+            Failure::Told(event) => out.events.push(event),
+            Failure::Stopped => {}
+            Failure::Fatal(error) => out.fatal = Some(error),
+        }
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Told(Event::Problem(problem))
+    }
+}
+
+/// The file could not be renamed to its final name.
+pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
+    let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
+    let paths = [&temp, &b"\" -> \""[..], job.path.as_bytes()].concat();
+    Problem::about(Voice::Receiver, "rename", &paths, error).into()
+}
+
+/// As in rsync, a failed backup ends the run, so that the old file is not lost.
+pub(super) fn no_backup(problem: Problem) -> Failure {
+    Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
+}
+
+/// The file cannot be written to its medium, which ends the run.
+pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
+    let full = context.full(job.path.as_bytes());
+    let problem = Problem::about(Voice::Receiver, &format!("{what} failed on"), &full, error);
+    Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
+}

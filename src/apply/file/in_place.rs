@@ -1,0 +1,162 @@
+//! `--inplace` and `--append` write into the destination's own file, `--write-devices` into a device.
+
+use crate::apply::attributes;
+use crate::apply::attributes::{Has, Subject};
+use crate::apply::content::{Content, Poured, Vessel};
+use crate::apply::entry::Job;
+use crate::apply::file::failure::{Failure, io_failed, no_backup};
+use crate::apply::file::write_content::fill;
+use crate::apply::file::{Hands, cannot_read_old, tell_begun, wanted_mode};
+use crate::apply::{Context, Outcome, backup};
+use crate::flist::entry::{S_IFMT, Stat};
+use crate::flist::{Entry, Kind};
+use crate::fs::compare::same_bytes;
+use crate::fs::root::Dir;
+use crate::fs::{errno, sys};
+use crate::options::Append;
+use crate::plan::{Changes, keeps_time};
+use crate::proto::limits::content_max_bytes;
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Writes into the destination's own file.
+pub(super) fn overwrite(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    dir: &Dir,
+    content: &mut Content<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let there = job.dest().expect("asked before");
+    let full = || context.full(job.path.as_bytes());
+    // rsync treats a file that it cannot read as missing, and makes no backup of it.
+    let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
+    if context.options.place.backup.is_some() && counts {
+        // The file itself must stay, so its content is copied.
+        backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+    }
+    let mode = wanted_mode(context, job);
+    let failed = |what: &str, error: &io::Error| Failure::from(Problem::failed(Voice::Receiver, what, &full(), error));
+    let (to, opened_up) = open_for_writing(dir, job.name(), there).map_err(|error| failed("open", &error))?;
+    let was = sys::fstat(to.as_fd()).map_err(|error| failed("fstat", &error))?;
+    let is_device = Kind::of_mode(was.mode) == Some(Kind::Device);
+    if is_device && there.kind() != Kind::Device {
+        // A device has replaced the file that was listed.
+        return Err(failed("open", &errno::denied()));
+    }
+    tell_begun(job, out);
+    let start = match context.options.place.append {
+        Some(append) => appended_from(context, job, append, to.as_fd(), content, out)?,
+        None => 0,
+    };
+    if let (Content::File(from), 1..) = (&content, start) {
+        let moved = sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
+        moved.map_err(|error| failed("lseek", &error))?;
+    }
+    let mut poured = Poured::default();
+    if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
+        // A device without a length cannot be read as a basis.
+        let is_basis = context.options.place.append.is_none() && !(is_device && there.len_bytes == 0);
+        let basis = Some(to.as_fd()).filter(|_| is_basis);
+        let vessel = Vessel {
+            to: to.as_fd(),
+            start_bytes: start,
+            basis,
+            in_place: true,
+            sparse: context.options.place.sparse && !is_device,
+            fresh: false,
+            is_device,
+            max_bytes: content_max_bytes(job.source().len_bytes),
+            threads: context.threads,
+        };
+        poured = fill(context, hands, job, content, vessel, out)?;
+    }
+    let end = start + poured.literal_bytes + poured.matched_bytes;
+    // If nothing had to be written, this sets the time to now, as a write would.
+    let is_unwritten = poured.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
+    if !is_device
+        && (is_unwritten || was.len_bytes > end)
+        && let Err(error) = sys::truncate(to.as_fd(), end)
+    {
+        return Err(failed("ftruncate", &error));
+    }
+    // Before the file gets the source's time, which makes the next run treat it as unchanged.
+    sys::settle(to.as_fd()).map_err(|error| io_failed(context, job, "close", &error))?;
+    // Write errors of a block device would not be reported later. Other devices cannot be synced.
+    if is_medium(&was) || (context.options.place.fsync && !is_device) {
+        sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
+    }
+    let mut problems = Vec::new();
+    let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
+    let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
+    has.mode = has.mode.filter(|_| !opened_up);
+    attributes::finish(context, subject, job.source(), has, mode, &mut problems);
+    out.events.extend(problems.into_iter().map(Event::Problem));
+    Ok(poured)
+}
+
+/// Returns the offset to append at: the length of the existing file, or 0 if the source does not begin with it.
+fn appended_from(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    append: Append,
+    there: BorrowedFd<'_>,
+    content: &mut Content<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<u64, Failure> {
+    let start = job.dest().expect("asked before").len_bytes;
+    let begins_otherwise = match content {
+        Content::File(from) => {
+            append == Append::Verify && !same_bytes(from.as_fd(), there, start, context.stop).unwrap_or(false)
+        }
+        Content::Stream { incoming, .. } => incoming.begins_otherwise().map_err(Failure::Fatal)?,
+    };
+    if !begins_otherwise {
+        return Ok(start);
+    }
+    if context.stopped() {
+        return Err(Failure::Stopped);
+    }
+    if context.tells_retries() {
+        let words = b" failed verification -- update retained (will try again).";
+        let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
+        out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+    }
+    tell_again(context, job);
+    if let Content::Stream { wire, file, incoming } = content {
+        *incoming = wire.again(*file).map_err(Failure::Fatal)?;
+    }
+    Ok(0)
+}
+
+/// Records that a file is transferred a second time because the first attempt failed. Reported at the end.
+fn tell_again(context: &Context<'_>, job: &Job<'_>) {
+    if context.wants.items {
+        // The first attempt would have left it with the current time.
+        let changes = attributes::left_as_new(context, job.source());
+        let mut item = job.item(context, Update::Received, changes);
+        item.transfer = true;
+        let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        again.push((job.path.clone(), Event::Item(item)));
+    }
+}
+
+/// Returns whether it is a block device.
+fn is_medium(stat: &Stat) -> bool {
+    stat.mode & S_IFMT == 0o060000
+}
+
+/// Opens a file for writing in place, and first makes it writable if its owner may not write to it. Returns whether
+/// that was done.
+fn open_for_writing(dir: &Dir, name: &[u8], there: &Entry) -> io::Result<(OwnedFd, bool)> {
+    let is_closed = there.kind() == Kind::File && there.mode & 0o200 == 0;
+    match sys::open_write(dir.fd(), name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_closed => {
+            sys::chmod(dir.fd(), name, there.mode | 0o600)?;
+            Ok((sys::open_write(dir.fd(), name)?, true))
+        }
+        other => Ok((other?, false)),
+    }
+}

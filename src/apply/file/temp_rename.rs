@@ -1,0 +1,188 @@
+//! Writes content into a temporary or unnamed file, which then replaces the old one. Under `--inplace`, writes a new
+//! file under its final name.
+
+use crate::apply::attributes;
+use crate::apply::attributes::{Has, Subject};
+use crate::apply::content::{Content, Poured, Vessel, basis_file};
+use crate::apply::delayed::{delay, staging_dir};
+use crate::apply::entry::Job;
+use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
+use crate::apply::file::write_content::fill;
+use crate::apply::file::{Hands, tell_begun, wanted_mode};
+use crate::apply::fuzzy_basis::Similar;
+use crate::apply::{Context, Outcome, TempDir, backup, partial, refusal};
+use crate::fs::errno;
+use crate::fs::operator;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::fs::write::{Pending, temp_name};
+use crate::proto::limits::content_max_bytes;
+use crate::report::event::{Event, Problem, Voice, Weight};
+use std::io;
+use std::os::fd::AsFd;
+
+/// Writes a file and sets its name and attributes.
+pub(super) fn replace(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    dir: &Dir,
+    (content, similar): (&mut Content<'_>, Option<&Similar>),
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let place = &context.options.place;
+    let mode = wanted_mode(context, job);
+    let temp_dir = temp_dir(context, job, out)?;
+    let staging = staging_dir(context, job, dir)?;
+    let stays = place.inplace || place.append.is_some();
+    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| !stays && is_near(temp_dir, dir)));
+    // Opened before its successor replaces what a crash left.
+    let basis = match content {
+        Content::Stream { .. } => basis_file(context, job, dir, similar),
+        Content::File(_) => None,
+    };
+    let is_named = job.replaces() || context.resumes(job.source().len_bytes);
+    let in_place = (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
+    let pending = match in_place {
+        Some(Ok(pending)) => Ok(pending),
+        Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
+    };
+    let pending = pending.map_err(|error| {
+        Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &temp_full(context, job), &error))
+    })?;
+    tell_begun(job, out);
+    job.spot.last.touch();
+    if place.preallocate && job.source().len_bytes > 0 {
+        let len_bytes = job.source().len_bytes;
+        match sys::allocate(pending.fd(), len_bytes) {
+            // This has checked for free space. With --sparse, runs of zeros must not use any.
+            Ok(()) if place.sparse => drop(sys::punch(pending.fd(), 0, len_bytes)),
+            Ok(()) => {}
+            Err(error) => {
+                let full = context.full(job.path.as_bytes());
+                let problem = Problem::about(Voice::Receiver, "do_fallocate", &full, &error);
+                out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
+            }
+        }
+    }
+    let vessel = Vessel {
+        to: pending.fd(),
+        start_bytes: 0,
+        basis: basis.as_ref().map(|(fd, _)| fd.as_fd()),
+        in_place: false,
+        sparse: place.sparse,
+        fresh: true,
+        is_device: false,
+        max_bytes: content_max_bytes(job.source().len_bytes),
+        threads: context.threads,
+    };
+    match fill(context, hands, job, content, vessel, out) {
+        Ok(poured) => {
+            finish(context, job, &pending, mode, out)?;
+            give_name(context, job, dir, (pending, staging.as_ref()), out)?;
+            Ok(poured)
+        }
+        Err(failure) => {
+            if let Err(error) = partial::keep(context, job, dir, pending) {
+                // The part that should have been kept is lost.
+                rename_failed(context, job, &error).tell(out);
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Returns the directory of `--temp-dir`. If it must not be used, the file fails.
+fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
+    let Some(given) = context.options.place.temp_dir.as_deref() else { return Ok(None) };
+    let error = match context.temp_dir {
+        _ if climbs(given) => errno::invalid(),
+        None => return Ok(None),
+        Some(TempDir::Open(temp_dir)) => return Ok(Some(temp_dir)),
+        Some(TempDir::Refused) => {
+            out.events.push(refusal());
+            operator::refused()
+        }
+    };
+    let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
+    let shown = if temp.starts_with(b"/") { temp } else { context.full(&temp) };
+    Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error).into())
+}
+
+/// Sets the attributes of a complete file before it gets its final name.
+fn finish(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    pending: &Pending,
+    mode: u32,
+    out: &mut Outcome<'_>,
+) -> Result<(), Failure> {
+    if pending.has_name() {
+        // A file system without unnamed files may write late. Nothing may be replaced by a file whose data is not
+        // written.
+        sys::settle(pending.fd()).map_err(|error| io_failed(context, job, "close", &error))?;
+    }
+    let inherits_nothing = job.spot.default_acl().is_none();
+    let sure_of_mode = pending.has_its_mode() && inherits_nothing && mode & 0o7000 == 0;
+    let has = Has {
+        ids: if context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
+        mode: sure_of_mode.then_some(mode),
+        acls: inherits_nothing.then_some((b"", b"")),
+        ..Has::default()
+    };
+    let mut problems = Vec::new();
+    let full = || temp_full(context, job);
+    let subject =
+        Subject { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
+    if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
+        // Its owner could not be set, so it stays as private as rsync's temporary files.
+        let _ = sys::fchmod(pending.fd(), 0o600);
+    }
+    out.events.extend(problems.into_iter().map(Event::Problem));
+    if context.options.place.fsync {
+        sys::fsync(pending.fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
+    }
+    Ok(())
+}
+
+/// Gives a finished file its name, either the final one or the one in its staging directory.
+fn give_name(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    dir: &Dir,
+    (pending, staging): (Pending, Option<&Dir>),
+    out: &mut Outcome<'_>,
+) -> Result<(), Failure> {
+    let renamed = |result: io::Result<()>| result.map_err(|error| rename_failed(context, job, &error));
+    if let Some(staging) = staging {
+        renamed(pending.place(staging, job.name()))?;
+        delay(context, job);
+        if context.options.place.partial_dir.as_deref() != Some(context.staging_name()) {
+            partial::forget(context, job, dir);
+        }
+        return Ok(());
+    }
+    if job.replaces() {
+        backup::back_up(context, Voice::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
+    }
+    renamed(pending.place(dir, job.name()))?;
+    partial::forget(context, job, dir);
+    Ok(())
+}
+
+/// Returns the absolute path of the temporary file, for messages.
+pub(in crate::apply) fn temp_full(context: &Context<'_>, job: &Job<'_>) -> Vec<u8> {
+    context.full(job.spot.path.join(&temp_name(job.name())).as_bytes())
+}
+
+/// Returns whether a relative path may lead out of its starting directory. rsync rejects such a `--temp-dir`.
+fn climbs(path: &[u8]) -> bool {
+    !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
+}
+
+/// Returns whether a file can be renamed from one directory into the other. Moving it from another file system would
+/// copy it again and expose it half-written, so its temporary file is then created beside its final name.
+fn is_near(temp_dir: &Dir, dir: &Dir) -> bool {
+    matches!((sys::fstat(temp_dir.fd()), sys::fstat(dir.fd())), (Ok(temp), Ok(here)) if temp.dev == here.dev)
+}

@@ -1,0 +1,130 @@
+//! Writes content into an open file, from this machine or from a peer.
+
+use crate::apply::content::{Content, Poured, Spilt, Vessel, pour};
+use crate::apply::entry::Job;
+use crate::apply::file::failure::{Failure, io_failed};
+use crate::apply::file::{Hands, cannot_read, no_longer_regular};
+use crate::apply::{Context, Outcome};
+use crate::flist::Kind;
+use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::sys;
+use crate::report::event::{Event, Problem, Weight};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
+pub(super) fn fill(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    content: &mut Content<'_>,
+    vessel: Vessel<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let (wire, file, incoming) = match content {
+        Content::File(from) => return fill_from_here(context, hands, job, from.as_fd(), vessel, out),
+        Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
+    };
+    let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+    if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
+        if context.tells_retries() {
+            tell_mismatch(job, true, &mut out.events);
+        }
+        *incoming = wire.again(file).map_err(Failure::Fatal)?;
+        if vessel.fresh {
+            sys::truncate(vessel.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
+        }
+        let vessel = Vessel { basis: None, start_bytes: 0, ..vessel };
+        poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+    }
+    poured.map_err(|spilt| match spilt {
+        Spilt::Unsent(problem) => problem.into(),
+        Spilt::Mismatch | Spilt::OtherBeginning => {
+            tell_mismatch(job, false, &mut out.events);
+            Failure::Stopped
+        }
+        Spilt::Write(error) => io_failed(context, job, "write", &error),
+        Spilt::Lost(error) => Failure::Fatal(error),
+        Spilt::Stopped => Failure::Stopped,
+    })
+}
+
+/// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go
+/// on.
+fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
+    let len_bytes = job.source().len_bytes;
+    let mut done = 0;
+    let (events, live) = (&mut out.events, out.live);
+    move |bytes| {
+        if let Some(wait) = context.throttle {
+            wait(bytes);
+        }
+        done += bytes;
+        if let (Some(live), true) = (live, context.wants.progress && done < len_bytes) {
+            events.push(Event::Progress { done_bytes: done, len_bytes });
+            if !live(events) {
+                events.pop();
+            }
+        }
+        !context.stopped()
+    }
+}
+
+fn fill_from_here(
+    context: &Context<'_>,
+    hands: &mut Hands,
+    job: &Job<'_>,
+    from: BorrowedFd<'_>,
+    vessel: Vessel<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Poured, Failure> {
+    let len_bytes = job.source().len_bytes;
+    let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some() || vessel.is_device);
+    let from_device = context.options.select.copy_devices && is_device(from);
+    let start = from_device.then_some(vessel.start_bytes);
+    let manner = Manner { len_bytes, sparse, by_hand, from_device: start, fresh: vessel.fresh };
+    let max_bytes = if from_device { len_bytes } else { u64::MAX };
+    let mut step = stepper(context, job, out);
+    let mut copier = Copier::new(std::mem::take(&mut hands.buffer), &context.abilities, &mut step);
+    let copied = match vessel.basis {
+        Some(basis) if vessel.in_place && context.finds_differences() => copier
+            .copy_changed(from, basis, (sparse, max_bytes))
+            .map(|changed| Poured { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
+        _ => copier.copy(from, vessel.to, manner).map(|bytes| Poured { literal_bytes: bytes, matched_bytes: 0 }),
+    };
+    hands.buffer = copier.into_buffer();
+    if let Ok(poured) = copied
+        && poured.literal_bytes + poured.matched_bytes != len_bytes
+        && !from_device
+        && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
+    {
+        // An empty fifo would look like an empty file.
+        let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+        return Err(no_longer_regular(&full).into());
+    }
+    copied.map_err(|error| copy_failed(context, job, error))
+}
+
+/// Returns whether an open file is a device.
+fn is_device(fd: BorrowedFd<'_>) -> bool {
+    sys::fstat(fd).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Device))
+}
+
+/// Reports that the content is not the source's, and whether it is requested again.
+fn tell_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
+    let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
+        true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),
+        false => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
+    };
+    events.push(Event::Problem(Problem::said([start, job.path.as_bytes(), end].concat(), weight)));
+}
+
+fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failure {
+    match error {
+        CopyError::Stopped => Failure::Stopped,
+        CopyError::Read(error) => {
+            let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+            cannot_read(&full, &error).into()
+        }
+        CopyError::Write(error) => io_failed(context, job, "write", &error),
+    }
+}

@@ -1,0 +1,159 @@
+//! The similar file that serves as the basis of a new one: `--fuzzy`.
+
+use crate::apply::Context;
+use crate::apply::content::open_basis;
+use crate::apply::entry::Job;
+use crate::apply::partial::open_partial;
+use crate::flist::{Entry, Kind};
+use crate::fs::read;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::fs::write::is_temp_name;
+use crate::path::{self, RelPath};
+use crate::plan::fuzzy::{Candidate, Candidates};
+use crate::plan::{Action, Changes};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+/// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
+/// Further ones are opened again by name; a wrong one costs a second transfer.
+const HELD_MAX: usize = 256;
+
+/// The choices for files in progress, by their paths.
+#[derive(Debug, Default)]
+pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
+
+impl Chosen {
+    /// Stores the choice for the file at this path.
+    pub fn put(&self, path: &RelPath, mut similar: Similar) {
+        let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.len() >= HELD_MAX {
+            similar.held = None;
+        }
+        chosen.insert(path.clone(), similar);
+    }
+
+    /// Takes the choice for the file at this path.
+    pub fn take(&self, path: &RelPath) -> Option<Similar> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path)
+    }
+}
+
+/// A chosen file.
+#[derive(Debug)]
+pub struct Similar {
+    dir: Dir,
+    name: Box<[u8]>,
+    /// Its name in messages.
+    shown: Vec<u8>,
+    held: Option<(OwnedFd, u64)>,
+}
+
+impl Similar {
+    /// Returns the line that prints the choice, if it is printed.
+    pub fn line(&self, context: &Context<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+        let line = [b"fuzzy basis selected for ", job.path.as_bytes(), b": ", &self.shown].concat();
+        is_told(context).then_some(line)
+    }
+
+    /// Returns it, open, and its length, or `None` if it is gone.
+    pub fn open(&self) -> Option<(OwnedFd, u64)> {
+        match &self.held {
+            Some((fd, len_bytes)) => Some((fd.try_clone().ok()?, *len_bytes)),
+            None => open_basis(&self.dir, &self.name),
+        }
+    }
+}
+
+/// Chooses similar files, directory by directory. A directory is listed once, for the first file in it: files that this
+/// run creates there do not count.
+#[derive(Default)]
+pub struct Lookout {
+    last: Option<(RelPath, Around)>,
+}
+
+/// The files in a directory of the destination and in the same directory of alternate trees.
+struct Around {
+    candidates: Candidates,
+    /// The directory of each candidate.
+    dirs: Vec<u32>,
+    /// The open directories, and the prefixes of their names in messages.
+    holders: Vec<(Dir, Vec<u8>)>,
+}
+
+impl Lookout {
+    /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
+    pub fn choose(&mut self, context: &Context<'_>, job: &Job<'_>) -> Option<Similar> {
+        let is_used = context.wire.is_some() && !context.is_dry() && context.finds_differences();
+        let is_asked = context.options.delta.fuzzy > 0 && (is_used || is_told(context));
+        let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
+        // The basis of a file that grows is always its own beginning.
+        if !is_asked || !is_new || context.options.place.append.is_some() || has_partial(context, job) {
+            return None;
+        }
+        let dir = job.spot.dir.as_ref()?;
+        if self.last.as_ref().is_none_or(|(path, _)| *path != job.spot.path) {
+            self.last = Some((job.spot.path.clone(), Around::of(context, &job.spot.path, dir)));
+        }
+        let (_, around) = self.last.as_mut()?;
+        let Entry { len_bytes, mtime, .. } = *job.source();
+        let window_secs = context.policy.check.window_secs;
+        let at = around.candidates.choose(job.name(), len_bytes, mtime, window_secs)?;
+        let name: Box<[u8]> = around.candidates.name(at).into();
+        let (dir, prefix) = &around.holders[around.dirs[at] as usize];
+        let held = if is_used { open_basis(dir, &name) } else { None };
+        Some(Similar { dir: dir.clone(), shown: path::join(prefix, &name), name, held })
+    }
+}
+
+/// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.
+fn is_told(context: &Context<'_>) -> bool {
+    context.options.output.debug.fuzzy > 0 && (context.wire.is_none() || context.tells_when_open)
+}
+
+/// Returns whether an earlier run has left a part of this file.
+fn has_partial(context: &Context<'_>, job: &Job<'_>) -> bool {
+    let (Some(name), Some(dir)) = (&context.options.place.partial_dir, &job.spot.dir) else { return false };
+    open_partial(context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
+}
+
+impl Around {
+    fn of(context: &Context<'_>, path: &RelPath, dir: &Dir) -> Around {
+        let mut holders = vec![(dir.clone(), path.as_bytes().to_vec())];
+        if context.options.delta.fuzzy > 1 {
+            holders.extend(context.alternates.iter().filter_map(|alternate| {
+                let dir = alternate.open_dir(path).ok()?;
+                Some((dir, alternate.root.as_ref()?.full(path.as_bytes())))
+            }));
+        }
+        let mut files = Vec::new();
+        let mut dirs = Vec::new();
+        for (number, (dir, _)) in holders.iter().enumerate() {
+            files.extend(files_in(dir));
+            dirs.resize(files.len(), number as u32);
+        }
+        Around { candidates: Candidates::new(files), dirs, holders }
+    }
+}
+
+/// Returns the regular files of a directory in order, or none if it cannot be listed.
+fn files_in(dir: &Dir) -> Vec<Candidate> {
+    let mut names: Vec<Box<[u8]>> = Vec::new();
+    let listed = read::names(dir, usize::MAX, |entry| {
+        // The content of a file that is being written will change.
+        if entry.is_dir != Some(true) && !is_temp_name(entry.name) {
+            names.push(entry.name.into());
+        }
+    });
+    if listed.is_err() {
+        return Vec::new();
+    }
+    names.sort_unstable();
+    let look = |name: Box<[u8]>| {
+        let stat = sys::stat(dir.fd(), &name, false).ok()?;
+        let candidate = Candidate { name, len_bytes: stat.len_bytes, mtime: stat.mtime };
+        (Kind::of_mode(stat.mode) == Some(Kind::File)).then_some(candidate)
+    };
+    names.into_iter().filter_map(look).collect()
+}

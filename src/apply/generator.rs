@@ -1,0 +1,451 @@
+//! Processes the plans in canonical order: deletes, creates directories, and hands everything else to the appliers.
+//!
+//! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
+//! in its submodules: [`plans`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
+//! [`links`] groups hard links, [`partials`] removes leftovers, and [`outbox`] sends work and events to the appliers as
+//! [`batch`]es.
+
+mod batch;
+mod deletions;
+mod dirs;
+mod link_groups;
+mod outbox;
+mod partials;
+mod plan_queue;
+
+pub use self::batch::Batch;
+use self::batch::{Member, Work};
+use self::deletions::Deletions;
+use self::dirs::{Dirs, Opened};
+use self::link_groups::LinkGroups;
+pub use self::outbox::Appliers;
+use self::outbox::Outbox;
+use self::plan_queue::Stock;
+pub use self::plan_queue::{Left, Plans};
+use crate::apply::entry;
+use crate::apply::entry::Job;
+use crate::apply::{Context, Outcome, Spot, delayed, file};
+use crate::error::Error;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::root::Root;
+use crate::fs::{errno, sys};
+use crate::options::When;
+use crate::path::{self, RelPath};
+use crate::plan::{self, Action, Changes, InTheWay};
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::walk::{DirPlan, Findings, Listed, NONE, Step, SubDir, Ticket};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+/// Bytes of file data after which a batch is handed over. A large file ends its batch.
+const BATCH_BYTES: u64 = 1 << 20;
+/// The maximum number of steps in a batch.
+const BATCH_STEPS: usize = 64;
+
+/// The result of the generator.
+pub struct Ended {
+    /// How many deletions `--max-delete` prevented.
+    pub held_back: u64,
+}
+
+/// The transfer's root, if the content of a source directory is the root.
+pub struct Top {
+    /// The source directory.
+    pub source: Entry,
+    /// The current state of the destination's root.
+    pub there: Option<Entry>,
+    /// The source directory as the sender sees it (`%f`); `None` if the reporting end does not know it.
+    pub shown: Option<Vec<u8>>,
+}
+
+/// Processes the plans in order.
+pub struct Generator<'a> {
+    plans: &'a dyn Plans,
+    context: &'a Context<'a>,
+    stock: Stock<'a>,
+    deletions: Deletions<'a>,
+    dirs: Dirs<'a>,
+    links: LinkGroups,
+    out: Outbox<'a>,
+}
+
+/// A directory whose subdirectories are being processed.
+struct Frame {
+    plan: Arc<DirPlan>,
+    spot: Arc<Spot>,
+    /// The index of the next subdirectory.
+    next: usize,
+    /// If `false`, nothing is to be done in the directory itself, but possibly below it.
+    has_plan: bool,
+}
+
+impl<'a> Generator<'a> {
+    /// Creates a generator that has processed nothing.
+    pub fn new(plans: &'a dyn Plans, context: &'a Context<'a>, appliers: Appliers<'a>) -> Generator<'a> {
+        Generator {
+            plans,
+            context,
+            stock: Stock::new(plans, context),
+            deletions: Deletions::new(context, plans.walk()),
+            dirs: Dirs::new(context),
+            links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
+            out: Outbox::new(context, appliers),
+        }
+    }
+
+    /// Notes that an argument could not be read. As after any such error, deletions are skipped.
+    pub fn source_failed(&mut self) {
+        self.deletions.source_failed();
+    }
+
+    /// Processes the whole tree. `missing` lists arguments that the source lacks; the events in `opening` precede the
+    /// first entry.
+    pub fn run(
+        &mut self,
+        mut top: Option<Top>,
+        whole_list_first: bool,
+        missing: &[RelPath],
+        opening: Vec<Event>,
+    ) -> Result<(), Error> {
+        if top.is_some() {
+            self.stock.count_unnamed();
+        }
+        if whole_list_first {
+            self.hold_all()?;
+        } else if self.links.are_kept() {
+            self.look_ahead(Stock::hold_first)?;
+        }
+        self.out.head.extend(opening);
+        if self.context.options.delete.when == Some(When::Before) {
+            self.delete_before(top.as_mut().and_then(|top| top.there.as_mut()))?;
+        }
+        self.deletions.expect_missing(missing);
+        let mut stack = vec![self.root(top.as_ref())?];
+        while let Some(frame) = stack.last_mut() {
+            match self.next_below(frame)? {
+                Some(below) => stack.push(below),
+                None => drop(stack.pop()),
+            }
+        }
+        self.deletions.missing_at_the_end(&mut self.out.head);
+        for work in self.links.close() {
+            self.out.hand_over(work)?;
+        }
+        self.out.hand_over(Vec::new())
+    }
+
+    /// Does what remains once all batches are done.
+    pub fn finish(&mut self) -> Result<Ended, Error> {
+        self.out.wait();
+        // A stopped run left work undone, so it must not rename or delete anything.
+        self.context.go_on()?;
+        let head = &mut self.out.head;
+        delayed::place_delayed(self.context, head);
+        let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
+        again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
+        head.extend(again.into_iter().map(|(_, event)| event));
+        // Deletions that happen earlier cannot know yet that a file is unreadable, and with `--delete-delay` rsync does
+        // not check.
+        if self.context.options.delete.when == Some(When::After) && self.out.source_failed() {
+            self.deletions.source_failed();
+        }
+        let head = &mut self.out.head;
+        let held_back = self.deletions.finish(head)?;
+        self.context.go_on()?;
+        if held_back > 0 {
+            let line = format!("Deletions stopped due to --max-delete limit ({held_back} skipped)");
+            head.push(Event::Problem(Problem::said(line, Weight::Warning)));
+        }
+        self.out.hand_over(Vec::new())?;
+        Ok(Ended { held_back })
+    }
+
+    /// Takes every plan before anything is done, for options that need the whole list.
+    fn hold_all(&mut self) -> Result<(), Error> {
+        self.look_ahead(Stock::hold_all)?;
+        if self.context.wants.progress || self.context.wants.whole_list {
+            self.out.head.push(self.stock.whole_list());
+        }
+        if self.context.options.select.prune_empty_dirs {
+            let Generator { context, stock, deletions, out, .. } = self;
+            stock.prune(&mut |findings| hear(context, deletions, out, findings))?;
+        }
+        Ok(())
+    }
+
+    /// Takes plans before their turn, as many as `hold` does, and collects hard links and read errors from them.
+    fn look_ahead(
+        &mut self,
+        hold: impl FnOnce(&mut Stock<'a>, &mut plan_queue::See<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (links, deletions) = (&mut self.links, &mut self.deletions);
+        hold(&mut self.stock, &mut |plan, is_entered| {
+            deletions.hear(&plan.problems);
+            if is_entered {
+                links.expect(plan);
+            }
+        })?;
+        links.have_seen_all(self.stock.has_seen_all());
+        Ok(())
+    }
+
+    /// Deletes before anything else is done. `top` is the previous state of the destination's root.
+    fn delete_before(&mut self, top: Option<&mut Entry>) -> Result<(), Error> {
+        let (deletions, head) = (&mut self.deletions, &mut self.out.head);
+        let mtime = self.stock.change_all(&mut |plan| deletions.before(plan, head));
+        if let (Some(there), Some(mtime)) = (top, mtime) {
+            there.mtime = mtime;
+        }
+        self.deletions.go_on()?;
+        self.out.hand_over(Vec::new())
+    }
+
+    /// Enters the root.
+    fn root(&mut self, top: Option<&Top>) -> Result<Frame, Error> {
+        let mut plan = self.stock.take_root()?;
+        let has_plan = plan.is_some();
+        if let Some(plan) = plan.as_mut().filter(|plan| plan.dest_unseen) {
+            self.plans.walk().look_again(plan, self.context.dest.map(Root::dir));
+        }
+        let last = self.dirs.prepare_root(top, &mut self.out.head);
+        let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
+        if !has_plan && top.is_some() {
+            self.deletions.pass_by(&mut self.out.head);
+        }
+        let frame = self.enter(plan.unwrap_or_default(), spot, top, None)?;
+        Ok(Frame { has_plan, ..frame })
+    }
+
+    /// Enters the next subdirectory of a directory whose own entries are done. Returns `None` if none is left.
+    fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>, Error> {
+        let (plan, spot) = (&frame.plan, &frame.spot);
+        if frame.next == 0 && !plan.subdirs.is_empty() && !self.context.options.select.no_inc_recursive {
+            // With incremental recursion, rsync's list grows by one directory at a time.
+            self.out.checked(plan.subdirs.len() as u64);
+        }
+        while let Some(sub) = plan.subdirs.get(frame.next).copied() {
+            frame.next += 1;
+            if let Some(below) = self.directory(plan, spot, sub)? {
+                return Ok(Some(below));
+            }
+            self.leave_out(&spot.path.join(plan.name_of(&sub.step)), sub.ticket)?;
+        }
+        let stray = if frame.has_plan { None } else { self.stock.stray(&spot.path)? };
+        let Some(mut plan) = stray else { return Ok(None) };
+        // The plan holds a single entry, but not because an argument named it.
+        plan.is_named = false;
+        let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.path)));
+        let dir = dir.transpose().unwrap_or_else(|error| {
+            let full = self.context.full(plan.path.as_bytes());
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+            plan.leave_all();
+            None
+        });
+        let dir = dir.flatten();
+        let spot = Arc::new(Spot::new(plan.path.clone(), dir, self.dirs.untouched(Some(&spot.last))));
+        self.enter(plan, spot, None, None).map(Some)
+    }
+
+    /// Counts and reports what was found in and below a directory that is not entered.
+    fn leave_out(&mut self, path: &RelPath, ticket: Option<Ticket>) -> Result<(), Error> {
+        let Generator { context, stock, deletions, out, .. } = self;
+        stock.skip(ticket, path, &mut |findings| hear(context, deletions, out, findings))?;
+        self.look_ahead(Stock::hold_more)
+    }
+
+    /// Processes the entries of a directory. `itself` is set if the root is an entry of the source; `item` reports the
+    /// directory.
+    fn enter(
+        &mut self,
+        mut plan: DirPlan,
+        spot: Arc<Spot>,
+        itself: Option<&Top>,
+        item: Option<Event>,
+    ) -> Result<Frame, Error> {
+        self.context.go_on()?;
+        hear(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
+        self.look_ahead(Stock::hold_more)?;
+        self.tell_list();
+        let head = &mut self.out.head;
+        self.deletions.note_file_systems(&plan, head);
+        self.deletions.during(&plan, &spot, head);
+        if plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some() {
+            // A directory that cannot be listed prevents all later deletions.
+            self.deletions.source_failed();
+        }
+        self.deletions.go_on()?;
+        if let Some(top) = itself {
+            self.root_itself(top, &plan);
+        }
+        let head = &mut self.out.head;
+        head.extend(item);
+        // A copy reports deletions before the entries; a listing reports everything in its place.
+        if !self.context.policy.list_only {
+            self.deletions.missing_before_dirs(&spot, head);
+        }
+        self.deletions.make_room(&mut plan, &spot, head);
+        self.out.decline(&plan);
+        partials::forget(self.context, &plan, &spot);
+        // Workers use the directory of the spot, and a plan may be held for long.
+        plan.dest_dir = None;
+        let plan = Arc::new(plan);
+        self.hand_out(&plan, &spot)?;
+        self.deletions.missing_before_dirs(&spot, &mut self.out.head);
+        self.deletions.note_for_after(&plan, &spot);
+        Ok(Frame { plan, spot, next: 0, has_plan: true })
+    }
+
+    /// Reports how long the list is while it still grows.
+    fn tell_list(&mut self) {
+        if self.context.wants.progress {
+            self.out.head.extend(self.stock.list_so_far());
+        }
+    }
+
+    /// Reports the root's own attributes as `./`.
+    fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
+        self.out.tally.list(Kind::Dir, 0, 1);
+        self.out.checked(1);
+        let place = plan.places.first().and_then(Option::as_ref);
+        let (decision, problems) = self.plans.walk().decide_root(&top.source, top.there.as_ref(), place);
+        self.out.head.extend(problems.into_iter().map(Event::Problem));
+        let (changes, update) = dir_changes(decision.action);
+        if changes.has(Changes::NEW) {
+            self.out.tally.created.add(Kind::Dir);
+        }
+        if self.context.wants.line_for(changes) {
+            let mut item = entry::item_of(plan, &top.source, b"", b"", update, changes);
+            item.sender_path = path::join(top.shown.as_deref().unwrap_or_default(), b".");
+            self.out.head.push(Event::Item(item));
+        }
+    }
+
+    /// Splits the steps of a directory into batches.
+    fn hand_out(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
+        let steps = |range: Range<usize>| vec![Work::Steps(plan.clone(), range, spot.clone())];
+        let (mut start, mut bytes) = (0, 0);
+        for (at, step) in plan.steps.iter().enumerate() {
+            let name = plan.name_of(step);
+            let lists_before = self.deletions.lists_missing_before(spot, name);
+            let group = self.links.group_of(plan, step);
+            if (lists_before || group.is_some()) && start < at {
+                self.out.hand_over(steps(start..at))?;
+                (start, bytes) = (at, 0);
+            }
+            if lists_before {
+                self.deletions.missing_before(spot, name, &mut self.out.head);
+            }
+            if let Some(inode) = group {
+                start = at + 1;
+                let work = self.links.meet(inode, Member::new(plan, at, spot));
+                if !work.is_empty() {
+                    self.out.hand_over(work)?;
+                }
+                continue;
+            }
+            let entry = &plan.source.entries[step.source as usize];
+            bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
+            if bytes >= BATCH_BYTES || at + 1 - start >= BATCH_STEPS {
+                self.out.hand_over(steps(start..at + 1))?;
+                (start, bytes) = (at + 1, 0);
+            }
+        }
+        let rest = start..plan.steps.len();
+        if rest.is_empty() { self.out.tell() } else { self.out.hand_over(steps(rest)) }
+    }
+
+    /// Processes a subdirectory. Returns its frame if its content takes part.
+    fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>, Error> {
+        let sub = self.decided_now(parent, spot, sub);
+        let job = Job::new(parent, sub.step, spot);
+        if sub.is_left() {
+            let mut out = Outcome::default();
+            entry::perform(self.context, &mut file::Hands::default(), &job, &mut out);
+            self.out.head.append(&mut out.events);
+            return Ok(None);
+        }
+        if self.context.options.select.no_inc_recursive {
+            self.out.checked(1);
+        }
+        let (changes, update) = dir_changes(sub.step.decision.action);
+        let is_new = changes.has(Changes::NEW);
+        let is_bare = sub.implied && self.context.options.select.no_implied_dirs;
+        if is_new && !is_bare {
+            self.out.tally.created.add(Kind::Dir);
+        }
+        let is_told = !is_bare && self.context.wants.line_for(changes);
+        let item = is_told.then(|| Event::Item(job.item(self.context, update, changes)));
+        if sub.step.decision.in_the_way == InTheWay::Other && !self.dirs.clear_for(&job, &mut self.out.head) {
+            return Ok(None);
+        }
+        let opened = self.dirs.open_or_make(&job, is_bare, changes, &mut self.out.head);
+        let (Some(Opened { dir, last }), Some(ticket)) = (opened, sub.ticket) else {
+            // As in rsync, it is reported as created even if that failed.
+            self.out.head.extend(item);
+            return Ok(None);
+        };
+        let below = self.stock.take(ticket, &job.path, &parent.there(&sub))?;
+        let spot = Arc::new(Spot::new(job.path, dir, last));
+        let Some(mut below) = below else {
+            self.out.head.extend(item);
+            self.deletions.pass_by(&mut self.out.head);
+            let plan = Arc::new(DirPlan::of(Listed { path: spot.path.clone(), ..Listed::default() }));
+            return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
+        };
+        // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
+        let is_gone = is_new && below.dest_dir.is_some();
+        if (below.dest_unseen && !is_new) || is_gone {
+            self.plans.walk().look_again(&mut below, spot.dir.as_ref());
+        }
+        self.enter(below, spot, None, item).map(Some)
+    }
+
+    /// Decides about a directory again if its counterpart was reached through a symlink (`-K`) whose target was deleted
+    /// since.
+    fn decided_now(&self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> SubDir {
+        let options = self.context.options;
+        let may_be_gone = options.preserve.keep_dirlinks && options.delete.when.is_some() && sub.step.dest != NONE;
+        let Some(dir) = spot.dir.as_ref().filter(|_| may_be_gone && !self.context.is_dry()) else { return sub };
+        let name = parent.name_of(&sub.step);
+        let was_dir = parent.dest.entries[sub.step.dest as usize].is_dir();
+        let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));
+        let link = errno::if_there(sys::stat(dir.fd(), name, false));
+        // If it cannot be examined now, the earlier decision stays.
+        let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
+        let mut there = DirList::default();
+        if let Some(stat) = link {
+            there.push(name, &stat);
+        }
+        let source = &parent.source.entries[sub.step.source as usize];
+        let decision = plan::decide(source, there.entries.first(), None, false, self.context.policy);
+        SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
+    }
+}
+
+/// Counts and reports what was found in a directory. Fails if the run must end there.
+fn hear(
+    context: &Context<'_>,
+    deletions: &mut Deletions<'_>,
+    out: &mut Outbox<'_>,
+    findings: Findings,
+) -> Result<(), Error> {
+    context.go_on()?;
+    if let Some(error) = findings.fatal {
+        return Err(error);
+    }
+    deletions.hear(&findings.problems);
+    out.head.extend(findings.problems.into_iter().map(Event::Problem));
+    out.head.extend(findings.notes.into_iter().map(Event::Note));
+    out.tally.merge(&findings.tally);
+    Ok(())
+}
+
+/// Returns the changes of a directory, and how they are reported.
+fn dir_changes(action: Action) -> (Changes, Update) {
+    match action {
+        Action::Create(changes) => (changes, Update::Local),
+        Action::Adjust(changes) => (changes, Update::Attrs),
+        Action::Keep | Action::Refuse(_) | Action::AskDigest => (Changes::NONE, Update::Attrs),
+        Action::Transfer(_) | Action::Copy(_) | Action::Link | Action::Elsewhere => (Changes::NONE, Update::Attrs),
+    }
+}

@@ -1,0 +1,119 @@
+//! Batches: numbered pieces of work that the generator makes and appliers carry out.
+
+use crate::apply::entry;
+use crate::apply::entry::Job;
+use crate::apply::hard_links;
+use crate::apply::hard_links::Leader;
+use crate::apply::{Context, Outcome, Spot, file};
+use crate::report::event::Event;
+use crate::report::tally::Tally;
+use crate::walk::DirPlan;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A piece of work for an applier, with its position in the order of events.
+pub struct Batch {
+    /// Its position.
+    pub number: u64,
+    /// Events reported before those of the work.
+    pub(super) head: Vec<Event>,
+    /// Counts that belong to `head`.
+    pub(super) tally: Tally,
+    /// The work, in order.
+    pub(super) work: Vec<Work>,
+}
+
+/// One piece of work of an applier.
+pub(super) enum Work {
+    /// Steps of one directory.
+    Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
+    /// The step of the first name of a file that has several.
+    Lead(Member, Leading),
+    /// Another name of a file whose leader comes earlier.
+    Follow(Member, Arc<Leader>),
+}
+
+/// A name in a hard-link group.
+pub(super) struct Member {
+    plan: Arc<DirPlan>,
+    step: usize,
+    spot: Arc<Spot>,
+}
+
+impl Member {
+    /// Creates the member for a step of a plan.
+    pub(super) fn new(plan: &Arc<DirPlan>, step: usize, spot: &Arc<Spot>) -> Member {
+        Member { plan: plan.clone(), step, spot: spot.clone() }
+    }
+
+    /// Returns the job of its step.
+    pub(super) fn job(&self) -> Job<'_> {
+        Job::new(&self.plan, self.plan.steps[self.step], &self.spot)
+    }
+
+    /// Makes this member the leader of its group.
+    pub(super) fn lead(self, is_dry: bool) -> (Work, Arc<Leader>) {
+        let leader = Arc::new(Leader::new(&self.job(), self.spot.clone(), is_dry));
+        (Work::Lead(self, Leading(leader.clone())), leader)
+    }
+}
+
+/// Held until the leader is placed or has failed; then its followers may go on. The queue is first in, first out, so a
+/// leader is in progress before an applier waits for it.
+pub(super) struct Leading(Arc<Leader>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.is_placed.open();
+    }
+}
+
+impl Batch {
+    /// Does the work.
+    pub fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) {
+        out.events = self.head;
+        out.tally = self.tally;
+        for work in self.work {
+            if work.carry_out(context, hands, out).is_break() {
+                return;
+            }
+        }
+    }
+}
+
+impl Work {
+    /// Does the work, or breaks if the run ends.
+    fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) -> ControlFlow<()> {
+        match self {
+            Work::Steps(plan, range, spot) => {
+                for step in &plan.steps[range] {
+                    go_on(context, out)?;
+                    entry::perform(context, hands, &Job::new(&plan, *step, &spot), out);
+                }
+                go_on(context, out)
+            }
+            Work::Lead(member, leading) => {
+                go_on(context, out)?;
+                hard_links::lead(context, hands, &member.job(), &leading.0, out);
+                go_on(context, out)
+            }
+            Work::Follow(member, leader) => {
+                leader.is_placed.wait();
+                go_on(context, out)?;
+                hard_links::follow(context, hands, &member.job(), &leader, out);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+}
+
+/// Returns whether the run goes on. Called while the work, and so its directory, is still held, because the directory's
+/// last touch must see `given_up`.
+fn go_on(context: &Context<'_>, out: &Outcome<'_>) -> ControlFlow<()> {
+    if out.fatal.is_none() && !context.stopped() {
+        return ControlFlow::Continue(());
+    }
+    context.late.given_up.store(true, Ordering::Relaxed);
+    ControlFlow::Break(())
+}

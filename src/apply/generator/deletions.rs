@@ -1,0 +1,436 @@
+//! Deletes extra entries: when they are removed, and what prevents it.
+
+use crate::apply::delete::{Removed, Remover};
+use crate::apply::dir_finalize::LastTouch;
+use crate::apply::{Context, Spot};
+use crate::error::Error;
+use crate::filter::Chain;
+use crate::flist::{DirList, Kind, Time, order};
+use crate::fs::root::Dir;
+use crate::fs::{errno, sys};
+use crate::options::When;
+use crate::path::RelPath;
+use crate::plan::{Action, InTheWay, Reason};
+use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::walk::destination::DestWalk;
+use crate::walk::{DirPlan, enter_dir};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+/// Deletes extra entries at the time that the options require. Events go to `head`.
+pub(super) struct Deletions<'a> {
+    context: &'a Context<'a>,
+    walk: &'a DestWalk<'a>,
+    remover: Remover<'a>,
+    /// The file system that deletion stays on (`-x`), for each directory that is an argument.
+    stays_on: HashMap<RelPath, StaysOn>,
+    /// What `--delete-missing-args` must remove. The first to be removed is last.
+    missing: Vec<RelPath>,
+    /// Part of the source, or a directory to be deleted, could not be read. No further directory loses anything.
+    source_failed: bool,
+    said_that_it_failed: bool,
+    /// `--delete-delay`
+    delayed: Vec<Delayed>,
+    /// `--delete-after`
+    after: Vec<After>,
+}
+
+/// The file system that deletion stays on.
+#[derive(Clone, Copy)]
+enum StaysOn {
+    Device(u64),
+    /// Unknown because of an error that was reported. Nothing is deleted.
+    Unknown,
+}
+
+/// What a directory loses at the end (`--delete-delay`).
+struct Delayed {
+    path: RelPath,
+    /// Names, and whether they are directories, in the order of removal.
+    extras: Vec<(Vec<u8>, bool)>,
+    chain: Option<Chain>,
+    last: Arc<LastTouch>,
+}
+
+/// A directory that is listed again at the end (`--delete-after`).
+struct After {
+    path: RelPath,
+    /// The source's entries.
+    source: DirList,
+    may_delete: bool,
+    last: Arc<LastTouch>,
+}
+
+impl<'a> Deletions<'a> {
+    /// Creates the deletions of a run.
+    pub(super) fn new(context: &'a Context<'a>, walk: &'a DestWalk<'a>) -> Deletions<'a> {
+        Deletions {
+            context,
+            walk,
+            remover: Remover::new(context),
+            stays_on: HashMap::new(),
+            missing: Vec::new(),
+            source_failed: false,
+            said_that_it_failed: false,
+            delayed: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
+    /// Records that part of the source could not be read, so that the set of extra entries is unknown.
+    pub(super) fn source_failed(&mut self) {
+        self.source_failed = true;
+    }
+
+    /// Looks for source errors among the problems of a directory.
+    pub(super) fn hear(&mut self, problems: &[Problem]) {
+        self.source_failed |= problems.iter().any(|problem| problem.weight == Weight::SourceError);
+    }
+
+    /// Returns whether deletions are still allowed. If not, this is reported once.
+    fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
+        self.source_failed |= self.remover.met_a_closed_dir;
+        let are_allowed = !self.source_failed || self.context.options.delete.ignore_errors;
+        if !are_allowed && !std::mem::replace(&mut self.said_that_it_failed, true) {
+            head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
+        }
+        are_allowed
+    }
+
+    /// Returns an error if the rules of a directory to be deleted could not be read: that ends the run.
+    pub(super) fn go_on(&mut self) -> Result<(), Error> {
+        self.remover.fatal.take().map_or(Ok(()), Err)
+    }
+
+    /// Removes an extra entry. Returns whether it is gone, so that its directory changed.
+    fn remove(
+        &mut self,
+        dir: &Dir,
+        (path, is_dir): (&RelPath, bool),
+        chain: Option<&Chain>,
+        head: &mut Vec<Event>,
+    ) -> bool {
+        self.remover.remove(dir, path, is_dir, chain, head) == Removed::Gone
+    }
+
+    /// Records the file systems on which the arguments begin at the destination (`-x`).
+    pub(super) fn note_file_systems(&mut self, plan: &DirPlan, head: &mut Vec<Event>) {
+        let options = self.context.options;
+        let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else { return };
+        let mut note = |path: RelPath, dev: io::Result<u64>| match errno::if_there(dev) {
+            Ok(dev) => drop(dev.map(|dev| self.stays_on.insert(path, StaysOn::Device(dev)))),
+            Err(error) => {
+                head.push(cannot_stat(self.context, &path, &error));
+                self.stays_on.insert(path, StaysOn::Unknown);
+            }
+        };
+        if plan.path.is_root() {
+            note(RelPath::root(), sys::fstat(dest.dir().fd()).map(|stat| stat.dev));
+        }
+        if !plan.is_named {
+            return;
+        }
+        let dir = dest.open_dir_to_search(&plan.path);
+        for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
+            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            let stat = match &dir {
+                Ok(dir) => sys::stat(dir.fd(), name, options.preserve.keep_dirlinks),
+                Err(error) => Err(errno::again(error)),
+            };
+            note(plan.path.join(name), stat.map(|stat| stat.dev));
+        }
+    }
+
+    /// Returns whether a directory lies on the file system that deletion is limited to, and sets that limit in the
+    /// remover. `false` if this is unknown because of an error.
+    fn stays_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
+        self.lies_in(path, dir, head) == Some(true)
+    }
+
+    /// As [`Self::stays_in`]; `None`: unknown because of an error that was reported.
+    fn lies_in(&mut self, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> Option<bool> {
+        if self.context.options.select.one_file_system == 0 {
+            return Some(true);
+        }
+        let above = std::iter::successors(Some(path.clone()), RelPath::parent);
+        let dev = match above.filter_map(|path| self.stays_on.get(&path).copied()).next() {
+            Some(StaysOn::Device(dev)) => dev,
+            Some(StaysOn::Unknown) => return None,
+            None => {
+                self.remover.one_file_system = None;
+                return Some(true);
+            }
+        };
+        self.remover.one_file_system = Some(dev);
+        match sys::fstat(dir.fd()) {
+            Ok(stat) => Some(stat.dev == dev),
+            Err(error) => {
+                head.push(cannot_stat(self.context, path, &error));
+                None
+            }
+        }
+    }
+
+    /// Opens a directory for a deletion at the end. `None`: it is gone, or an error was reported.
+    fn open_again(&self, path: &RelPath, head: &mut Vec<Event>) -> Option<Dir> {
+        match self.context.dest?.open_dir(path) {
+            Ok(dir) => Some(dir),
+            // A dry run has not replaced a file by the directory.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+            Err(error) => {
+                let full = self.context.full(path.as_bytes());
+                head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                None
+            }
+        }
+    }
+
+    /// `--delete-before`: removes the extra entries of one directory. Returns the directory's new time if it changed.
+    pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
+        self.note_file_systems(plan, head);
+        let is_opened = plan.may_delete && !plan.extras.is_empty();
+        if is_opened {
+            plan.take_up(self.walk);
+        }
+        let mtime = self.before_in(plan, head);
+        if is_opened {
+            plan.park();
+        }
+        mtime.filter(|_| !self.context.is_dry())
+    }
+
+    fn before_in(&mut self, plan: &DirPlan, head: &mut Vec<Event>) -> Option<Time> {
+        if !plan.may_delete || !self.are_allowed(head) {
+            return None;
+        }
+        let dir = plan.dest_dir.as_ref().filter(|dir| self.stays_in(&plan.path, dir, head))?;
+        self.remove_extras(plan, &plan.path, dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
+    }
+
+    /// Returns whether anything in the directory was removed.
+    fn remove_extras(&mut self, plan: &DirPlan, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
+        let mut any = false;
+        for &extra in plan.extras.iter().rev() {
+            let entry = &plan.dest.entries[extra as usize];
+            let path = path.join(plan.dest.name(entry));
+            any |= self.remove(dir, (&path, entry.is_dir()), plan.receiver_chain.as_ref(), head);
+        }
+        any
+    }
+
+    /// `--delete-during` and `--delete-delay`: removes or records the extra entries of a directory that is entered.
+    pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
+        let when = self.context.options.delete.when;
+        if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
+            return;
+        }
+        // A directory that was just created has no extra entries, but skipped deletions are reported for it as well.
+        if spot.dir.is_none() || !self.are_allowed(head) {
+            return;
+        }
+        let Some(dir) = plan.dest_dir.as_ref() else { return };
+        if when == Some(When::Delay) {
+            self.delay(plan, spot);
+        } else if self.stays_in(&plan.path, dir, head) && self.remove_extras(plan, &spot.path, dir, head) {
+            spot.last.touch();
+        }
+    }
+
+    /// Passes a directory in which nothing is to be done. Skipped deletions are reported for it as well.
+    pub(super) fn pass_by(&mut self, head: &mut Vec<Event>) {
+        if matches!(self.context.options.delete.when, Some(When::During | When::Delay)) {
+            self.are_allowed(head);
+        }
+    }
+
+    fn delay(&mut self, plan: &DirPlan, spot: &Spot) {
+        let extras = plan.extras.iter().rev().map(|&at| &plan.dest.entries[at as usize]);
+        let extras: Vec<_> = extras.map(|entry| (plan.dest.name(entry).to_vec(), entry.is_dir())).collect();
+        if !extras.is_empty() {
+            let (path, chain, last) = (spot.path.clone(), plan.receiver_chain.clone(), spot.last.clone());
+            self.delayed.push(Delayed { path, extras, chain, last });
+        }
+    }
+
+    /// Records a directory that was entered, for `--delete-after`.
+    pub(super) fn note_for_after(&mut self, plan: &DirPlan, spot: &Spot) {
+        if self.context.options.delete.when != Some(When::After) {
+            return;
+        }
+        let mut source = plan.source.clone();
+        let mut at = 0..;
+        source.entries.retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
+        let (path, last) = (spot.path.clone(), spot.last.clone());
+        self.after.push(After { path, source, may_delete: plan.may_delete, last });
+    }
+
+    /// Deletes what waited for the end. Returns how many entries the limit kept.
+    pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64, Error> {
+        let mut delayed = std::mem::take(&mut self.delayed);
+        // Checked once: errors from here on do not stop the remaining deletions.
+        if !delayed.is_empty() && !self.are_allowed(head) {
+            delayed.clear();
+        }
+        for delayed in delayed {
+            let Some(dir) = self.open_again(&delayed.path, head) else { continue };
+            if self.stays_in(&delayed.path, &dir, head) {
+                self.remove_named(&dir, (&delayed.path, &delayed.last), &delayed.extras, delayed.chain.as_ref(), head);
+            }
+        }
+        let mut chains = HashMap::new();
+        for after in std::mem::take(&mut self.after) {
+            self.after(&after, &mut chains, head)?;
+        }
+        self.go_on()?;
+        Ok(self.remover.held_back)
+    }
+
+    fn remove_named(
+        &mut self,
+        dir: &Dir,
+        (path, last): (&RelPath, &LastTouch),
+        extras: &[(Vec<u8>, bool)],
+        chain: Option<&Chain>,
+        head: &mut Vec<Event>,
+    ) {
+        for (name, is_dir) in extras {
+            if self.remove(dir, (&path.join(name), *is_dir), chain, head) {
+                last.touch();
+            }
+        }
+    }
+
+    /// Lists the directory again, with the rules that its own and its parents' files contain now, and deletes.
+    /// `chains`: the rules in force in the directories before it.
+    fn after(
+        &mut self,
+        after: &After,
+        chains: &mut HashMap<RelPath, Chain>,
+        head: &mut Vec<Event>,
+    ) -> Result<(), Error> {
+        let Some(dir) = self.open_again(&after.path, head) else { return Ok(()) };
+        let above = after.path.parent().and_then(|parent| chains.get(&parent));
+        let mut chain = above.unwrap_or(self.walk.receiver_chain).clone();
+        if chain.has_per_dir() && (after.may_delete || !after.path.is_root()) {
+            if !chains.is_empty() {
+                chain = chain.for_further_source();
+            }
+            let owners = self.context.options.preserve.link_owners;
+            let (entered, refusals) = enter_dir(&chain, &dir, &after.path, ("generator", owners))?;
+            head.extend(refusals.into_iter().map(Event::Problem));
+            chain = entered;
+            chains.insert(after.path.clone(), chain.clone());
+        }
+        if after.may_delete && self.are_allowed(head) && self.stays_in(&after.path, &dir, head) {
+            match self.walk.extras_now(&after.path, &after.source, &dir, &chain) {
+                Ok(mut extras) => {
+                    extras.reverse();
+                    self.remove_named(&dir, (&after.path, &after.last), &extras, Some(&chain), head);
+                }
+                Err(error) => {
+                    let full = self.context.full(after.path.as_bytes());
+                    head.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes directories that are in the way of other entries. The steps of those that cannot be removed become
+    /// refusals.
+    pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
+        let Some(dir) = plan.dest_dir.clone() else { return };
+        for step in plan.steps.iter_mut().filter(|step| step.decision.in_the_way == InTheWay::Dir) {
+            let entry = &plan.source.entries[step.source as usize];
+            let what = match entry.kind() {
+                Kind::File => "regular file",
+                Kind::Symlink => "symlink",
+                Kind::Device => "device file",
+                Kind::Special => "special file",
+                Kind::Dir => "directory",
+            };
+            let path = spot.path.join(plan.source.name(entry));
+            match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, head) {
+                true => spot.last.touch(),
+                false => step.decision.action = Action::Refuse(Reason::InTheWay),
+            }
+        }
+    }
+
+    /// Sets the arguments that the source does not have. `--delete-missing-args` removes them.
+    pub(super) fn expect_missing(&mut self, missing: &[RelPath]) {
+        self.missing = missing.to_vec();
+        self.missing.sort_by(|a, b| compare(b, a));
+        self.missing.dedup();
+    }
+
+    /// Returns whether `--list-only` prints a missing argument before this entry, which is not a directory.
+    pub(super) fn lists_missing_before(&self, spot: &Spot, name: &[u8]) -> bool {
+        let is_before = |missing: &RelPath| compare(missing, &spot.path.join(name)).is_lt();
+        self.context.policy.list_only && self.missing.last().is_some_and(is_before)
+    }
+
+    /// Removes the missing arguments that come before such an entry.
+    pub(super) fn missing_before(&mut self, spot: &Spot, name: &[u8], head: &mut Vec<Event>) {
+        let path = spot.path.join(name);
+        self.remove_missing(Some(spot), head, |missing| compare(missing, &path).is_lt());
+    }
+
+    /// Removes the missing arguments that come before the subdirectories of a directory: rsync lists them as files.
+    pub(super) fn missing_before_dirs(&mut self, spot: &Spot, head: &mut Vec<Event>) {
+        let dir = &spot.path;
+        self.remove_missing(Some(spot), head, |missing| {
+            let is_in = missing.parent().unwrap_or_default() == *dir;
+            let is_before = || order::compare_paths((missing.as_bytes(), false), (dir.as_bytes(), true)).is_lt();
+            is_in || !dir.is_root() && is_before()
+        });
+    }
+
+    /// Removes the remaining missing arguments.
+    pub(super) fn missing_at_the_end(&mut self, head: &mut Vec<Event>) {
+        self.remove_missing(None, head, |_| true);
+    }
+
+    /// `here`: the directory in progress.
+    fn remove_missing(&mut self, here: Option<&Spot>, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
+        while let Some(path) = self.missing.pop_if(|path| is_due(path)) {
+            let parent = path.parent().unwrap_or_default();
+            if self.context.policy.list_only {
+                head.push(Event::Missing(path.as_bytes().to_vec()));
+            }
+            let Some(dest) = self.context.dest else { continue };
+            let found = errno::if_there(dest.open_dir_to_search(&parent)).and_then(|dir| {
+                let Some(dir) = dir else { return Ok(None) };
+                Ok(errno::if_there(sys::stat(dir.fd(), path.name(), false))?.map(|stat| (dir, stat)))
+            });
+            let (dir, stat) = match found {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(error) => {
+                    head.push(cannot_stat(self.context, &path, &error));
+                    continue;
+                }
+            };
+            if self.lies_in(&parent, &dir, head).is_none() {
+                continue;
+            }
+            let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+            let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
+            if let Some(here) = here.filter(|here| removed == Removed::Gone && here.path == parent) {
+                here.last.touch();
+            }
+        }
+    }
+}
+
+/// Returns the message for an entry that cannot be examined before a deletion.
+fn cannot_stat(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Event {
+    let full = context.full(path.as_bytes());
+    Event::Problem(Problem::about(Voice::Generator, "delete_in_dir: failed to stat", &full, error))
+}
+
+/// Compares two paths in list order, as if neither were a directory.
+fn compare(one: &RelPath, other: &RelPath) -> std::cmp::Ordering {
+    order::compare_paths((one.as_bytes(), false), (other.as_bytes(), false))
+}

@@ -1,0 +1,298 @@
+//! Opens or creates directories of the destination, and sets the attributes that need not wait.
+//!
+//! The rest is left to their [`LastTouch`].
+
+use crate::apply::attributes;
+use crate::apply::attributes::{Has, Subject};
+use crate::apply::dir_finalize::{LastTouch, Target};
+use crate::apply::entry::Job;
+use crate::apply::generator::Top;
+use crate::apply::{Context, Spot, backup};
+use crate::flist::{Entry, Kind};
+use crate::fs::errno;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::path::{self, RelPath};
+use crate::plan::{self, Changes, chmod, keeps_time};
+use crate::report::event::{Event, Problem, Voice, Weight};
+use std::io;
+use std::sync::Arc;
+
+/// Opens and creates directories. Events go to `head`.
+#[derive(Clone, Copy)]
+pub(super) struct Dirs<'a> {
+    context: &'a Context<'a>,
+}
+
+/// A directory to work in.
+pub(super) struct Opened {
+    /// `None` if a dry run would create it, or if it must not be entered.
+    pub(super) dir: Option<Dir>,
+    /// What is done to it at the end.
+    pub(super) last: Arc<LastTouch>,
+}
+
+/// What a directory must look like.
+#[derive(Clone, Copy)]
+struct Model<'m> {
+    source: &'m Entry,
+    /// What the destination has, if anything.
+    there: Option<&'m Entry>,
+    path: &'m RelPath,
+    /// The absolute path, for messages.
+    full: &'m [u8],
+    /// What it inherits from its parent.
+    around: chmod::Parent,
+}
+
+impl<'a> Dirs<'a> {
+    /// Creates the value for a run.
+    pub(super) fn new(context: &'a Context<'a>) -> Dirs<'a> {
+        Dirs { context }
+    }
+
+    /// Returns the last touch of a directory that is left unchanged.
+    pub(super) fn untouched(&self, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
+        LastTouch::none(parent.cloned(), self.context.late.clone())
+    }
+
+    /// Sets the attributes of the root, and returns those that must wait for the end.
+    pub(super) fn prepare_root(&self, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
+        let (Some(Top { source, there, .. }), Some(dest), false) = (top, self.context.dest, self.context.is_dry())
+        else {
+            return self.untouched(None);
+        };
+        let there = there.as_ref();
+        let policy = self.context.policy;
+        let changes = there.map_or(Changes::NEW, |there| plan::attribute_changes(source, there, policy));
+        let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
+        // A new root has already inherited the default ACL and the setgid bit of its parent.
+        let inherited =
+            || Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).default_acl_mode();
+        let default_acl_mode = if there.is_none() { inherited() } else { None };
+        let around = chmod::Parent { default_acl_mode, setgid: false };
+        let model = Model { source, there, path: &path, full: &full, around };
+        let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
+        let window_secs = policy.check.window_secs;
+        let same_time = |there: &Entry| plan::quick_check::same_time(source.mtime, there.mtime, window_secs);
+        let always = well && (changes.has(Changes::XATTR) || !there.is_some_and(same_time));
+        self.last_touch(dest, None, Model { full: &dest.path, ..model }, always, mode)
+    }
+
+    /// Removes a non-directory where a directory must be. Returns whether that succeeded.
+    pub(super) fn clear_for(&self, job: &Job<'_>, head: &mut Vec<Event>) -> bool {
+        let path = &job.path;
+        let Some(dir) = &job.spot.dir else { return true };
+        job.spot.last.touch();
+        let keeps = !backup::is_backup(self.context, path);
+        if self.context.is_dry() {
+            if keeps {
+                backup::tell_backup(self.context, dir, path, head);
+            }
+            return true;
+        }
+        if keeps && let Err(problem) = backup::back_up(self.context, Voice::Generator, dir, path, head) {
+            head.push(Event::Problem(problem));
+            return false;
+        }
+        match sys::unlink(dir.fd(), path.name()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let full = self.context.full(path.as_bytes());
+                head.push(Event::Problem(Problem::failed(Voice::Generator, "delete_file: unlink", &full, &error)));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Opens the directory of a job, and creates it if it is missing. `None`: this failed and was reported. `is_bare`:
+    /// it keeps whatever attributes it has.
+    pub(super) fn open_or_make(
+        &self,
+        job: &Job<'_>,
+        is_bare: bool,
+        changes: Changes,
+        head: &mut Vec<Event>,
+    ) -> Option<Opened> {
+        let (context, spot) = (self.context, job.spot);
+        let untouched = |dir| Some(Opened { dir, last: self.untouched(Some(&spot.last)) });
+        let there = job.dest();
+        if context.is_dry() {
+            let is_there = spot.dir.is_some() && there.is_some();
+            let dest = context.dest.filter(|_| is_there);
+            return untouched(dest.and_then(|dest| dest.open_dir_to_search(&job.path).ok()));
+        }
+        let full = context.full(job.path.as_bytes());
+        let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
+            head.extend(cannot_make(&full, &errno::outside()));
+            return None;
+        };
+        let model = Model { source: job.source(), there, path: &job.path, full: &full, around: spot.passes_on() };
+        let is_new = there.is_none();
+        if is_new {
+            let mode = if is_bare { 0o777 & !context.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
+            match sys::mkdir(parent.fd(), job.name(), mode) {
+                Ok(()) => spot.last.touch(),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    head.extend(cannot_make(&full, &error));
+                    return None;
+                }
+            }
+        }
+        let followed = (context.policy.preserve.keep_dirlinks || is_bare) && !is_new;
+        let open = |to_search: bool| match (followed, to_search) {
+            (true, true) => dest.open_dir_to_search(&job.path),
+            (true, false) => dest.open_dir(&job.path),
+            (false, true) => sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+            (false, false) => sys::open_dir(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+        };
+        let mut opened = open(false);
+        let closed = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        if closed {
+            opened = open(true);
+        }
+        let mut dir = match opened {
+            Ok(dir) => dir,
+            // Its plan reports the error.
+            Err(error) if followed && errno::leads_outside(&error) => return untouched(None),
+            Err(error) => {
+                head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                return None;
+            }
+        };
+        if is_bare {
+            return untouched(Some(dir));
+        }
+        let (mode, always) = if is_new {
+            (self.finish_new(&dir, model, head), true)
+        } else {
+            // A directory that cannot be listed can only be changed by its name.
+            let at = if closed { (parent, job.name()) } else { (&dir, &b""[..]) };
+            let (mode, well) = self.prepare(at, model, changes, head);
+            if closed && let Ok(readable) = open(false) {
+                dir = readable;
+            }
+            (mode, well && changes.any(Changes::TIME | Changes::XATTR))
+        };
+        let last = self.last_touch(dest, Some(&spot.last), model, always, mode);
+        Some(Opened { dir: Some(dir), last })
+    }
+
+    fn last_touch(
+        &self,
+        dest: &Root,
+        parent: Option<&Arc<LastTouch>>,
+        model: Model<'_>,
+        always: bool,
+        mode: Option<u32>,
+    ) -> Arc<LastTouch> {
+        let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(model.source.mtime);
+        let (root, path, full) = (dest.clone(), model.path.clone(), model.full.to_vec());
+        LastTouch::of(parent.cloned(), Target { root, path, full, mtime, always, mode }, self.context.late.clone())
+    }
+
+    fn wanted_mode(&self, model: Model<'_>) -> u32 {
+        let existing = model.there.map(|there| there.mode);
+        let mode = chmod::dest_mode(model.source.mode, existing, &self.context.mode_rule(), model.around);
+        if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
+    }
+
+    /// Returns the mode in which the directory can be worked in, which requires the owner's bits unless we are root,
+    /// and the final mode if that is a different one.
+    fn modes(&self, model: Model<'_>) -> (u32, Option<u32>) {
+        let wanted = self.wanted_mode(model);
+        // A mode that is stored in an attribute (`--fake-super`) restricts nothing.
+        let is_open = self.context.is_super || self.context.policy.preserve.fake_super;
+        let working = if is_open { wanted } else { wanted | 0o700 };
+        (working, (working != wanted).then_some(wanted))
+    }
+
+    /// Returns whether rsync would fail to set the wrong time of an existing directory because another user owns it.
+    /// The time is then set at once, so that the same error is reported.
+    fn cannot_have_time(&self, there: Option<&Entry>, changes: Changes) -> bool {
+        let is_kept = keeps_time(Kind::Dir, &self.context.policy.preserve);
+        let is_anothers = |there: &Entry| !self.context.is_super && there.uid != sys::ids().0;
+        is_kept && changes.has(Changes::TIME) && there.is_some_and(is_anothers)
+    }
+
+    /// Sets those attributes of an existing directory that change, except a time that can wait, and makes it
+    /// accessible. Returns the mode that must wait for the end, and whether everything succeeded.
+    fn prepare(
+        &self,
+        at: (&Dir, &[u8]),
+        model: Model<'_>,
+        changes: Changes,
+        head: &mut Vec<Event>,
+    ) -> (Option<u32>, bool) {
+        let (working, late) = self.modes(model);
+        let times_are_right = !self.cannot_have_time(model.there, changes);
+        let changes = if times_are_right { changes.without(Changes::TIME) } else { changes };
+        if changes != Changes::NONE || model.there.is_some_and(Entry::is_unsettled) {
+            let has = model.there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
+            let has = Has { times_are_right, ..has };
+            let well = self.set_attrs(at, model, has, working, head);
+            return (late.filter(|_| well), well);
+        }
+        if model.there.is_none_or(|there| working & !there.mode & 0o700 == 0) {
+            return (late, true);
+        }
+        match attributes::set_mode(at.0.fd(), at.1, working) {
+            Ok(()) => (late, true),
+            Err(error) => {
+                head.push(Event::Problem(cannot_open_up(model.full, &error)));
+                (None, true)
+            }
+        }
+    }
+
+    /// Sets the attributes of a directory that was just created. Returns the mode that must wait for the end.
+    fn finish_new(&self, dir: &Dir, model: Model<'_>, head: &mut Vec<Event>) -> Option<u32> {
+        let stat = match sys::fstat(dir.fd()) {
+            Ok(stat) => stat,
+            Err(error) => {
+                head.push(Event::Problem(Problem::about(Voice::Generator, "failed to stat", model.full, &error)));
+                return None;
+            }
+        };
+        let (working, late) = self.modes(model);
+        let inherits = self.context.policy.preserve.acls && model.around.default_acl_mode.is_some();
+        let acls = (!inherits).then_some((&b""[..], &b""[..]));
+        let has =
+            Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: &[], acls };
+        self.set_attrs((dir, b""), model, has, working, head);
+        late
+    }
+
+    /// Sets all attributes, and the time if `has` says that it is wrong. Returns whether everything succeeded.
+    fn set_attrs(
+        &self,
+        (dir, name): (&Dir, &[u8]),
+        model: Model<'_>,
+        has: Has<'_>,
+        mode: u32,
+        head: &mut Vec<Event>,
+    ) -> bool {
+        let mut problems = Vec::new();
+        let full = || model.full.to_vec();
+        let subject = Subject { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
+        attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
+        let well = problems.is_empty();
+        head.extend(problems.into_iter().map(Event::Problem));
+        well
+    }
+}
+
+/// Returns the messages for a directory that could not be created.
+fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
+    let line = "*** Skipping any contents from this failed directory ***";
+    [
+        Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", full, error)),
+        Event::Problem(Problem::said(line, Weight::Warning)),
+    ]
+}
+
+/// Returns the message for a directory that could not be made accessible.
+fn cannot_open_up(full: &[u8], error: &io::Error) -> Problem {
+    Problem::about(Voice::Generator, "failed to modify permissions on", full, error)
+}

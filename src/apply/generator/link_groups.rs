@@ -1,0 +1,275 @@
+//! Hard-link groups: which name of a file leads, and which follow it (`-H`).
+//!
+//! Only a few bytes per file with several names are kept to the end of a run. Everything else lasts only while the
+//! names are within the lookahead, see [`super::plans::Stock::hold_more`].
+
+use crate::apply::generator::batch::{Member, Work};
+use crate::apply::hard_links::{Leader, Left};
+use crate::flist::Kind;
+use crate::path::RelPath;
+use crate::plan::Action;
+use crate::walk::{DirPlan, Step};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Device and inode number of a file at the source.
+pub(super) type Inode = (u64, u64);
+
+/// The files with several names that become hard links of one file.
+pub(super) struct LinkGroups {
+    /// Hard links are preserved (`-H`).
+    are_kept: bool,
+    is_dry: bool,
+    near: ByInode<Near>,
+    leaders: Leaders,
+    /// No further plan will be examined ahead of its turn.
+    have_seen_all: bool,
+}
+
+/// The names of one file that are within the lookahead.
+#[derive(Default)]
+struct Near {
+    /// How many names were counted ahead and not processed yet.
+    to_come: u32,
+    /// How many of these the waiting names still wait for.
+    awaited: u32,
+    /// Names that the destination lacks, as long as no name that it has was processed.
+    waiting: Vec<Member>,
+}
+
+impl LinkGroups {
+    /// Creates the groups of a run.
+    pub(super) fn new(are_kept: bool, is_dry: bool) -> LinkGroups {
+        let (near, leaders) = (ByInode::default(), Leaders::default());
+        LinkGroups { are_kept, is_dry, near, leaders, have_seen_all: false }
+    }
+
+    /// Returns whether hard links are preserved.
+    pub(super) fn are_kept(&self) -> bool {
+        self.are_kept
+    }
+
+    /// Counts the names in a directory ahead of time, so that the last one within the lookahead is recognized.
+    pub(super) fn expect(&mut self, plan: &DirPlan) {
+        for step in &plan.steps {
+            if let Some(inode) = self.group_of(plan, step) {
+                self.near.entry(inode).to_come += 1;
+            }
+        }
+    }
+
+    /// Sets whether all plans were examined. If so, a group can be forgotten after its last name.
+    pub(super) fn have_seen_all(&mut self, have_seen_all: bool) {
+        self.have_seen_all = have_seen_all;
+    }
+
+    /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
+    /// name only, is left alone, or is not needed because of `--compare-dest`.
+    pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<Inode> {
+        if !self.are_kept || matches!(step.decision.action, Action::Refuse(_) | Action::Elsewhere) {
+            return None;
+        }
+        plan.source.entries[step.source as usize].inode.as_ref().map(|inode| (inode.dev, inode.ino))
+    }
+
+    /// Processes one more name of a group and returns the work that is possible now.
+    ///
+    /// The leader is the first name that the destination or an alternate tree has, otherwise the last name that was
+    /// within the lookahead when the first one was processed. If the entry is not a regular file, the first name always
+    /// leads. The others become links to the leader: earlier names immediately and in reverse order, later ones at
+    /// their own turn.
+    pub(super) fn meet(&mut self, inode: Inode, member: Member) -> Vec<Work> {
+        self.leaders.settle();
+        let near = self.near.entry(inode);
+        near.to_come = near.to_come.saturating_sub(1);
+        let is_over = near.to_come == 0;
+        let work = match self.leaders.get(inode) {
+            Some(leader) => vec![Work::Follow(member, leader)],
+            None if near.must_wait(&member) => {
+                near.waiting.reserve_exact(usize::from(near.waiting.is_empty()));
+                near.waiting.push(member);
+                return Vec::new();
+            }
+            None => {
+                let (work, leader) = near.place(member, self.is_dry);
+                self.leaders.put(inode, leader);
+                work
+            }
+        };
+        if is_over {
+            self.near.remove(inode);
+        }
+        if is_over && self.have_seen_all {
+            self.leaders.forget(inode);
+        }
+        work
+    }
+
+    /// Returns the remaining work of each group with an expected name that never came.
+    pub(super) fn close(&mut self) -> impl Iterator<Item = Vec<Work>> + use<> {
+        let is_dry = self.is_dry;
+        let groups = std::mem::take(&mut self.near).into_values();
+        groups.filter_map(move |mut near| {
+            let last = near.waiting.pop()?;
+            Some(near.place(last, is_dry).0)
+        })
+    }
+}
+
+impl Near {
+    /// Returns whether a name of a group without a leader must wait for others.
+    fn must_wait(&mut self, member: &Member) -> bool {
+        // Names counted only after the first one began to wait are not waited for; otherwise ever more names would
+        // wait.
+        self.awaited = if self.waiting.is_empty() { self.to_come } else { self.awaited.saturating_sub(1) };
+        let job = member.job();
+        self.awaited > 0 && job.step.decision.action.is_new() && job.source().kind() == Kind::File
+    }
+
+    /// Makes a name the leader and the waiting names its followers.
+    fn place(&mut self, member: Member, is_dry: bool) -> (Vec<Work>, Arc<Leader>) {
+        let (first, leader) = member.lead(is_dry);
+        let waiting = std::mem::take(&mut self.waiting).into_iter().rev();
+        let followers = waiting.map(|member| Work::Follow(member, leader.clone()));
+        (std::iter::once(first).chain(followers).collect(), leader)
+    }
+}
+
+/// The leading names of groups that may still get more names.
+#[derive(Default)]
+struct Leaders {
+    /// Leaders that may not be placed yet, or that need more than a path.
+    whole: ByInode<Arc<Leader>>,
+    /// Those of `whole` that may not be placed yet, in order.
+    under_way: VecDeque<Inode>,
+    /// Placed leaders.
+    placed: ByInode<Placed>,
+    /// The directories of the placed leaders.
+    homes: Vec<Home>,
+}
+
+/// A directory that contains leaders.
+struct Home {
+    path: RelPath,
+    /// Their names, concatenated.
+    names: Vec<u8>,
+}
+
+/// A placed leader in a few bytes.
+struct Placed {
+    /// Index in [`Leaders::homes`].
+    home: u32,
+    /// The offset of its name there.
+    name_at: u32,
+    name_len: u16,
+    left: Left,
+}
+
+impl Leaders {
+    fn get(&self, inode: Inode) -> Option<Arc<Leader>> {
+        if let Some(leader) = self.whole.get(inode) {
+            return Some(leader.clone());
+        }
+        let placed = self.placed.get(inode)?;
+        let home = &self.homes[placed.home as usize];
+        let name = &home.names[placed.name_at as usize..][..placed.name_len as usize];
+        Some(Arc::new(Leader::left(home.path.join(name), placed.left)))
+    }
+
+    fn put(&mut self, inode: Inode, leader: Arc<Leader>) {
+        self.whole.insert(inode, leader);
+        self.under_way.push_back(inode);
+    }
+
+    fn forget(&mut self, inode: Inode) {
+        if self.whole.remove(inode).is_none() {
+            self.placed.remove(inode);
+        }
+    }
+
+    /// Reduces placed leaders to what is still needed. They are placed nearly in order.
+    fn settle(&mut self) {
+        while let Some(&inode) = self.under_way.front() {
+            // The applier that places the leader or a follower of it still holds a reference.
+            let left = match self.whole.get_mut(inode).map(Arc::get_mut) {
+                Some(None) => return,
+                Some(Some(leader)) => leader.rest(),
+                None => None,
+            };
+            self.under_way.pop_front();
+            if let Some(left) = left
+                && let Some(leader) = self.whole.remove(inode)
+            {
+                let placed = self.placed_at(&leader.path, left);
+                self.placed.insert(inode, placed);
+            }
+        }
+    }
+
+    fn placed_at(&mut self, path: &RelPath, left: Left) -> Placed {
+        let parent = path.parent().unwrap_or_default();
+        if self.homes.last().is_none_or(|home| home.path != parent) {
+            if let Some(home) = self.homes.last_mut() {
+                home.names.shrink_to_fit();
+            }
+            self.homes.push(Home { path: parent, names: Vec::new() });
+        }
+        let at = self.homes.len() - 1;
+        let names = &mut self.homes[at].names;
+        let name_at = u32::try_from(names.len()).expect("names of one directory stay below 4 GiB");
+        names.extend_from_slice(path.name());
+        let name_len = u16::try_from(path.name().len()).expect("the kernel's names have at most 255 bytes");
+        let home = u32::try_from(at).expect("there are less than 2^32 directories");
+        Placed { home, name_at, name_len, left }
+    }
+}
+
+/// Values by device and inode. The nested maps save memory because there are few devices.
+struct ByInode<T>(BTreeMap<u64, BTreeMap<u64, T>>);
+
+impl<T> Default for ByInode<T> {
+    fn default() -> ByInode<T> {
+        ByInode(BTreeMap::new())
+    }
+}
+
+impl<T> ByInode<T> {
+    fn get(&self, (dev, ino): Inode) -> Option<&T> {
+        self.0.get(&dev)?.get(&ino)
+    }
+
+    fn get_mut(&mut self, (dev, ino): Inode) -> Option<&mut T> {
+        self.0.get_mut(&dev)?.get_mut(&ino)
+    }
+
+    fn entry(&mut self, (dev, ino): Inode) -> &mut T
+    where
+        T: Default,
+    {
+        self.0.entry(dev).or_default().entry(ino).or_default()
+    }
+
+    fn insert(&mut self, (dev, ino): Inode, value: T) {
+        self.0.entry(dev).or_default().insert(ino, value);
+    }
+
+    fn remove(&mut self, (dev, ino): Inode) -> Option<T> {
+        self.0.get_mut(&dev)?.remove(&ino)
+    }
+
+    /// Iterates over the values in the order of inodes.
+    fn into_values(self) -> impl Iterator<Item = T> {
+        self.0.into_values().flat_map(BTreeMap::into_values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_file_with_several_names_little_is_remembered() {
+        // Plus 8 bytes for the inode.
+        assert_eq!(size_of::<Placed>(), 12);
+    }
+}

@@ -1,0 +1,129 @@
+//! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
+
+use crate::apply::entry::Job;
+use crate::apply::fuzzy_basis::Lookout;
+use crate::apply::generator::batch::{Batch, Work};
+use crate::apply::{Context, content};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::plan::Action;
+use crate::proto::FileId;
+use crate::report::event::Event;
+use crate::report::tally::Tally;
+use crate::walk::DirPlan;
+use crate::work::queue::Queue;
+
+/// The generator's access to the appliers.
+#[derive(Clone, Copy)]
+pub struct Appliers<'a> {
+    /// The queue from which they take batches.
+    pub queue: &'a Queue<Batch>,
+    /// Called before a batch is queued, with the number of the next one. Blocks while too many events are pending.
+    pub pace: &'a dyn Fn(u64),
+    /// Waits until all batches below this number are done.
+    pub barrier: &'a dyn Fn(u64),
+    /// Returns whether any source error was reported so far.
+    pub source_failed: &'a dyn Fn() -> bool,
+}
+
+/// The events to report next, and the batches that carry them.
+pub(super) struct Outbox<'a> {
+    context: &'a Context<'a>,
+    appliers: Appliers<'a>,
+    /// The number of the next batch.
+    number: u64,
+    /// Events reported before those of the next batch.
+    pub(super) head: Vec<Event>,
+    /// Counts that go with `head`.
+    pub(super) tally: Tally,
+    lookout: Lookout,
+}
+
+impl<'a> Outbox<'a> {
+    /// Creates an empty outbox.
+    pub(super) fn new(context: &'a Context<'a>, appliers: Appliers<'a>) -> Outbox<'a> {
+        let (head, tally, lookout) = (Vec::new(), Tally::default(), Lookout::default());
+        Outbox { context, appliers, number: 0, head, tally, lookout }
+    }
+
+    /// Reports that this many more entries were checked (`--progress`).
+    pub(super) fn checked(&mut self, entries: u64) {
+        if self.context.wants.progress {
+            self.head.push(Event::Checked(entries));
+        }
+    }
+
+    /// Queues work together with all pending events.
+    pub(super) fn hand_over(&mut self, work: Vec<Work>) -> Result<(), Error> {
+        self.ask_for(&work)?;
+        let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
+        let batch = Batch { number: self.number, head, tally, work };
+        self.number += 1;
+        (self.appliers.pace)(self.number);
+        self.appliers.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
+    }
+
+    /// Queues the pending events, if there are any.
+    pub(super) fn tell(&mut self) -> Result<(), Error> {
+        // Counts alone can wait for the next batch.
+        if self.head.is_empty() { Ok(()) } else { self.hand_over(Vec::new()) }
+    }
+
+    /// Waits until everything queued is done.
+    pub(super) fn wait(&self) {
+        (self.appliers.barrier)(self.number);
+    }
+
+    /// Returns whether any source error was reported so far.
+    pub(super) fn source_failed(&self) -> bool {
+        (self.appliers.source_failed)()
+    }
+
+    /// Chooses similar files, and requests from the peer what the work needs, in the order in which appliers take it.
+    fn ask_for(&mut self, work: &[Work]) -> Result<(), Error> {
+        for work in work {
+            match work {
+                Work::Steps(plan, range, spot) => {
+                    for step in &plan.steps[range.clone()] {
+                        self.ask_for_one(Job::new(plan, *step, spot))?;
+                    }
+                }
+                Work::Lead(member, _) => self.ask_for_one(member.job())?,
+                Work::Follow(..) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_for_one(&mut self, job: Job<'_>) -> Result<(), Error> {
+        let context = self.context;
+        let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
+        if comes_unasked || !matches!(job.step.decision.action, Action::Transfer(_)) {
+            return Ok(());
+        }
+        let similar = self.lookout.choose(context, &job);
+        let wire = context.wire.filter(|_| !context.is_dry());
+        if let (Some(wire), Some(file)) = (wire, job.file_id()) {
+            wire.want(file, content::basis(context, &job, similar.as_ref(), wire.compared_by()))?;
+        }
+        if let Some(similar) = similar {
+            context.chosen.put(&job.path, similar);
+        }
+        Ok(())
+    }
+
+    /// Declines the unrequested data of a directory's files that are not needed.
+    pub(super) fn decline(&self, plan: &DirPlan) {
+        let Some((wire, teller)) = self.context.wire.zip(plan.teller.as_ref()).filter(|(_, t)| t.with_data) else {
+            return;
+        };
+        let mut steps = plan.steps.iter().filter(|step| matches!(step.decision.action, Action::Transfer(_))).peekable();
+        for (at, entry) in plan.source.entries.iter().enumerate() {
+            let at = at as u32;
+            if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
+                wire.decline(FileId { dir: teller.id, entry: at });
+            }
+        }
+    }
+}

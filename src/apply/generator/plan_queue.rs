@@ -1,0 +1,282 @@
+//! Provides the generator with plans: one after the other, or all of them before anything is done.
+
+use crate::apply::Context;
+use crate::error::Error;
+use crate::flist::Time;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::plan;
+use crate::report::event::Event;
+use crate::walk::destination::DestWalk;
+use crate::walk::{DirPlan, Findings, NONE, There, Ticket};
+use std::collections::{HashMap, HashSet};
+
+/// Receives the findings of a directory that is skipped. An error ends the run.
+pub type Left<'l> = dyn FnMut(Findings) -> Result<(), Error> + 'l;
+
+/// Makes the plans of directories, in the order in which they are taken.
+pub trait Plans: Sync {
+    /// Returns the ticket of the root's plan.
+    fn root(&self) -> Ticket;
+    /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
+    /// done in it, but perhaps below it, see [`Plans::stray`].
+    fn take(&self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error>;
+    /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
+    /// plan. It contains only that directory, whose own plan is taken as usual.
+    fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
+    /// Skips the plan of a directory and everything below it. The ticket is `None` if nothing below it was walked.
+    /// `left` receives the findings there, in order.
+    fn skip(&self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
+    /// Returns how the destination is listed.
+    fn walk(&self) -> &DestWalk<'_>;
+    /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
+    /// plan contains it.
+    fn listed(&self) -> (u64, u64, bool);
+    /// Returns whether all plans are made at once and held.
+    fn is_unbounded(&self) -> bool;
+    /// Runs a worker until [`Plans::close`].
+    fn work(&self);
+    /// Ends the workers.
+    fn close(&self);
+}
+
+/// Called for each plan that is held, in canonical order, with whether its directory will be entered.
+pub(super) type See<'s> = dyn FnMut(&DirPlan, bool) + 's;
+
+/// How many entries of both sides are examined ahead of their turn. They take about 200 bytes each.
+const ENTRIES_AHEAD: usize = 10_000;
+/// How many directories are examined ahead of their turn. A name that waits for one holds two descriptors of its own
+/// directory.
+const DIRS_AHEAD: usize = 1000;
+/// How many of these may hold descriptors, two each.
+const OPEN_AHEAD: usize = 64;
+/// [`DIRS_AHEAD`] and [`OPEN_AHEAD`] are each limited to one per this many files that the process may have open.
+const OPEN_PARTS: usize = 16;
+
+/// The plans of a run: takes them, holds those needed ahead of their turn, and counts the list.
+pub(super) struct Stock<'a> {
+    plans: &'a dyn Plans,
+    context: &'a Context<'a>,
+    held: HashMap<Ticket, DirPlan>,
+    /// Entries of both sides in the held plans.
+    held_entries: usize,
+    /// Directories below the held ones whose plans are not held yet. The next one is last.
+    to_come: Vec<ToCome>,
+    /// How many plans may be held ahead of their turn.
+    ahead_max: usize,
+    /// How many held plans may hold descriptors.
+    open_max: usize,
+    /// Entries that no plan contains.
+    unnamed: u64,
+    /// Entries and bytes of all plans held so far.
+    listed: (u64, u64),
+}
+
+/// A directory whose plan is not taken yet.
+struct ToCome {
+    ticket: Ticket,
+    path: RelPath,
+    there: There,
+    /// Whether the generator will enter it: not if it, or a directory above it, is left alone.
+    is_entered: bool,
+}
+
+impl<'a> Stock<'a> {
+    /// Creates a stock without plans.
+    pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> Stock<'a> {
+        let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
+        let (held, to_come) = (HashMap::new(), Vec::new());
+        Stock { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
+    }
+
+    /// Counts one more entry that no plan contains.
+    pub(super) fn count_unnamed(&mut self) {
+        self.unnamed += 1;
+    }
+
+    /// Takes the root's plan; see [`Stock::take`].
+    pub(super) fn take_root(&mut self) -> Result<Option<DirPlan>, Error> {
+        self.take(self.plans.root(), &RelPath::root(), &self.root_is_there())
+    }
+
+    fn root_is_there(&self) -> There {
+        if self.context.dest.is_some() { There::Present } else { There::Absent }
+    }
+
+    /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
+    pub(super) fn take(&mut self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
+        let mut plan = match self.let_go(ticket) {
+            Some(plan) => Some(plan),
+            None => self.plans.take(ticket, path, there)?,
+        };
+        if let Some(plan) = &mut plan {
+            plan.take_up(self.plans.walk());
+        }
+        Ok(plan)
+    }
+
+    /// See [`Plans::stray`].
+    pub(super) fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
+        self.plans.stray(below)
+    }
+
+    fn place_to_come(&self, ticket: Ticket) -> Option<usize> {
+        self.to_come.iter().rposition(|dir| dir.ticket == ticket)
+    }
+
+    fn let_go(&mut self, ticket: Ticket) -> Option<DirPlan> {
+        let plan = self.held.remove(&ticket)?;
+        self.held_entries -= entries_of(&plan);
+        Some(plan)
+    }
+
+    /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
+    pub(super) fn skip(&mut self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+        let is_ours = |ticket: &Ticket| self.held.contains_key(ticket) || self.place_to_come(*ticket).is_some();
+        let mut tickets = Vec::from_iter(ticket.filter(is_ours));
+        if tickets.is_empty() {
+            return self.plans.skip(ticket, path, left);
+        }
+        while let Some(ticket) = tickets.pop() {
+            if let Some(mut plan) = self.let_go(ticket) {
+                tickets.extend(plan.below().rev());
+                left(Findings::of(&mut plan))?;
+            } else if let Some(at) = self.place_to_come(ticket) {
+                let dir = self.to_come.remove(at);
+                self.plans.skip(Some(ticket), &dir.path, left)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds every plan.
+    pub(super) fn hold_all(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        self.begin();
+        while self.hold_next(see)? {}
+        Ok(())
+    }
+
+    /// Holds the first plans, up to the limits.
+    pub(super) fn hold_first(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        self.begin();
+        self.hold_more(see)
+    }
+
+    /// Holds more plans after one was taken.
+    pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        while self.held.is_empty() || (self.held_entries < ENTRIES_AHEAD && self.held.len() < self.ahead_max) {
+            if !self.hold_next(see)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether every plan was held or taken.
+    pub(super) fn has_seen_all(&self) -> bool {
+        self.to_come.is_empty()
+    }
+
+    fn begin(&mut self) {
+        let (ticket, there) = (self.plans.root(), self.root_is_there());
+        self.to_come.push(ToCome { ticket, path: RelPath::root(), there, is_entered: true });
+    }
+
+    /// Returns `false` if there is no next plan.
+    fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
+        let Some(ToCome { ticket, path, there, is_entered }) = self.to_come.pop() else { return Ok(false) };
+        self.context.go_on()?;
+        let Some(mut plan) = self.plans.take(ticket, &path, &there)? else { return Ok(true) };
+        if let Some(error) = plan.fatal.take() {
+            return Err(error);
+        }
+        for sub in plan.subdirs.iter().rev() {
+            let Some(ticket) = sub.ticket else { continue };
+            let (path, there) = (plan.path.join(plan.name_of(&sub.step)), plan.there(sub));
+            self.to_come.push(ToCome { ticket, path, there, is_entered: is_entered && !sub.is_left() });
+        }
+        see(&plan, is_entered);
+        let (entries, bytes) = plan.listed();
+        self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
+        if self.held.len() >= self.open_max {
+            plan.park();
+        }
+        self.held_entries += entries_of(&plan);
+        self.held.insert(ticket, plan);
+        Ok(true)
+    }
+
+    /// Returns the length of the list once all plans are held.
+    pub(super) fn whole_list(&self) -> Event {
+        let (entries, bytes) = self.listed;
+        Event::Listed { entries: entries + self.unnamed, bytes, complete: true }
+    }
+
+    /// Returns the length of the list so far, or `None` if the complete length was already reported.
+    pub(super) fn list_so_far(&self) -> Option<Event> {
+        if self.plans.is_unbounded() {
+            return None;
+        }
+        let (entries, bytes, complete) = self.plans.listed();
+        Some(Event::Listed { entries: entries + self.unnamed, bytes, complete })
+    }
+
+    /// Drops empty directories (`-m`). `left` receives their findings.
+    pub(super) fn prune(&mut self, left: &mut Left<'_>) -> Result<(), Error> {
+        let order = self.order();
+        let mut pruned = HashSet::new();
+        // Children come after their parents in the order, so in reverse each directory knows what is left of its own.
+        for &ticket in order.iter().rev() {
+            let mut plan = self.held.remove(&ticket).expect("the order is of plans that are held");
+            pruned.extend(self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare)));
+            self.held.insert(ticket, plan);
+        }
+        for ticket in order.iter().filter(|ticket| pruned.contains(ticket)) {
+            let mut plan = self.let_go(*ticket).expect("the order is of plans that are held");
+            left(Findings::of(&mut plan))?;
+        }
+        Ok(())
+    }
+
+    /// Calls `change` for every held directory; it returns the new time of a directory that it changed. Decisions that
+    /// depend on an old time are made again. Returns the root's new time, which the caller handles.
+    pub(super) fn change_all(&mut self, change: &mut dyn FnMut(&mut DirPlan) -> Option<Time>) -> Option<Time> {
+        let order = self.order();
+        let mut changed = HashMap::new();
+        for ticket in &order {
+            let plan = self.held.get_mut(ticket).expect("the order is of plans that are held");
+            changed.extend(change(plan).map(|mtime| (*ticket, mtime)));
+        }
+        if !changed.is_empty() {
+            self.held.values_mut().for_each(|plan| decide_again(plan, &changed, self.context));
+        }
+        changed.remove(&self.plans.root())
+    }
+
+    /// Returns the held plans that were not dropped, in canonical order.
+    fn order(&self) -> Vec<Ticket> {
+        let mut tickets = vec![self.plans.root()];
+        let mut order = Vec::new();
+        while let Some(ticket) = tickets.pop() {
+            let Some(plan) = self.held.get(&ticket) else { continue };
+            tickets.extend(plan.below().rev());
+            order.push(ticket);
+        }
+        order
+    }
+}
+
+fn entries_of(plan: &DirPlan) -> usize {
+    plan.source.len() + plan.dest.len()
+}
+
+/// Decides again about the subdirectories of a plan whose times changed.
+fn decide_again(plan: &mut DirPlan, changed: &HashMap<Ticket, Time>, context: &Context<'_>) {
+    for sub in plan.subdirs.iter_mut().filter(|sub| sub.step.dest != NONE) {
+        let Some(mtime) = sub.ticket.and_then(|ticket| changed.get(&ticket)) else { continue };
+        let there = &mut plan.dest.entries[sub.step.dest as usize];
+        there.mtime = *mtime;
+        let source = &plan.source.entries[sub.step.source as usize];
+        sub.step.decision = plan::decide(source, Some(there), None, false, context.policy);
+    }
+}

@@ -1,0 +1,247 @@
+//! Hard links (`-H`): places the leading name of a file, and links the other names to it.
+
+use crate::apply::entry::{Job, carry_out, checked, link_over, perform, refuse};
+use crate::apply::{Context, Outcome, Spot, backup, delayed, file, remove_source};
+use crate::fs::root::Dir;
+use crate::fs::{errno, sys};
+use crate::options::AltKind;
+use crate::path::RelPath;
+use crate::plan::{self, Action, Changes, Reason};
+use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::work::gate::Gate;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The name of a hard-link group that is placed first.
+pub struct Leader {
+    /// The directory that it is placed in; `None` once that is closed, see [`Leader::leave`].
+    spot: Mutex<Option<Arc<Spot>>>,
+    /// Its path.
+    pub path: RelPath,
+    /// In a dry run, the inode that has its name at the destination.
+    dest_inode: Option<(u64, u64)>,
+    /// The inode of the alternate tree's entry that it is made from.
+    hit_inode: Option<(u64, u64)>,
+    /// It is complete and waits for its final name.
+    is_delayed: AtomicBool,
+    /// Its content was not transferred: the entry under its name is not the source's.
+    is_stale: AtomicBool,
+    /// Opened when it is placed or has failed.
+    pub is_placed: Gate,
+}
+
+impl Leader {
+    /// Creates the leader that a job places. In a dry run, followers are compared with the destination's entry.
+    pub fn new(job: &Job<'_>, spot: Arc<Spot>, is_dry: bool) -> Leader {
+        let dest_inode = dest_inode(job).filter(|_| is_dry);
+        Leader { spot: Mutex::new(Some(spot)), dest_inode, hit_inode: hit_inode(job), ..Leader::of(job.path.clone()) }
+    }
+
+    fn of(path: RelPath) -> Leader {
+        let no = || AtomicBool::new(false);
+        let (is_delayed, is_stale, is_placed) = (no(), no(), Gate::default());
+        Leader { spot: Mutex::new(None), path, dest_inode: None, hit_inode: None, is_delayed, is_stale, is_placed }
+    }
+
+    /// Closes the directory of a placed leader: more leaders are remembered than directories can be open.
+    fn leave(&self) {
+        let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        // It can be opened again by its path, unless its final mode will prevent that.
+        *spot = spot.take().filter(|spot| spot.last.shuts());
+    }
+
+    /// Returns what must be remembered of a placed leader besides its path. `None`: more than [`Left`] is needed.
+    pub fn rest(&mut self) -> Option<Left> {
+        let is_left = self.spot.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
+        let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
+        let (is_delayed, is_stale) = (*self.is_delayed.get_mut(), *self.is_stale.get_mut());
+        is_bare.then_some(Left { is_delayed, is_stale })
+    }
+
+    /// Restores a placed leader.
+    pub fn left(path: RelPath, left: Left) -> Leader {
+        let mut leader = Leader::of(path);
+        (*leader.is_delayed.get_mut(), *leader.is_stale.get_mut()) = (left.is_delayed, left.is_stale);
+        leader.is_placed.open();
+        leader
+    }
+
+    /// Returns its directory.
+    fn dir(&self, context: &Context<'_>, hands: &mut file::Hands) -> io::Result<Option<Dir>> {
+        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (spot, context.dest) {
+            (Some(spot), _) => Ok(spot.dir.clone()),
+            (None, Some(root)) => hands.dir_of_leader(root, self.path.parent().unwrap_or_default()).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What is remembered of a placed leader, besides its path.
+#[derive(Debug, Clone, Copy)]
+pub struct Left {
+    /// See [`Leader`].
+    is_delayed: bool,
+    /// See [`Leader`].
+    is_stale: bool,
+}
+
+/// Carries out the step of the leading name.
+pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    let is_there = perform(context, hands, job, out);
+    leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
+    let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
+    leader.is_delayed.store(is_delayed, Ordering::Relaxed);
+    leader.leave();
+}
+
+/// Returns the inode that the destination has under a name, if it has several names.
+fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
+    job.dest()?.inode.as_ref().map(|inode| (inode.dev, inode.ino))
+}
+
+fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
+    let hit = job.hit().filter(|_| job.step.decision.action == Action::Link)?;
+    inode(&hit.dir, job.name()).ok().flatten()
+}
+
+/// Returns device and inode of an entry, or `None` if it does not exist.
+fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
+    let stat = errno::if_there(sys::stat(dir.fd(), name, false))?;
+    Ok(stat.map(|stat| (stat.dev, stat.ino)))
+}
+
+/// Makes an entry a hard link to one that was placed before.
+pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    checked(context, out);
+    // Names that are hard links of each other in an alternate tree count as linked here.
+    let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
+    let follower = Follower { context, job, leader, joined_elsewhere };
+    let has_it = match follower.changes() {
+        Err(reason) => {
+            refuse(context, job, reason, out);
+            false
+        }
+        Ok(changes) if context.is_dry() => {
+            let is_linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
+            follower.tell(changes, is_linked, out);
+            false
+        }
+        Ok(changes) => follower.act(changes, hands, out),
+    };
+    if has_it {
+        remove_source::let_source_go(context, job, out);
+    }
+}
+
+/// A name that becomes a hard link to its leader.
+struct Follower<'f> {
+    context: &'f Context<'f>,
+    job: &'f Job<'f>,
+    leader: &'f Leader,
+    /// An alternate tree has both names as one file.
+    joined_elsewhere: bool,
+}
+
+impl Follower<'_> {
+    /// Returns the changes to report. `Err`: the entry is left alone.
+    fn changes(&self) -> Result<Changes, Reason> {
+        let Follower { context, job, .. } = self;
+        let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+        Ok(match job.step.decision.action {
+            Action::Refuse(reason) => return Err(reason),
+            _ if self.joined_elsewhere => Changes::NONE,
+            Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
+            // Otherwise the alternate tree's entry does not count for a follower.
+            _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
+                // Its own content is not compared.
+                Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
+                Action::Adjust(changes) => changes,
+                Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
+                Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
+            },
+        })
+    }
+
+    /// Reports the link. `is_linked`: the names were linked before.
+    fn tell(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
+        let Follower { context, job, leader, joined_elsewhere } = self;
+        if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
+            return;
+        }
+        if changes.has(Changes::NEW) {
+            out.tally.created.add(job.source().kind());
+        }
+        if context.wants.items {
+            let mut item = job.item(context, Update::HardLink, changes);
+            item.linked_to = (!is_linked).then(|| leader.path.as_bytes().to_vec());
+            out.events.push(Event::Item(item));
+        }
+    }
+
+    /// Returns the message of rsync's generator for a link that failed.
+    fn failed(&self, error: &io::Error) -> Event {
+        let mut line = b"rsync: [generator] link \"".to_vec();
+        line.extend_from_slice(&self.context.full(self.job.path.as_bytes()));
+        line.extend_from_slice(b"\" => ");
+        line.extend_from_slice(self.leader.path.as_bytes());
+        line.extend_from_slice(b" failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        Event::Problem(Problem::said(line, Weight::Failed))
+    }
+
+    /// Links the name. Returns whether the destination has the entry now.
+    fn act(&self, changes: Changes, hands: &mut file::Hands, out: &mut Outcome<'_>) -> bool {
+        let Follower { context, job, leader, .. } = self;
+        let Some(dir) = &job.spot.dir else { return false };
+        let leader_dir = match leader.dir(context, hands) {
+            Ok(Some(leader_dir)) => leader_dir,
+            Ok(None) => return false,
+            Err(error) => {
+                out.events.push(self.failed(&error));
+                return false;
+            }
+        };
+        let of_leader = (&leader_dir, leader.path.name());
+        if leader.is_delayed.load(Ordering::Relaxed) {
+            job.spot.last.touch();
+            self.linked(delayed::stage_link(context, job, dir, of_leader), changes, out);
+            // Its source is removed once it has its final name.
+            return false;
+        }
+        let is_stale = leader.is_stale.load(Ordering::Relaxed);
+        let leader_inode = if is_stale { Ok(None) } else { inode(&leader_dir, leader.path.name()) };
+        let own_inode = if job.replaces() { inode(dir, job.name()) } else { Ok(None) };
+        match (leader_inode, own_inode) {
+            // The leader was not transferred. Perhaps the source of this name can be.
+            (Ok(None), Ok(_)) => return carry_out(context, hands, job, out),
+            (Ok(leader), Ok(own)) if leader == own => {
+                self.tell(Changes::NONE, true, out);
+                return true;
+            }
+            (Ok(_), Ok(_)) => {}
+            (Err(error), _) | (_, Err(error)) => {
+                out.events.push(self.failed(&error));
+                return false;
+            }
+        }
+        job.spot.last.touch();
+        if job.replaces()
+            && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+        {
+            out.events.push(Event::Problem(problem));
+            return false;
+        }
+        self.linked(link_over(&leader_dir, leader.path.name(), dir, job.name(), job.replaces()), changes, out)
+    }
+
+    /// Reports the result of linking. Returns whether it succeeded.
+    fn linked(&self, result: io::Result<()>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+        match &result {
+            Ok(()) => self.tell(changes, false, out),
+            Err(error) => out.events.push(self.failed(error)),
+        }
+        result.is_ok()
+    }
+}

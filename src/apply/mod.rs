@@ -1,0 +1,313 @@
+//! Carries out decisions, below the destination's root and through open directories only.
+//!
+//! Callers know why; this code does not depend on whether a run is a mirror or a backup.
+
+pub mod attributes;
+pub mod backup;
+pub mod content;
+pub mod delayed;
+pub mod delete;
+pub mod dir_finalize;
+pub mod entry;
+pub mod file;
+pub mod fuzzy_basis;
+pub mod hard_links;
+pub mod partial;
+mod read_ahead;
+pub mod remove_source;
+
+pub mod generator;
+
+pub mod dest_arg;
+
+pub mod pipeline;
+
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::copy::Abilities;
+use crate::fs::read::Wanted;
+use crate::fs::root::{Dir, Root};
+use crate::fs::{acl, errno, operator, sys};
+use crate::options::Options;
+use crate::path::RelPath;
+use crate::plan::{Policy, chmod};
+use crate::proto::{Basis, ContentDigest, FileId};
+use crate::report::event::{Event, Problem, Weight};
+use crate::report::format::Format;
+use crate::report::tally::Tally;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What all code that writes to the destination needs. Shared by all appliers.
+pub struct Context<'a> {
+    /// The settled options.
+    pub options: &'a Options,
+    /// The policy of the decisions, with the attributes that are preserved.
+    pub policy: &'a Policy,
+    /// The destination's top; `None` in a listing, and in a dry run that would make it.
+    pub dest: Option<&'a Root>,
+    /// The destination's path, for messages.
+    pub dest_path: &'a [u8],
+    /// Which attributes are read of entries at the destination.
+    pub wanted: &'a Wanted<'a>,
+    /// Where `--backup-dir` leads.
+    pub backup: Option<&'a backup::BackupDir>,
+    /// Where `--temp-dir` leads.
+    pub temp_dir: Option<&'a TempDir>,
+    /// How many threads may work on one file.
+    pub threads: usize,
+    /// The umask the process had when it started.
+    pub umask: u32,
+    /// We may do what only a super-user may.
+    pub is_super: bool,
+    /// What the file systems have turned out not to support.
+    pub abilities: Abilities,
+    /// The run is being stopped.
+    pub stop: &'a AtomicBool,
+    /// Which events are wanted.
+    pub wants: crate::report::Wants,
+    /// Waits after this many bytes, as `--bwlimit` requires.
+    pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Compares contents under `-c`: the source's directory and name with the destination's.
+    pub compare: &'a crate::walk::Compare<'a>,
+    /// Files that were transferred a second time, by path. Reported at the end.
+    pub again: Mutex<Vec<(RelPath, Event)>>,
+    /// The state that all last touches share.
+    pub late: Arc<dir_finalize::LateNotes>,
+    /// The peer that has the source, if it is not on this machine.
+    pub wire: Option<&'a dyn Wire>,
+    /// A file is reported once it is open for writing, as by rsync's client when it receives.
+    pub tells_when_open: bool,
+    /// The alternate trees.
+    pub alternates: &'a [crate::walk::alternate::Alternate],
+    /// The similar files chosen as bases of new ones.
+    pub chosen: fuzzy_basis::Chosen,
+    /// Complete files that get their names at the end (`--delay-updates`).
+    pub delayed: Mutex<Vec<delayed::DelayedFile>>,
+}
+
+/// Returns the warning for each use of an option's path that leads through a symlink of an untrusted user.
+pub fn refusal() -> Event {
+    Event::Problem(Problem::said(operator::REFUSAL, Weight::Warning))
+}
+
+/// The directory of `--temp-dir`.
+pub enum TempDir {
+    /// To this directory.
+    Open(Dir),
+    /// A symlink of an untrusted user is in the way. Reported for each file that would be created there.
+    Refused,
+}
+
+impl Context<'_> {
+    /// Returns what the modes of new entries depend on.
+    pub fn mode_rule(&self) -> chmod::ModeRule {
+        let preserve = &self.policy.preserve;
+        chmod::ModeRule { perms: preserve.perms, executability: preserve.executability, umask: self.umask }
+    }
+
+    /// Returns whether nothing may be changed.
+    pub fn is_dry(&self) -> bool {
+        self.options.dry_run || self.policy.list_only
+    }
+
+    /// Returns the absolute path of an entry at the destination, for messages.
+    pub fn full(&self, path: &[u8]) -> Vec<u8> {
+        crate::path::join(self.dest_path, path)
+    }
+
+    /// Returns the name of the directory in which `--delay-updates` keeps the files of one directory until the end.
+    pub fn staging_name(&self) -> &[u8] {
+        // An absolute one would mix up files with the same name.
+        self.options.place.partial_dir.as_deref().filter(|dir| !dir.starts_with(b"/")).unwrap_or(b".~tmp~")
+    }
+
+    /// Returns an error if the run is being stopped.
+    pub fn go_on(&self) -> Result<(), Error> {
+        if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
+    }
+
+    /// Returns whether files are updated by delta transfer.
+    pub fn finds_differences(&self) -> bool {
+        self.options.delta.whole_file.map_or(self.wire.is_some(), |whole| !whole)
+    }
+
+    /// Returns whether a run resumes from what a crash leaves of a file of this length.
+    pub fn resumes(&self, len_bytes: u64) -> bool {
+        crate::walk::destination::resumes(self.options, self.wire.is_some(), len_bytes)
+    }
+
+    /// Returns whether a repeated transfer is reported: as in rsync, only if names or changes are printed.
+    pub fn tells_retries(&self) -> bool {
+        let output = &self.options.output;
+        match &output.out_format {
+            Some(format) => output.verbose >= 1 || Format::parse(format).has_itemize(),
+            None => output.info.name >= 1 || output.itemize > 0,
+        }
+    }
+
+    /// Returns whether the run is being stopped.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Returns whether the run is being stopped or has lost its peer, so that long work should be abandoned.
+    pub fn is_over(&self) -> bool {
+        self.stopped() || self.wire.is_some_and(Wire::is_silent)
+    }
+
+    /// Returns the digest that `%C` shows, of the rest of a file, or of `len_bytes` if devices take part, which may be
+    /// endless. `None` if the file cannot be read or the run is over.
+    fn shown_digest(&self, file: BorrowedFd<'_>, len_bytes: u64) -> Option<Vec<u8>> {
+        let is_bounded = self.options.select.copy_devices || self.options.preserve.write_devices;
+        let mut left_bytes = if is_bounded { len_bytes } else { u64::MAX };
+        let read = |piece: &mut [u8]| {
+            if self.is_over() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let want = usize::try_from(left_bytes).map_or(piece.len(), |left| left.min(piece.len()));
+            let got = sys::read(file, &mut piece[..want])?;
+            left_bytes -= got as u64;
+            Ok(got)
+        };
+        crate::digest::shown(self.options.check.shown_sum(), read).ok().flatten()
+    }
+}
+
+/// A peer that has the source: contents are requested from it and arrive as streams.
+pub trait Wire: Sync {
+    /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
+    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error>;
+    /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
+    fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error>;
+    /// Requests the content of a file again, without a basis, because the first content was wrong.
+    fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error>;
+    /// Declines the unrequested content of a file.
+    fn decline(&self, file: FileId);
+    /// Ends the run with an error, and wakes all threads that wait for content.
+    fn give_up(&self, error: &Error);
+    /// Returns whether no more content will come.
+    fn is_silent(&self) -> bool;
+    /// Returns how the connection was lost. `None`: it was not, or the user stopped the run.
+    fn loss(&self) -> Option<Loss>;
+    /// Returns the digest for comparing contents that both ends have.
+    fn compared_by(&self) -> &Comparison;
+    /// Reports to the peer that a file has its name (`--remove-source-files`).
+    fn placed(&self, file: FileId) -> Result<(), Error>;
+}
+
+/// What happens after a lost connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The run ends.
+    Final,
+    /// The client repeats the run, so unfinished files must not have their final names.
+    Repeated,
+}
+
+/// The content of one file as it arrives.
+pub trait Incoming {
+    /// Waits for the first piece. Returns whether the sender's file begins with other content than the receiver's
+    /// prefix ([`Piece::Unsent`] without a problem).
+    fn begins_otherwise(&mut self) -> Result<bool, Error>;
+    /// Waits for the first piece. Returns why the file does not come, if it does not.
+    fn refusal(&mut self) -> Result<Option<Problem>, Error>;
+    /// Returns the digest of the content, unless it comes whole in one piece.
+    fn digested_by(&self) -> By;
+    /// Returns the next piece, or an error if the connection is lost.
+    fn next(&mut self) -> Result<Piece, Error>;
+}
+
+/// A piece of a file's content.
+#[derive(Debug)]
+pub enum Piece {
+    /// The next bytes.
+    Data(Vec<u8>),
+    /// The next bytes are a range of the basis.
+    Copy {
+        /// The offset in the basis.
+        offset_bytes: u64,
+        /// The length.
+        len_bytes: u64,
+    },
+    /// The complete content and its [`crate::digest::whole`]. The only piece.
+    Whole(Vec<u8>, ContentDigest),
+    /// The end of the content; the digest of all of it.
+    End(ContentDigest),
+    /// The content does not come, or not to its end, for this reason. `None`: it does not begin with the receiver's
+    /// prefix.
+    Unsent(Option<Problem>),
+}
+
+impl Piece {
+    /// Returns whether this is the last piece of the file.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Piece::Whole(..) | Piece::End(_) | Piece::Unsent(_))
+    }
+}
+
+/// A directory of the destination in which work is done.
+pub struct Spot {
+    /// Its path.
+    pub path: RelPath,
+    /// The open directory; `None` in a dry run if it does not exist.
+    pub dir: Option<Dir>,
+    /// Its last touch, which runs when all work in and below it is done.
+    pub last: Arc<dir_finalize::LastTouch>,
+    new_ids: OnceLock<Option<(u32, u32)>>,
+    default_acl: OnceLock<Option<Vec<u8>>>,
+}
+
+impl Spot {
+    /// Creates a spot.
+    pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<dir_finalize::LastTouch>) -> Spot {
+        Spot { path, dir, last, new_ids: OnceLock::new(), default_acl: OnceLock::new() }
+    }
+
+    /// Returns the owner and group that new files get here. Taken from the first one, because directories and mounts
+    /// may pass their group on.
+    pub fn new_ids(&self, first: BorrowedFd<'_>) -> Option<(u32, u32)> {
+        *self.new_ids.get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
+    }
+
+    /// Returns the default ACL, which new files inherit. Empty if it cannot be read.
+    pub fn default_acl(&self) -> Option<&[u8]> {
+        let read = || match sys::fgetxattr(self.dir.as_ref()?.fd(), acl::DEFAULT) {
+            Ok(acl) => acl,
+            Err(error) => (!errno::is_unsupported(&error)).then(Vec::new),
+        };
+        self.default_acl.get_or_init(read).as_deref()
+    }
+
+    /// Returns what new subdirectories inherit.
+    pub fn passes_on(&self) -> chmod::Parent {
+        let setgid = self.dir.as_ref().and_then(|dir| sys::fstat(dir.fd()).ok()).is_some_and(|s| s.mode & 0o2000 != 0);
+        chmod::Parent { default_acl_mode: self.default_acl_mode(), setgid }
+    }
+
+    /// Returns the permission bits that the default ACL allows for files.
+    pub fn default_acl_mode(&self) -> Option<u32> {
+        self.default_acl().and_then(acl::default_mode)
+    }
+}
+
+/// Reports events immediately if it is their turn, and then empties the list. Returns `false` if it is not.
+pub type Live<'a> = &'a dyn Fn(&mut Vec<Event>) -> bool;
+
+/// The result of a piece of work. Events are reported in list order; counts are added in any order.
+#[derive(Default)]
+pub struct Outcome<'a> {
+    /// The events, in order.
+    pub events: Vec<Event>,
+    /// The counts.
+    pub tally: Tally,
+    /// Why the run cannot go on.
+    pub fatal: Option<crate::error::Error>,
+    /// Reports events while the work is in progress.
+    pub live: Option<Live<'a>>,
+    /// Reported once the current file is open for writing, or never.
+    pub begun: Vec<Event>,
+}

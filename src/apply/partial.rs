@@ -1,0 +1,110 @@
+//! Directories for unfinished files, and the parts of interrupted transfers that are kept there (`--partial`).
+
+use crate::apply::entry::Job;
+use crate::apply::{Context, Loss, Wire};
+use crate::flist::{Kind, Time};
+use crate::fs::operator;
+use crate::fs::root::Dir;
+use crate::fs::sys::{self, Follow};
+use crate::fs::write::{Pending, is_superseded, remove_unseen};
+use std::io;
+
+/// The time of a partial file under its final name: with the epoch, the next quick check sees a difference.
+const NEVER_THE_SAME: Time = Time { secs: 0, nanos: 0 };
+
+/// Opens a directory for unfinished files, creating it if needed. Replaces a non-directory of that name.
+pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+    if name.starts_with(b"/") {
+        return Ok(Dir::new(operator::make_dir(name, 0o700, context.options.preserve.link_owners)?));
+    }
+    match sys::mkdir(dir.fd(), name, 0o700) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if Kind::of_mode(sys::stat(dir.fd(), name, false)?.mode) != Some(Kind::Dir) {
+                sys::unlink(dir.fd(), name)?;
+                sys::mkdir(dir.fd(), name, 0o700)?;
+            }
+        }
+        made => made?,
+    }
+    open_partial(context, dir, name)
+}
+
+/// Opens a directory for unfinished files. One behind a symlink of an untrusted user counts as missing; rsync ends with
+/// "got a block match with no basis file".
+pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
+    Ok(Dir::new(match name.starts_with(b"/") {
+        true => operator::open_dir(name, context.options.preserve.link_owners)?,
+        false => sys::open_dir(dir.fd(), name, Follow::Never)?,
+    }))
+}
+
+/// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.
+pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
+    let place = &context.options.place;
+    let loss = context.wire.and_then(Wire::loss);
+    if loss == Some(Loss::Repeated) && context.resumes(job.source().len_bytes) {
+        pending.leave(dir, job.name());
+        return Ok(());
+    }
+    match (&place.partial_dir, loss) {
+        (Some(name), Some(_)) if place.partial => keep_after_loss(context, job, dir, name, pending),
+        (Some(name), None) if place.partial => match open_or_make(context, dir, name) {
+            Ok(partial_dir) => pending.place(&partial_dir, job.name()),
+            // Like rsync, which does not report it.
+            Err(_) => Ok(()),
+        },
+        // A run that is repeated must not leave anything under a final name. With --inplace it is not repeated.
+        (_, Some(Loss::Repeated)) => {
+            pending.discard();
+            Ok(())
+        }
+        _ if !place.partial && !place.inplace => Ok(()),
+        (_, loss) => {
+            if place.partial {
+                let _ = sys::utimes(pending.fd(), b"", None, Some(NEVER_THE_SAME));
+            }
+            match loss {
+                // Another run may have finished the file since.
+                Some(Loss::Final) => pending.place_unless_superseded(dir, job.name(), !job.replaces()),
+                _ => pending.place(dir, job.name()),
+            }
+        }
+    }
+}
+
+/// Keeps a part in `--partial-dir`, unless another run has finished the file since the connection was lost.
+fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8], pending: Pending) -> io::Result<()> {
+    let born = pending.birth();
+    if is_superseded(born, dir, job.name()) {
+        pending.discard();
+    } else if let Ok(partial_dir) = open_or_make(context, dir, name) {
+        pending.place(&partial_dir, job.name())?;
+    }
+    // A run that finishes the file looks here only afterwards, so one of the two runs removes the part.
+    if is_superseded(born, dir, job.name()) {
+        remove_unseen(dir, || {
+            forget(context, job, dir);
+            if !name.starts_with(b"/") {
+                // Left over if nothing was kept in it.
+                let _ = sys::rmdir(dir.fd(), name);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Removes the part that an earlier run kept of a file that is complete now.
+pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
+    if let Some(holder) = &context.options.place.partial_dir {
+        forget_all(context, dir, holder, |_| vec![job.name().to_vec()]);
+    }
+}
+
+/// Removes the partial files in `holder` that `find` names, and `holder` itself if it is then empty and a subdirectory
+/// of `dir`. Returns whether `dir` has changed.
+pub fn forget_all(context: &Context<'_>, dir: &Dir, holder: &[u8], find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
+    let Ok(partials) = open_partial(context, dir, holder) else { return false };
+    let gone = find(&partials).iter().filter(|name| sys::unlink(partials.fd(), name).is_ok()).count();
+    let may_be_left = gone > 0 || context.options.place.delay_updates;
+    may_be_left && !holder.starts_with(b"/") && sys::rmdir(dir.fd(), holder).is_ok()
+}

@@ -1,0 +1,272 @@
+//! The receiving half of a run: decides and applies. Works the same for a local source and a remote one.
+
+mod normalize_entry;
+mod option_dirs;
+mod worker_pool;
+
+use self::normalize_entry::Adoption;
+use crate::apply::dest_arg::Destination;
+use crate::apply::fuzzy_basis::Chosen;
+use crate::apply::generator::{Plans, Top};
+use crate::apply::{Context, Wire};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Side;
+use crate::flist::{DirList, Entry};
+use crate::fs::acl;
+use crate::fs::copy::Abilities;
+use crate::fs::ids;
+use crate::fs::read::Wanted;
+use crate::fs::sys;
+use crate::options::{Options, RemoveSource, When};
+use crate::path::RelPath;
+use crate::plan::Policy;
+use crate::plan::idmap::{IdMapper, Names, Powers};
+use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::report::tally::Tally;
+use crate::walk::Compare;
+use crate::walk::destination::{DestWalk, resumes};
+use crate::walk::run_context::Terms;
+use crate::walk::source_args;
+use crate::work::throttle::Throttle;
+use std::sync::{Arc, Mutex};
+
+/// Receives the events of a run in list order.
+pub trait Listener: Send {
+    /// Handles one event.
+    fn tell(&mut self, event: &Event);
+    /// Returns the exit code with which the run must end because events cannot be delivered any more.
+    fn deaf(&self) -> Option<Exit>;
+}
+
+/// Supplies the listings of the source.
+pub trait Origin {
+    /// Returns the plans of directories, which use `walk` for the destination. With `whole_list_first`, all plans are
+    /// made before the first one is carried out.
+    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error>;
+}
+
+/// The receiving half of a run.
+pub struct Receiving<'a> {
+    /// The context of the run.
+    pub terms: Terms<'a>,
+    /// Only list entries; write nothing.
+    pub list_only: bool,
+    /// The destination.
+    pub to: &'a Destination,
+    /// The events that the client wants.
+    pub wants: Wants,
+    /// The user and group names of both sides.
+    pub names: &'a (dyn Names + Sync),
+    /// Compares contents for `-c`.
+    pub compare: &'a Compare<'a>,
+    /// The peer that has the source, if it is not on this machine.
+    pub wire: Option<&'a dyn Wire>,
+    /// See [`Context::tells_when_open`].
+    pub tells_when_open: bool,
+}
+
+/// Facts about the sources that the receiver needs before it begins.
+pub struct Start {
+    /// The entry of the directory whose content is the transfer's root, as the source describes it.
+    pub top: Option<Entry>,
+    /// See [`Top::shown`].
+    pub top_shown: Option<Vec<u8>>,
+    /// Names to delete at the destination.
+    pub missing: Vec<RelPath>,
+    /// An argument could not be read.
+    pub has_failed: bool,
+    /// The destination lies inside a source directory, so copies would be found there and copied again without end.
+    pub reaches_source: bool,
+}
+
+/// How entries are examined and decided.
+struct Looks<'a> {
+    policy: &'a Policy,
+    is_super: bool,
+    /// What to read of each entry.
+    wanted: Wanted<'a>,
+    /// The same, for entries that are backed up.
+    for_backups: &'a Wanted<'a>,
+}
+
+impl Receiving<'_> {
+    /// Runs to the end.
+    pub fn run(
+        &self,
+        start: Start,
+        origin: &dyn Origin,
+        listener: &mut dyn Listener,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let preserve = &self.terms.options.preserve;
+        let is_super = preserve.super_user.unwrap_or(sys::ids().0 == 0);
+        let policy = self.policy(is_super);
+        let own_groups = ids::own_groups();
+        let (mapper, unknown) = IdMapper::new(preserve, self.names);
+        for name in unknown {
+            listener.tell(&Event::Problem(Problem::said(name.line(), Weight::Warning)));
+        }
+        let adoption = Adoption {
+            munges: self.wire.is_some() && preserve.munge_links || preserve.munges_for_peer,
+            strips_privileges: preserve.strips_privileges,
+            maps: policy.preserve.owner || policy.preserve.group,
+            // A receiving client reports the mapped ids.
+            tells_source_ids: self.wants.paths && !self.tells_when_open,
+            mapper: &mapper,
+            names: self.names,
+            powers: Powers { is_super: is_super || preserve.fake_super, groups: &own_groups },
+        };
+        self.terms.with_wanted(&policy.preserve, &|entry| adoption.adopt(entry), |wanted| {
+            let looks = Looks { policy: &policy, is_super, wanted: wanted(), for_backups: &wanted() };
+            self.carry_out(start, looks, origin, listener, tally)
+        })
+    }
+
+    /// Returns the policy for decisions. `is_super`: this process has the rights of a super-user.
+    fn policy(&self, is_super: bool) -> Policy {
+        let options = self.terms.options;
+        let mut preserve = options.preserve.clone();
+        // Symlinks from the source are munged when their entries are adopted.
+        preserve.munge_links = false;
+        // A listing shows each name in its own place.
+        preserve.hard_links &= !self.list_only;
+        // Owners that cannot be changed are not compared, and are reported as the source has them.
+        preserve.owner &= is_super || preserve.fake_super;
+        Policy {
+            append: options.place.append.is_some(),
+            check: options.check,
+            max_size_bytes: options.select.max_size_bytes,
+            min_size_bytes: options.select.min_size_bytes,
+            may_make_devices: is_super || preserve.fake_super,
+            same_acls: |wanted, have| acl::same_access(wanted.0, have.0) && acl::same_default(wanted.1, have.1),
+            list_only: self.list_only,
+            preserve,
+        }
+    }
+
+    fn carry_out(
+        &self,
+        start: Start,
+        looks: Looks<'_>,
+        origin: &dyn Origin,
+        listener: &mut dyn Listener,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (options, to, wants) = (self.terms.options, self.to, self.wants);
+        let Looks { policy, is_super, wanted, for_backups } = looks;
+        let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
+        let alternates = self.alternates(listener);
+        let walk = DestWalk {
+            policy: policy.clone(),
+            wanted,
+            tells_rules: options.output.debug.filter >= 1,
+            dest: to.root.as_ref(),
+            delete: options.delete.when.is_some(),
+            deletes_later: options.delete.when == Some(When::After),
+            receiver_chain: &receiver_chain,
+            unchanged: wants.unchanged
+                || wants.progress
+                || options.select.remove_source != RemoveSource::No
+                || policy.preserve.hard_links,
+            threads: self.terms.threads,
+            is_dry: options.dry_run,
+            alternates: &alternates,
+            alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
+            keep_dirlinks: policy.preserve.keep_dirlinks,
+            follows_implied: options.select.relative && options.select.no_implied_dirs,
+            compare: self.compare,
+            resumes: &|len_bytes| resumes(options, self.wire.is_some(), len_bytes),
+        };
+        let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
+        let Start { top, top_shown, missing, has_failed, .. } = start;
+        let top = top.map(|entry| self.top(entry, top_shown, &walk));
+        let plans = origin.plans(walk, whole_list_first)?;
+        let opening = self.opening();
+        let backup = self.backup_dir()?;
+        let temp_dir = self.temp_dir()?;
+        let rate = options.connect.bwlimit_bytes_per_sec.filter(|_| self.wire.is_none());
+        let throttle = rate.map(|rate| Throttle::new(rate, self.terms.stop));
+        let throttle = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
+        let context = Context {
+            options,
+            policy,
+            dest: to.root.as_ref(),
+            dest_path: &to.path,
+            wanted: for_backups,
+            backup: backup.as_ref(),
+            temp_dir: temp_dir.as_ref(),
+            threads: self.terms.threads,
+            umask: self.terms.umask,
+            is_super,
+            stop: self.terms.stop,
+            wants,
+            throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
+            compare: self.compare,
+            wire: self.wire,
+            tells_when_open: self.tells_when_open,
+            alternates: &alternates,
+            abilities: Abilities::default(),
+            chosen: Chosen::default(),
+            late: Arc::default(),
+            again: Mutex::default(),
+            delayed: Mutex::default(),
+        };
+        worker_pool::run(&context, &self.terms, &*plans, (listener, tally), |generator| {
+            if has_failed {
+                generator.source_failed();
+            }
+            // A single missing argument is deleted under the name that it would have got.
+            let renamed = to.renamed.as_ref().filter(|_| !missing.is_empty());
+            let renamed: Option<Vec<_>> = renamed.map(|new| RelPath::parse(new).into_iter().collect());
+            generator.run(top, whole_list_first, renamed.as_ref().unwrap_or(&missing), opening)?;
+            generator.finish()
+        })
+    }
+
+    /// Returns the transfer's root: its entry from the source, and its state at the destination.
+    fn top(&self, mut source: Entry, shown: Option<Vec<u8>>, walk: &DestWalk<'_>) -> Top {
+        walk.wanted.adopt(&mut source);
+        let there = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
+            let mut stat = sys::fstat(root.dir().fd()).ok()?;
+            if let Some(before) = self.to.mode_before {
+                stat.mode = stat.mode & !0o7777 | before;
+            }
+            let mut list = DirList::default();
+            let there = list.push(b".", &stat);
+            let full = || root.path.clone();
+            let _ = walk.wanted.complete_dest(there, &stat, (root.dir(), b"."), &full, &|| b".".to_vec());
+            list.entries.pop()
+        });
+        Top { source, there, shown }
+    }
+
+    /// Returns the events that precede the first entry.
+    fn opening(&self) -> Vec<Event> {
+        let (to, options) = (self.to, self.terms.options);
+        let output = &options.output;
+        let made = to.made.iter().filter(|_| output.created_dir).cloned();
+        let delta: &[u8] = match options.delta.whole_file {
+            Some(false) => b"delta-transmission enabled",
+            None if self.wire.is_some() || options.place.append.is_some() => b"delta-transmission enabled",
+            Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
+        };
+        let backup_dir = options.place.backup.as_ref().and_then(|backup| backup.dir.as_deref());
+        let backup_dir = backup_dir.filter(|_| output.info.backup >= 1 && !self.list_only).map(|dir| {
+            let is_new = sys::stat_path(&source_args::absolute(&to.path, dir), true).is_err();
+            [if is_new { &b"(new) "[..] } else { b"" }, b"backup_dir is ", dir].concat()
+        });
+        let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
+        made.chain(backup_dir).chain(delta).map(Event::Note).collect()
+    }
+}
+
+/// Whether the whole list must be known before anything is done.
+pub fn needs_whole_list(options: &Options, wants: Wants) -> bool {
+    options.select.prune_empty_dirs
+        || wants.whole_list
+        || matches!(options.delete.when, Some(When::Before | When::After))
+        // In this mode a read error anywhere prevents all deletion, and a missing hard-linked file is created under the
+        // last of its missing names.
+        || (options.delete.when == Some(When::During) || options.preserve.hard_links) && options.select.no_inc_recursive
+}

@@ -1,0 +1,115 @@
+//! The directories that options give relative to the destination: alternate trees, backups, temporary files.
+
+use crate::apply::TempDir;
+use crate::apply::backup::BackupDir;
+use crate::apply::pipeline::{Listener, Receiving};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::fs::{errno, operator, reach};
+use crate::options::AltKind;
+use crate::path;
+use crate::report::event::{Event, Problem, Weight};
+use crate::walk::alternate::Alternate;
+use crate::walk::source_args;
+use std::io;
+
+impl Receiving<'_> {
+    /// Returns the absolute path of a directory that an option gives relative to the destination. If the destination is
+    /// missing (dry run), leading `../` are resolved in its path instead of by the kernel.
+    fn named_path(&self, dir: &[u8]) -> Vec<u8> {
+        let (mut top, mut rest) = (self.to.path.as_slice(), dir);
+        while let Some(above) = rest.strip_prefix(b"../")
+            && sys::stat_path(top, true).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        {
+            (top, rest) = (path::split_parent(top).0, above);
+        }
+        source_args::absolute(top, rest)
+    }
+
+    /// Opens the alternate trees. One that does not exist is reported and left out.
+    pub(super) fn alternates(&self, listener: &mut dyn Listener) -> Vec<Alternate> {
+        let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
+        let owners = self.terms.options.preserve.link_owners;
+        let mut found = Vec::new();
+        for dir in &alt.dirs {
+            let path = self.named_path(dir);
+            let opened = operator::open_dir(&path, owners);
+            let is_refused = opened.as_ref().is_err_and(operator::is_refused);
+            // A missing directory is still reported.
+            let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
+            let root = match there {
+                Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
+                Err(error) => {
+                    let option = match alt.kind {
+                        AltKind::Compare => "--compare-dest",
+                        AltKind::Copy => "--copy-dest",
+                        AltKind::Link => "--link-dest",
+                    };
+                    let what =
+                        if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
+                    let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
+                    // rsync reports every error as "does not exist". A directory outside of the grant may exist.
+                    let (line, weight) = match reach::is_outside(&error) {
+                        true => {
+                            let why = format!(": {error}");
+                            (
+                                [format!("sparsync: {option} ").as_bytes(), &given, why.as_bytes()].concat(),
+                                Weight::Failed,
+                            )
+                        }
+                        false => ([format!("{option} arg {what}: ").as_bytes(), &given].concat(), Weight::Warning),
+                    };
+                    listener.tell(&Event::Problem(Problem::said(line, weight)));
+                    None
+                }
+            };
+            if root.is_some() || is_refused {
+                found.push(Alternate { root, owners });
+            }
+        }
+        found
+    }
+
+    /// Returns where `--backup-dir` leads. It need not exist, but anything else than a directory is an error.
+    pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>, Error> {
+        let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
+            return Ok(None);
+        };
+        let path = source_args::absolute(&self.to.path, dir);
+        match sys::stat_path(&path, true) {
+            Ok(stat) if Kind::of_mode(stat.mode) != Some(Kind::Dir) => {
+                let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
+                Err(Error::new(Exit::Usage, line).by("Receiver"))
+            }
+            _ => Ok(Some(BackupDir::new(path, 0o777 & !self.terms.umask, self.terms.options.preserve.link_owners))),
+        }
+    }
+
+    /// Returns where `--temp-dir` leads, or an error if that is not a directory.
+    pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
+        let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
+        let path = source_args::absolute(&self.to.path, dir);
+        let opened = match operator::open_dir(&path, self.terms.options.preserve.link_owners) {
+            Err(error) if operator::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
+            opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
+        };
+        match opened {
+            Ok(temp_dir) if !dir.is_empty() => Ok(Some(temp_dir)),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(Error::usage([b"The temp-dir is not a directory: ", dir.as_slice()].concat()).by("Receiver"))
+            }
+            _ => Err(Error::usage([b"The temp-dir does not exist: ", dir.as_slice()].concat()).by("Receiver")),
+        }
+    }
+}
+
+/// Returns an error unless the path leads to a directory, through whatever symlinks.
+fn is_dir(path: &[u8]) -> io::Result<()> {
+    match Kind::of_mode(sys::stat_path(path, true)?.mode) {
+        Some(Kind::Dir) => Ok(()),
+        _ => Err(errno::not_a_directory()),
+    }
+}

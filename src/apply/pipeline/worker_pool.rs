@@ -1,0 +1,161 @@
+//! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
+
+use crate::apply::generator::{Appliers, Batch, Ended, Generator, Plans};
+use crate::apply::{Context, Outcome, file};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::report::event::Event;
+use crate::report::tally::Tally;
+use crate::walk::run_context::Terms;
+use crate::work::order::InOrder;
+use crate::work::queue::{CloseOnDrop, Queue};
+use crate::work::thread::spawn;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use crate::apply::pipeline::Listener;
+
+/// How many batches may wait for an applier. Each holds at most 64 steps or one large file, and two descriptors: see
+/// [`OPEN_PARTS`].
+const BATCHES_WAITING: usize = 32;
+/// At most one waiting batch per this many files that the process may have open. Each holds two descriptors.
+const OPEN_PARTS: usize = 16;
+/// How many batches may finish ahead of their turn. Bounds the buffered events.
+const BATCHES_EARLY: u64 = 256;
+
+/// Runs the threads until `lead` has taken the generator through everything. `tally`: the counts so far, to which this
+/// run adds.
+pub(super) fn run(
+    context: &Context<'_>,
+    terms: &Terms<'_>,
+    plans: &dyn Plans,
+    (listener, tally): (&mut dyn Listener, &mut Tally),
+    lead: impl FnOnce(&mut Generator<'_>) -> Result<Ended, Error>,
+) -> Result<(), Error> {
+    let course = Course { tally: Mutex::new(std::mem::take(tally)), ..Course::default() };
+    let order = InOrder::new(|events: Vec<Event>| course.tell(&events, listener, context));
+    let queue: Queue<Batch> = Queue::new(sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING));
+    let apply = || {
+        let mut hands = file::Hands::default();
+        while let Some(batch) = queue.pop() {
+            let number = batch.number;
+            let live = |events: &mut Vec<Event>| match order.put_early(number, std::mem::take(events)) {
+                None => true,
+                Some(back) => {
+                    *events = back;
+                    false
+                }
+            };
+            let mut out = Outcome { live: Some(&live), ..Outcome::default() };
+            batch.carry_out(context, &mut hands, &mut out);
+            let Outcome { events, tally, fatal, .. } = out;
+            course.add(&tally, fatal, context);
+            order.put(number, events);
+        }
+    };
+    let pace = |number: u64| order.wait_for(number, BATCHES_EARLY);
+    let barrier = |number: u64| order.wait_for(number, 0);
+    let source_failed = || course.tally.lock().unwrap_or_else(PoisonError::into_inner).source_errors > 0;
+    let ended = std::thread::scope(|scope| {
+        let _plans = CloseOnEnd(plans);
+        let _queue = CloseOnDrop(&queue);
+        // One applier is enough. In a local run, the generator makes the plans if no scanner does.
+        let mut scans = (0..terms.threads).map(|_| spawn(scope, "scan", || plans.work()));
+        let mut applies = (0..terms.threads).map(|_| spawn(scope, "apply", apply));
+        applies.next().transpose()?;
+        let scan = scans.next().transpose();
+        if context.wire.is_some() {
+            scan?;
+        }
+        for further in [&mut applies as &mut dyn Iterator<Item = Result<(), Error>>, &mut scans] {
+            further.take_while(Result::is_ok).for_each(drop);
+        }
+        let appliers = Appliers { queue: &queue, pace: &pace, barrier: &barrier, source_failed: &source_failed };
+        let ended = lead(&mut Generator::new(plans, context, appliers));
+        if let (Err(error), Some(wire)) = (&ended, context.wire) {
+            wire.give_up(error);
+        }
+        ended
+    });
+    // A failed run leaves gaps in the order. Events behind a gap are still reported, because their work was done.
+    order.finish();
+    course.end(context, (listener, tally), ended)
+}
+
+/// The state of a run in progress.
+#[derive(Default)]
+struct Course {
+    tally: Mutex<Tally>,
+    /// The error that stops the run.
+    fatal: Mutex<Option<Error>>,
+    /// The exit code once the listener cannot receive events any more.
+    deaf: Mutex<Option<Exit>>,
+}
+
+impl Course {
+    /// Counts and reports events in order.
+    fn tell(&self, events: &[Event], listener: &mut dyn Listener, context: &Context<'_>) {
+        for event in events {
+            self.tally.lock().unwrap_or_else(PoisonError::into_inner).event(event);
+            // Unless lines are wanted, deletions are only counted: reporting 20,000 of them was half of a client's
+            // work.
+            if context.wants.items || !matches!(event, Event::Deleted { .. }) {
+                listener.tell(event);
+            }
+        }
+        if let Some(exit) = listener.deaf() {
+            self.deaf.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(exit);
+            context.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds the counts of a batch, and stops the run on a fatal error.
+    fn add(&self, tally: &Tally, fatal: Option<Error>, context: &Context<'_>) {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally);
+        if let Some(error) = fatal {
+            if let Some(wire) = context.wire {
+                wire.give_up(&error);
+            }
+            self.fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            // Only now, so that other threads do not report a stop before the cause is known.
+            context.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports the final problems, and returns the error that ended the run, if any.
+    fn end(
+        self,
+        context: &Context<'_>,
+        (listener, tally): (&mut dyn Listener, &mut Tally),
+        ended: Result<Ended, Error>,
+    ) -> Result<(), Error> {
+        *tally = self.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for problem in std::mem::take(&mut *context.late.problems.lock().unwrap_or_else(PoisonError::into_inner)) {
+            tally.problem(problem.weight);
+            listener.tell(&Event::Problem(problem));
+        }
+        let fatal = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let deaf = self.deaf.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // If the run stops because the listener is gone, the resulting error is not the cause.
+        if let Some(error) = fatal.filter(|error| deaf.is_none() || error.exit != Exit::Signal) {
+            return Err(error);
+        }
+        if let Some(exit) = deaf {
+            return Err(Error::new(exit, "").by("sender"));
+        }
+        let ended = ended?;
+        context.go_on()?;
+        tally.delete_limit_reached = ended.held_back > 0;
+        Ok(())
+    }
+}
+
+/// Ends the scanners.
+struct CloseOnEnd<'a>(&'a dyn Plans);
+
+impl Drop for CloseOnEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

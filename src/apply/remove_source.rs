@@ -1,0 +1,147 @@
+//! `--remove-source-files`: removes entries of the source that have arrived.
+
+use crate::apply::Context;
+use crate::apply::Outcome;
+use crate::apply::delayed::is_delayed;
+use crate::apply::entry::Job;
+use crate::flist::{Kind, Time};
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::options::RemoveSource;
+use crate::path::RelPath;
+use crate::plan::Action;
+use crate::proto::FileId;
+use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::walk::Place;
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+
+/// An entry of the source that `--remove-source-files` removes after its arrival.
+pub enum Leaving {
+    /// It is on this machine.
+    Here(Original),
+    /// A peer has it and is notified. The peer's listing of its directory is held until then.
+    There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
+}
+
+impl Leaving {
+    /// Closes its descriptor, because many entries may have to wait.
+    pub(super) fn parked(self) -> Leaving {
+        match self {
+            Leaving::Here(entry) => Leaving::Here(Original { place: entry.place.parked(), is_parked: true, ..entry }),
+            there @ Leaving::There(..) => there,
+        }
+    }
+
+    /// Removes it, or has the peer remove it. `arrived`: the entry at the destination.
+    pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
+        match (self, context.wire) {
+            (Leaving::Here(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
+            (Leaving::There(file, _), Some(wire)) => {
+                // The next use of the connection reports its loss.
+                let _ = wire.placed(*file);
+            }
+            (Leaving::There(..), None) => unreachable!("what a peer has came over a wire"),
+        }
+    }
+}
+
+/// An entry of the source on this machine, as it was listed.
+pub struct Original {
+    /// Its directory.
+    pub place: Place,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its length and time.
+    pub was: (u64, Time),
+    /// It is the target of a symlink of that name (`-L`).
+    pub followed: bool,
+    /// Its directory must be opened again.
+    pub is_parked: bool,
+}
+
+impl Original {
+    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `tells`: the level of
+    /// `--info=remove`.
+    pub fn go(&self, tells: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
+        let skipped = |why: &str, path: &[u8]| {
+            let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
+            Event::Problem(Problem::said(line, Weight::Failed))
+        };
+        let failed = |what: &str, error: &io::Error| {
+            Event::Problem(Problem::failed(Voice::Sender, what, &self.place.full(&self.name), error))
+        };
+        let place = match self.is_parked {
+            true => match self.place.reopened() {
+                Ok(place) => place,
+                Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
+            },
+            false => self.place.clone(),
+        };
+        match sys::stat(place.dir.fd(), &self.name, self.followed) {
+            Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
+                return events.push(skipped("for changed file: ", self.path.as_bytes()));
+            }
+            Ok(now) => match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
+                Some(Ok(there)) if (there.dev, there.ino) == (now.dev, now.ino) => {
+                    return events.push(skipped("of destination file: ", self.path.as_bytes()));
+                }
+                // The source may be the only copy.
+                Some(Err(error)) => return events.push(failed("sender failed to re-lstat the destination of", &error)),
+                Some(Ok(_)) | None => {}
+            },
+            Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
+        }
+        match sys::unlink(place.dir.fd(), &self.name) {
+            Ok(()) if tells >= 1 => {
+                events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
+            }
+            Ok(()) => {}
+            Err(error) => events.push(failed("sender failed to remove", &error)),
+        }
+    }
+}
+
+/// Returns what `--remove-source-files` removes for an entry.
+pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
+    let source = job.source();
+    let asked = match (context.options.select.remove_source, job.step.decision.action) {
+        (RemoveSource::No, _) => false,
+        (RemoveSource::All, _) => true,
+        (RemoveSource::Sent, Action::Transfer(_)) => true,
+        (RemoveSource::Sent, Action::Create(_)) => source.kind() == Kind::Symlink,
+        (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
+        (RemoveSource::Sent, Action::Link | Action::Copy(_) | Action::Elsewhere) => false,
+    };
+    if !asked || context.is_dry() {
+        return None;
+    }
+    if let Some(file) = job.file_id() {
+        let hold = job.plan.teller.as_ref().and_then(|teller| teller.hold.clone());
+        return Some(Leaving::There(file, hold));
+    }
+    let place = job.place()?;
+    Some(Leaving::Here(Original {
+        is_parked: false,
+        place: place.clone(),
+        name: job.source_name().to_vec(),
+        path: job.path.clone(),
+        kind: source.kind(),
+        was: (source.len_bytes, source.mtime),
+        followed: context.options.select.copy_links,
+    }))
+}
+
+/// Removes the source of an entry that arrived, if the options require it and the entry has its final name.
+pub fn let_source_go(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
+    let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
+    let waits = context.options.place.delay_updates && may_wait && is_delayed(context, &job.path);
+    if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), &job.spot.dir) {
+        leaving.go(context, (dir, job.name()), &mut out.events);
+    }
+}

@@ -1,0 +1,217 @@
+//! A run with both trees on this machine: walks them, decides, and applies. No peer is involved.
+
+use crate::apply::dest_arg::{Destination, Facts};
+use crate::apply::generator::{Left, Plans};
+use crate::apply::pipeline::{Listener, Origin, Receiving, Start};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::compare::same_bytes;
+use crate::fs::ids::Ids;
+use crate::fs::read::Wanted;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::path::RelPath;
+use crate::plan::idmap::{Class, Names};
+use crate::report::event::{Event, Weight};
+use crate::report::tally::Tally;
+use crate::report::{Reporter, TextReporter};
+use crate::walk::destination::DestWalk;
+use crate::walk::run_context::Terms;
+use crate::walk::source_args::{Gathered, Gatherer, is_bare};
+use crate::walk::{DirPlan, Findings, Original, Scanner, Task, There, Ticket, Walk};
+use std::io;
+
+/// A copy between two trees on this machine.
+pub struct Local<'a> {
+    /// The context of the run.
+    pub terms: Terms<'a>,
+    /// The source arguments as given.
+    pub sources: Vec<Vec<u8>>,
+    /// The destination as given; `None`: list only.
+    pub dest: Option<Vec<u8>>,
+    /// The names listed by `--files-from`.
+    pub listed: Option<Vec<Vec<u8>>>,
+}
+
+impl Listener for TextReporter {
+    fn tell(&mut self, event: &Event) {
+        Reporter::tell(self, event);
+    }
+
+    fn deaf(&self) -> Option<Exit> {
+        self.lines_are_lost().then_some(Exit::Message)
+    }
+}
+
+impl Local<'_> {
+    /// Copies. Problems with single entries are reported and counted in the tally; an error ends the run.
+    pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
+        let gathered = Gatherer::new(&self.terms).all(&self.sources, self.listed.as_deref())?;
+        reporter.banner();
+        for problem in &gathered.problems {
+            tally.problem(problem.weight);
+            Reporter::tell(reporter, &Event::Problem(problem.clone()));
+        }
+        for note in &gathered.notes {
+            Reporter::tell(reporter, &Event::Note(note.clone()));
+        }
+        gathered.count(tally);
+        let facts = Facts {
+            is_empty: gathered.found == 0 && gathered.missing.is_empty(),
+            single: gathered.single.clone(),
+            lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(&self.terms, dir)),
+            has_top: gathered.top.is_some(),
+        };
+        let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
+        self.sync(&gathered, &to, reporter, tally)
+    }
+
+    fn sync(
+        &self,
+        gathered: &Gathered,
+        to: &Destination,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let accounts = Accounts { ids: Ids::new() };
+        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| match source.place {
+            Some(place) => same_content((&place.dir, source.name), dest, &self.terms),
+            None => Ok(false),
+        };
+        let receiving = Receiving {
+            terms: self.terms,
+            list_only: self.dest.is_none(),
+            to,
+            wants: reporter.wants(),
+            names: &accounts,
+            compare: &compare,
+            wire: None,
+            tells_when_open: false,
+        };
+        let mut preserve = self.terms.options.preserve.clone();
+        preserve.hard_links &= self.dest.is_some();
+        self.terms.with_wanted(&preserve, &|_| {}, |wanted| {
+            let start = Start {
+                top: gathered.top_entry(&wanted()),
+                top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
+                missing: gathered.missing.clone(),
+                has_failed: gathered.problems.iter().any(|problem| problem.weight == Weight::SourceError),
+                reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),
+            };
+            let here = Here { terms: self.terms, wanted, gathered, to };
+            tally.there(|tally| receiving.run(start, &here, reporter, tally))
+        })
+    }
+}
+
+/// A source on this machine.
+struct Here<'a, 'x> {
+    terms: Terms<'a>,
+    wanted: &'x (dyn Fn() -> Wanted<'x> + 'x),
+    gathered: &'a Gathered,
+    to: &'a Destination,
+}
+
+impl Origin for Here<'_, '_> {
+    fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
+        let source = self.terms.source_walk((self.wanted)());
+        let there = if self.to.root.is_some() { There::Present } else { There::Absent };
+        let receiver_chain = dest.receiver_chain.clone();
+        let task = Task { source: self.gathered.task(self.to.renamed.as_deref()), there, receiver_chain };
+        let scanner = Scanner::new(Walk { source, dest }, whole_list_first);
+        let root = scanner.start(task);
+        Ok(Box::new(BothHere { scanner, root }))
+    }
+}
+
+/// Plans of directories with both sides on this machine.
+struct BothHere<'a> {
+    scanner: Scanner<Walk<'a>>,
+    root: Ticket,
+}
+
+impl Plans for BothHere<'_> {
+    fn root(&self) -> Ticket {
+        self.root
+    }
+
+    fn take(&self, ticket: Ticket, _path: &RelPath, _there: &There) -> Result<Option<DirPlan>, Error> {
+        Ok(Some(self.scanner.take(ticket)))
+    }
+
+    fn stray(&self, _below: &RelPath) -> Result<Option<DirPlan>, Error> {
+        Ok(None)
+    }
+
+    fn skip(&self, ticket: Option<Ticket>, _path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+        let mut tickets = Vec::from_iter(ticket);
+        while let Some(ticket) = tickets.pop() {
+            let mut plan = self.scanner.take(ticket);
+            tickets.extend(plan.below().rev());
+            left(Findings::of(&mut plan))?;
+        }
+        Ok(())
+    }
+
+    fn walk(&self) -> &DestWalk<'_> {
+        &self.scanner.walk().dest
+    }
+
+    fn listed(&self) -> (u64, u64, bool) {
+        self.scanner.listed()
+    }
+
+    fn is_unbounded(&self) -> bool {
+        self.scanner.is_unbounded()
+    }
+
+    fn work(&self) {
+        self.scanner.work();
+    }
+
+    fn close(&self) {
+        self.scanner.close();
+    }
+}
+
+/// The user and group names of this machine, which apply to both sides.
+struct Accounts {
+    ids: Ids,
+}
+
+impl Names for Accounts {
+    fn source_name(&self, class: Class, id: u32) -> Option<Vec<u8>> {
+        let name = match class {
+            Class::User => self.ids.user_name(id),
+            Class::Group => self.ids.group_name(id),
+        };
+        name.map(|name| name.to_vec())
+    }
+
+    fn dest_name(&self, class: Class, id: u32) -> Option<Vec<u8>> {
+        self.source_name(class, id)
+    }
+
+    fn dest_id(&self, class: Class, name: &[u8]) -> Option<u32> {
+        match class {
+            Class::User => self.ids.user_id(name),
+            Class::Group => self.ids.group_id(name),
+        }
+    }
+}
+
+/// Compares two files of equal length for `--checksum`. Fails if the run is being stopped.
+fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -> io::Result<bool> {
+    use std::os::fd::AsFd;
+    let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
+    let (source, dest) = match (open(source), open(dest)) {
+        (Err(source), Err(dest)) if is_denied(&source) && is_denied(&dest) => return Ok(terms.unreadable_is_same()),
+        (source, dest) => (source?, dest?),
+    };
+    let len_bytes = sys::content_len(source.as_fd())?;
+    Ok(sys::content_len(dest.as_fd())? == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, terms.stop)?)
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}

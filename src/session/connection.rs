@@ -1,0 +1,755 @@
+//! The message layer of a connection: sends and receives messages over a link within the flow-control windows of the
+//! peer.
+//!
+//! One thread writes, one reads. A caller that sends waits for its window and for room in the output buffer. The reader
+//! never waits for other threads. So the peer can send no more than it was granted, and the two ends cannot deadlock.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::sys::{self, WorkObserver};
+use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
+use crate::session::flow_control::{Hearing, Saying};
+use crate::transport::ceiling::Ceiling;
+use crate::transport::link::{Moved, Parting};
+use crate::transport::squeeze::AsItIs;
+use crate::work::clock::Since;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The size of the output buffer at which senders wait for the writer.
+const BUFFER_MAX_BYTES: usize = 1 << 20;
+/// The buffered bytes at which the writer stops gathering and writes.
+const GATHERED_BYTES: usize = 16 << 10;
+/// How long after a write the writer gathers messages before the next write.
+const GATHERING: Duration = Duration::from_micros(300);
+/// The size of a read.
+const READ_BYTES: usize = 256 << 10;
+/// The part of the [`Class::Wants`] window that is reserved, twice. First requests leave twice this much for
+/// [`Message::Done`] and [`Message::Placed`], and those leave this much for repeated requests.
+///
+/// A sender processes requests only as fast as its data is consumed. If the consumer of that data had to wait for a
+/// window that is full of requests, the two ends would deadlock.
+const KEPT_BYTES: u64 = 128 << 10;
+/// The maximum size of the messages queued by [`Line::say_later`]: a few bytes for each of millions of directories.
+const LATER_MAX_BYTES: usize = 64 << 20;
+/// The maximum room that any message has to wait for. The peer grants at least this much once it has processed all
+/// earlier messages, so a longer message cannot wait forever.
+const NEEDED_MAX_BYTES: u64 = 2 << 20;
+
+/// Converts a failure to read from the peer into the error of the run.
+pub fn cannot_read(error: &std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::TimedOut => Error::new(Exit::Timeout, "sparsync: the peer was silent for too long (--timeout)"),
+        // The run is being stopped.
+        ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
+        ErrorKind::InvalidData => Error::new(Exit::Protocol, format!("sparsync: {error}")),
+        _ => Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed (reading: {error})")),
+    }
+}
+
+/// One end of a connection.
+pub struct Line {
+    state: Mutex<State>,
+    /// Signals that there is something to write, or that the line is shut.
+    to_write: Condvar,
+    /// Signals that the buffer has room, a window has opened, or the line is shut.
+    room: Condvar,
+    /// Bytes written and read, as messages.
+    traffic: [AtomicU64; 2],
+    profile: Mutex<Profile>,
+    begun: Since,
+    as_it_is: AsItIs,
+    moved: Moved,
+    ceiling: Ceiling,
+}
+
+/// The costs of a session, for the profile.
+#[derive(Default)]
+struct Profile {
+    /// By message name.
+    messages: BTreeMap<&'static str, Row>,
+    /// How often a message was received after one was sent.
+    turns: u64,
+    has_said: bool,
+    /// Where time was spent, before and after the link moved. [`WAITS`] has the names.
+    waited: [[Duration; 4]; 2],
+}
+
+/// The costs of one kind of message.
+#[derive(Default)]
+struct Row {
+    /// How many were sent, and their bytes; how many were received, and their bytes.
+    counts: [u64; 4],
+    /// When the first and the last of them were sent or received, since the start of the session.
+    when: Option<[Duration; 2]>,
+}
+
+impl Row {
+    fn add(&mut self, way: usize, bytes: u64, now: Duration) {
+        self.counts[way] += 1;
+        self.counts[way + 1] += bytes;
+        self.when = Some([self.when.map_or(now, |[first, _]| first), now]);
+    }
+}
+
+/// Index in [`Row::counts`].
+const SAID: usize = 0;
+/// Index in [`Row::counts`].
+const HEARD: usize = 2;
+
+/// What a thread can wait for: a grant of the peer, room in the buffer, the link to accept data, the link to deliver
+/// data.
+const WAITS: [&str; 4] = ["leave", "room", "writing", "reading"];
+/// Index in [`WAITS`].
+const WRITING: usize = 2;
+/// Index in [`WAITS`].
+const READING: usize = 3;
+
+struct State {
+    dialect: Box<dyn Dialect + Send>,
+    buffer: Vec<u8>,
+    /// The ranges of the buffer that are sent uncompressed, in order.
+    as_it_is: Vec<Range<usize>>,
+    /// The windows that the peer granted, by class.
+    saying: [Saying; Class::ALL.len()],
+    /// The windows that we granted, by class.
+    hearing: [Hearing; Class::ALL.len()],
+    /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Line::say_later`].
+    later: Vec<u8>,
+    /// Why nothing more can be sent. An empty message means a normal end.
+    shut: Option<Error>,
+    /// Write what is buffered, then end.
+    ending: bool,
+    /// The peer does not read any more: it sent [`Message::Fail`] or hung up.
+    is_deaf: bool,
+    /// The error of the last write to the peer.
+    write_error: Option<Error>,
+    /// Whether the peer had closed its end.
+    has_hung_up: bool,
+    last_write: Since,
+}
+
+impl State {
+    /// Fails if nothing more can be sent.
+    fn check(&self) -> Result<(), Error> {
+        self.shut.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether an event may still be sent while this end stops the run. The peer must be reading, and there must be
+    /// room: nothing waits for room any more.
+    fn may_tell(&self, message: &Message) -> bool {
+        let stops_here = self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.is_deaf;
+        let is_room = self.may_say(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
+        matches!(message, Message::Event(_)) && stops_here && is_room
+    }
+
+    /// Whether the window of a message has room for it.
+    fn may_say(&self, message: &Message) -> bool {
+        match class_of(message) {
+            Some(class) => self.saying[class as usize].has_room(needed_bytes(message)),
+            // The last message has no window and must follow the queued ones.
+            None => self.later.is_empty(),
+        }
+    }
+}
+
+/// Returns how much room in its window a message needs, besides the one byte that is enough for any message.
+fn needed_bytes(message: &Message) -> u64 {
+    match message {
+        Message::Want { lane: Lane::Asked, basis, .. } => {
+            let len_bytes = if let Basis::Blocks(blocks) = basis { blocks.len() as u64 } else { 0 };
+            (len_bytes + 2 * KEPT_BYTES).min(NEEDED_MAX_BYTES)
+        }
+        Message::Done(_) | Message::Placed(_) => KEPT_BYTES,
+        _ => 0,
+    }
+}
+
+/// Estimates the memory that a message takes at the peer until it is consumed, besides its length. A listing is kept
+/// here as well, until everything in it was requested.
+fn taken_bytes(message: &Message, bytes: u64) -> u64 {
+    match message {
+        Message::Whole { .. } => 256,
+        Message::Dir(_) | Message::More { .. } => 15 * bytes,
+        _ => 0,
+    }
+}
+
+/// Returns the protocol error for a message that the peer must not send, or not now.
+pub fn unexpected(what: &str) -> Error {
+    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
+}
+
+/// Waits until `take` returns a value for the locked state. Whatever changes the state must notify `changed`.
+pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take: impl FnMut(&mut S) -> Option<T>) -> T {
+    loop {
+        if let Some(found) = take(&mut state) {
+            return found;
+        }
+        state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Consumes the messages of the peer. Its methods must not block.
+pub trait Ear: Sync {
+    /// Handles one message; `cost` counts against the window of its class. An error ends the session.
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error>;
+    /// Reports that no more messages follow, and why.
+    fn silence(&self, error: Error);
+}
+
+impl Line {
+    /// Creates the line for a new session in this dialect.
+    pub fn new(dialect: Box<dyn Dialect + Send>) -> Line {
+        Line {
+            state: Mutex::new(State {
+                dialect,
+                buffer: Vec::new(),
+                as_it_is: Vec::new(),
+                saying: Class::ALL.map(|class| Saying::of(class, false)),
+                hearing: Class::ALL.map(Hearing::of),
+                later: Vec::new(),
+                shut: None,
+                ending: false,
+                is_deaf: false,
+                write_error: None,
+                has_hung_up: false,
+                last_write: Since::now(),
+            }),
+            to_write: Condvar::new(),
+            room: Condvar::new(),
+            traffic: Default::default(),
+            profile: Mutex::default(),
+            begun: Since::now(),
+            as_it_is: AsItIs::default(),
+            moved: Moved::default(),
+            ceiling: Ceiling::default(),
+        }
+    }
+
+    /// Returns the line for a link that reports in `moved` when it moves.
+    pub fn over(self, moved: Moved) -> Line {
+        Line { moved, ..self }
+    }
+
+    /// Returns the line with windows that do not grow beyond `ceiling`.
+    pub fn below(self, ceiling: Ceiling) -> Line {
+        Line { ceiling, ..self }
+    }
+
+    /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
+    pub fn growing(self) -> Line {
+        self.lock().saying = Class::ALL.map(|class| Saying::of(class, true));
+        self
+    }
+
+    /// From now on limits a class to what the peer has memory for; see [`Saying::spare`].
+    pub fn spare(&self, class: Class) {
+        self.lock().saying[class as usize].spare();
+    }
+
+    /// Returns the flag that is set while the data being written must not be compressed.
+    pub fn as_it_is(&self) -> AsItIs {
+        self.as_it_is.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a message once its window and the buffer have room.
+    pub fn say(&self, message: &Message) -> Result<(), Error> {
+        self.say_so(message, false)
+    }
+
+    /// Sends a message like [`Line::say`]. With `as_it_is` it is not worth compressing.
+    pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
+        let mut state = self.lock();
+        loop {
+            if let Err(error) = state.check() {
+                return if state.may_tell(message) { self.put(&mut state, message, as_it_is) } else { Err(error) };
+            }
+            let may_say = state.may_say(message);
+            if may_say && state.buffer.len() < BUFFER_MAX_BYTES {
+                return self.put(&mut state, message, as_it_is);
+            }
+            if let Some(class) = class_of(message).filter(|_| !may_say) {
+                state.saying[class as usize].want();
+                self.to_write.notify_one();
+            }
+            let waits = Since::now();
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.note_wait(usize::from(may_say), waits);
+        }
+    }
+
+    /// Counts a message of `len_bytes` that was sent before this line existed.
+    pub fn has_said(&self, message: &Message, len_bytes: usize) {
+        if let Some(class) = class_of(message) {
+            let bytes = len_bytes as u64;
+            self.lock().saying[class as usize].say(bytes, taken_bytes(message, bytes));
+        }
+        self.note_said(message, len_bytes);
+    }
+
+    /// Sends [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for it: other threads
+    /// wait for the caller.
+    pub fn say_later(&self, message: &Message) -> Result<(), Error> {
+        let mut state = self.lock();
+        while state.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.check()?;
+        if state.later.is_empty() && state.may_say(message) {
+            return self.put(&mut state, message, false);
+        }
+        let State { dialect, later, .. } = &mut *state;
+        let before = later.len();
+        dialect.encode(message, later)?;
+        self.note_said(message, later.len() - before);
+        Ok(())
+    }
+
+    /// Encodes a message into the output buffer.
+    fn put(&self, state: &mut State, message: &Message, as_it_is: bool) -> Result<(), Error> {
+        let State { dialect, buffer, as_it_is: ranges, saying, .. } = state;
+        let before = buffer.len();
+        dialect.encode(message, buffer)?;
+        let len = buffer.len();
+        if as_it_is {
+            match ranges.last_mut().filter(|last| last.end == before) {
+                Some(last) => last.end = len,
+                None => ranges.push(before..len),
+            }
+        }
+        if let Some(class) = class_of(message) {
+            let bytes = (len - before) as u64;
+            saying[class as usize].say(bytes, taken_bytes(message, bytes));
+        }
+        self.note_said(message, len - before);
+        // The writer takes the whole buffer. It waits for the first byte, and while it gathers, for enough bytes.
+        if before == 0 || before < GATHERED_BYTES && len >= GATHERED_BYTES {
+            self.to_write.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Records a wait; `at` is an index in [`WAITS`].
+    fn note_wait(&self, at: usize, waits: Since) {
+        self.profile().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
+    }
+
+    fn note_said(&self, message: &Message, len_bytes: usize) {
+        let mut profile = self.profile();
+        profile.has_said = true;
+        let row = profile.messages.entry(name_of(message)).or_default();
+        row.add(SAID, len_bytes as u64, self.begun.elapsed());
+    }
+
+    /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
+    pub fn consumed(&self, class: Class, bytes: u64) {
+        let mut state = self.lock();
+        let hearing = &mut state.hearing[class as usize];
+        hearing.consumed(bytes, || self.ceiling.bytes());
+        if hearing.may_grant() {
+            drop(state);
+            self.to_write.notify_one();
+        }
+    }
+
+    /// Counts a received message. Fails if it exceeds the window.
+    fn heard(&self, class: Class, cost: u64) -> Result<(), Error> {
+        if self.lock().hearing[class as usize].heard(cost) {
+            return Ok(());
+        }
+        Err(Error::new(Exit::Protocol, format!("sparsync: the peer said more of {class:?} than it may")))
+    }
+
+    /// Notes that the peer waits for a grant.
+    fn blocked(&self, class: Class) {
+        self.lock().hearing[class as usize].blocked(|| self.ceiling.bytes());
+        self.to_write.notify_one();
+    }
+
+    /// Handles a grant of the peer.
+    fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
+        let mut state = self.lock();
+        if !state.saying[class as usize].granted(bytes) {
+            let message = format!("sparsync: the peer granted more of {class:?} than was said");
+            return Err(Error::new(Exit::Protocol, message));
+        }
+        let State { dialect, buffer, later, saying, .. } = &mut *state;
+        let wants = &mut saying[Class::Wants as usize];
+        let mut said = 0;
+        while wants.has_room(KEPT_BYTES)
+            && let Some(len) = dialect.frame_len(&later[said..])?
+        {
+            wants.say(len as u64, 0);
+            said += len;
+        }
+        buffer.extend(later.drain(..said));
+        drop(state);
+        self.room.notify_all();
+        if said > 0 {
+            self.to_write.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Ends sending. Threads that wait for room get this error.
+    pub fn shut(&self, error: Error) {
+        self.lock().shut.get_or_insert(error);
+        self.room.notify_all();
+        self.to_write.notify_all();
+    }
+
+    /// Returns the error of the last write, if it failed.
+    pub fn write_error(&self) -> Option<Error> {
+        self.lock().write_error.clone()
+    }
+
+    /// Fails if the last messages could not be written, unless the peer had closed its end.
+    pub fn check_written(&self) -> Result<(), Error> {
+        let state = self.lock();
+        state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
+    }
+
+    /// Sends the reason why the run ends, after everything that is buffered, and regardless of room. Returns `false`
+    /// without sending anything if the peer failed first or is gone.
+    pub fn fail(&self, error: &Error) -> bool {
+        let mut state = self.lock();
+        if state.is_deaf || state.ending {
+            return false;
+        }
+        // If the message is too long, the exit code is sent alone.
+        let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
+        let State { dialect, buffer, .. } = &mut *state;
+        if dialect.encode(&fail(error.message.clone()), buffer).is_err() {
+            let _ = dialect.encode(&fail(Vec::new()), buffer);
+        }
+        drop(state);
+        self.end();
+        true
+    }
+
+    /// Lets the writer end once everything is written.
+    pub fn end(&self) {
+        self.lock().ending = true;
+        self.to_write.notify_all();
+    }
+
+    /// Writes messages until [`Line::end`] or an error. An error begins `parting`, which ends the wait for answers.
+    /// Sends a [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
+    pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
+        let mut out = Vec::new();
+        loop {
+            let mut state = self.lock();
+            loop {
+                self.put_grants(&mut state);
+                if !state.buffer.is_empty() || state.ending {
+                    break;
+                }
+                state = match quiet_for {
+                    None => self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(quiet_for) => {
+                        let waited = self.to_write.wait_timeout(state, quiet_for);
+                        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                        let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
+                        // Two idle ends must not keep each other alive.
+                        if is_quiet && sys::has_worked(WorkObserver::Writer) {
+                            let State { dialect, buffer, .. } = &mut *state;
+                            let _ = dialect.encode(&Message::Ping, buffer);
+                        }
+                        state
+                    }
+                };
+            }
+            // Right after a write more messages are likely, so a burst is sent in few writes. A message after a pause
+            // is sent at once.
+            loop {
+                let rest = GATHERING.saturating_sub(state.last_write.elapsed());
+                let is_enough = state.buffer.len() >= GATHERED_BYTES || state.ending || state.shut.is_some();
+                if is_enough || rest.is_zero() {
+                    break;
+                }
+                let waited = self.to_write.wait_timeout(state, rest);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let over = state.buffer.is_empty();
+            std::mem::swap(&mut state.buffer, &mut out);
+            let as_it_is = std::mem::take(&mut state.as_it_is);
+            drop(state);
+            if over {
+                return;
+            }
+            self.room.notify_all();
+            let waits = Since::now();
+            let written = self.write_out(&mut *writer, &out, &as_it_is).and_then(|()| writer.flush());
+            self.note_wait(WRITING, waits);
+            if let Err(error) = written {
+                let is_hang_up = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+                let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
+                let error = Error::new(Exit::Stream, message);
+                let mut state = self.lock();
+                state.is_deaf = true;
+                state.write_error = Some(error.clone());
+                state.has_hung_up = is_hang_up;
+                drop(state);
+                self.shut(error);
+                return parting.begin();
+            }
+            self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
+            out.clear();
+            out.shrink_to(2 * BUFFER_MAX_BYTES);
+            self.lock().last_write = Since::now();
+        }
+    }
+
+    /// Writes `out`. The ranges in `as_it_is` are not worth compressing.
+    fn write_out(&self, writer: &mut dyn Write, out: &[u8], as_it_is: &[Range<usize>]) -> std::io::Result<()> {
+        let mut at = 0;
+        for range in as_it_is {
+            writer.write_all(&out[at..range.start])?;
+            self.as_it_is.store(true, Ordering::Relaxed);
+            let written = writer.write_all(&out[range.clone()]);
+            self.as_it_is.store(false, Ordering::Relaxed);
+            written?;
+            at = range.end;
+        }
+        writer.write_all(&out[at..])
+    }
+
+    /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
+    /// the peer.
+    fn put_grants(&self, state: &mut State) {
+        let State { dialect, buffer, saying, hearing, ending, .. } = state;
+        // Nothing follows the last message.
+        if *ending {
+            return;
+        }
+        let is_at_rest = buffer.is_empty();
+        for class in Class::ALL {
+            // These messages are one or two numbers, so encoding cannot fail.
+            if is_at_rest && saying[class as usize].should_tell() {
+                let _ = dialect.encode(&Message::Blocked(class), buffer);
+            }
+            if let Some(bytes) = hearing[class as usize].grant() {
+                let _ = dialect.encode(&Message::Grant { class, bytes }, buffer);
+            }
+        }
+    }
+
+    /// Reads messages until an error or the end of the stream and passes them to `ear`. Then discards input until the
+    /// peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
+    pub fn read(
+        &self,
+        mut reader: Box<dyn Read + Send>,
+        mut dialect: Box<dyn Dialect>,
+        ear: &dyn Ear,
+        parting: &Parting,
+    ) {
+        let ended = self.read_all(&mut *reader, &mut *dialect, ear);
+        let error = match ended {
+            Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
+            // The read was aborted because a write had failed.
+            Err(error) if error.exit == Exit::Signal => self.write_error().unwrap_or(error),
+            Err(error) => error,
+        };
+        self.shut(error.clone());
+        ear.silence(error);
+        parting.begin();
+        let mut passed = vec![0; READ_BYTES];
+        while !parting.is_over() && reader.read(&mut passed).is_ok_and(|got| got > 0) {}
+    }
+
+    fn read_all(&self, reader: &mut dyn Read, dialect: &mut dyn Dialect, ear: &dyn Ear) -> Result<(), Error> {
+        // Bytes that were read and not decoded are from `start` to `end`.
+        let mut buffer = vec![0; READ_BYTES];
+        let (mut start, mut end) = (0, 0);
+        let mut pinged = false;
+        loop {
+            loop {
+                let mut input = &buffer[start..end];
+                let before = input.len();
+                let Some(message) = dialect.decode(&mut input)? else { break };
+                let cost = (before - input.len()) as u64;
+                start += before - input.len();
+                let mut profile = self.profile();
+                if std::mem::take(&mut profile.has_said) {
+                    profile.turns += 1;
+                }
+                profile.messages.entry(name_of(&message)).or_default().add(HEARD, cost, self.begun.elapsed());
+                drop(profile);
+                match message {
+                    Message::Grant { class, bytes } => self.granted(class, bytes)?,
+                    Message::Blocked(class) => self.blocked(class),
+                    Message::Ping => pinged = true,
+                    message => {
+                        sys::note_work();
+                        if let Message::Fail { .. } = message {
+                            self.lock().is_deaf = true;
+                        }
+                        if let Some(class) = class_of(&message) {
+                            self.heard(class, cost)?;
+                        }
+                        ear.hear(message, cost)?;
+                    }
+                }
+            }
+            buffer.copy_within(start..end, 0);
+            (start, end) = (0, end - start);
+            if end > 0 && !std::mem::take(&mut pinged) {
+                // A part of a long message has arrived.
+                sys::note_work();
+            }
+            // The buffer at most doubles, because the length that a frame declares is not trusted.
+            let known = dialect.frame_len(&buffer[..end])?.unwrap_or(0);
+            let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
+            if buffer.len() < needed {
+                buffer.resize(needed, 0);
+            } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
+                buffer.truncate(READ_BYTES);
+                buffer.shrink_to_fit();
+            }
+            let waits = Since::now();
+            let got = loop {
+                match reader.read(&mut buffer[end..]) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(cannot_read(&error)),
+                    Ok(got) => break got,
+                }
+            };
+            self.note_wait(READING, waits);
+            end += got;
+            self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
+            if got == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn profile(&self) -> MutexGuard<'_, Profile> {
+        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the costs of the session so far as a table for `end`: single values first, then a row for each kind of
+    /// message.
+    ///
+    /// Several threads work at once, so their waits need not add up to the elapsed time.
+    pub fn cost(&self, end: &str) -> Vec<String> {
+        let (written, read) = self.traffic();
+        let profile = self.profile();
+        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
+        let one = |name: &str, value: String| format!("profile: {end:<4} {name:<14} {value:>11}");
+        let mut lines = vec![
+            one("ms", ms(self.begun.elapsed())),
+            one("turns", profile.turns.to_string()),
+            one("bytes-written", written.to_string()),
+            one("bytes-read", read.to_string()),
+        ];
+        let [before, after] = profile.waited;
+        let both = before.iter().zip(after).map(|(before, after)| *before + after);
+        lines.extend(WAITS.iter().zip(both).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
+        // When the link moved, and the waits since then, in ms.
+        if let Some(since) = self.moved.since() {
+            lines.push(one("moved-ms", ms(self.begun.elapsed().saturating_sub(since.elapsed()))));
+            lines.extend(WAITS.iter().zip(after).map(|(name, time)| one(&format!("moved-{name}"), ms(time))));
+        }
+        let row = |name: &str, columns: [String; 6]| {
+            let [said, said_bytes, heard, heard_bytes, first, last] = columns;
+            format!(
+                "profile: {end:<4} {name:<14} {said:>11} {said_bytes:>12} {heard:>9} {heard_bytes:>12} {first:>10} {last:>10}"
+            )
+        };
+        let heads = ["said", "bytes", "heard", "bytes", "first-ms", "last-ms"];
+        lines.push(row("message", heads.map(str::to_owned)));
+        for (name, Row { counts, when }) in &profile.messages {
+            let [first, last] = when.unwrap_or_default().map(ms);
+            let [said, said_bytes, heard, heard_bytes] = counts.map(|count| count.to_string());
+            lines.push(row(name, [said, said_bytes, heard, heard_bytes, first, last]));
+        }
+        lines
+    }
+
+    fn traffic(&self) -> (u64, u64) {
+        (self.traffic[0].load(Ordering::Relaxed), self.traffic[1].load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{FileId, Native};
+
+    const FILE: FileId = FileId { dir: 1, entry: 2 };
+
+    fn want(lane: Lane, len_bytes: usize) -> Message {
+        let basis = if len_bytes == 0 { Basis::None } else { Basis::Blocks(vec![7; len_bytes]) };
+        Message::Want { file: FILE, lane, basis }
+    }
+
+    #[test]
+    fn what_has_happened_is_told_while_the_run_stops() {
+        let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
+        let is_told = |exit: Exit, is_deaf| {
+            let line = Line::new(Box::new(Native::new(1)));
+            line.lock().is_deaf = is_deaf;
+            line.shut(Error::new(exit, ""));
+            assert!(line.say(&want(Lane::Asked, 0)).is_err());
+            line.say(&event).is_ok()
+        };
+        assert!(is_told(Exit::Signal, false));
+        assert!(!is_told(Exit::Signal, true), "the peer wanted it to stop");
+        assert!(!is_told(Exit::Stream, false), "nobody is there");
+    }
+
+    #[test]
+    fn who_waits_for_room_ends_with_what_the_peer_said() {
+        let line = Line::new(Box::new(Native::new(1)));
+        let error = Error::new(Exit::FileIo, "write failed").by("receiver");
+        line.shut(error.clone());
+        assert_eq!(line.say(&want(Lane::Asked, 0)), Err(error));
+    }
+
+    #[test]
+    fn what_is_asked_for_leaves_room_for_what_must_get_through() {
+        for len_bytes in [300_000, 1 << 20, 15 << 20] {
+            let line = Line::new(Box::new(Native::new(1)));
+            let asked = want(Lane::Asked, len_bytes);
+            while line.lock().may_say(&asked) {
+                line.put(&mut line.lock(), &asked, false).unwrap();
+                line.lock().buffer.clear();
+                // A request longer than the window is sent only if no other is outstanding, and is processed at once.
+                if len_bytes > 1 << 20 {
+                    let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
+                    line.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
+                    break;
+                }
+            }
+            // `say_later` does not block, and repeated requests are sent although it has to queue.
+            let mut said = 0;
+            while line.lock().later.is_empty() {
+                line.say_later(&Message::Done(said)).unwrap();
+                line.lock().buffer.clear();
+                said += 1;
+            }
+            assert!(said > 1000, "{said}");
+            line.say_later(&Message::Placed(FILE)).unwrap();
+            for _ in 0..1000 {
+                line.say(&want(Lane::Again, 0)).unwrap();
+            }
+            assert!(!line.lock().may_say(&Message::WantsEnd(Box::default())), "the last word comes behind it");
+            line.lock().buffer.clear();
+            line.granted(Class::Wants, 1 << 20).unwrap();
+            let heard = line.lock().buffer.clone();
+            let (mut input, mut dialect) = (&heard[..], Native::new(1));
+            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == said - 1));
+            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
+            assert!(input.is_empty() && line.lock().may_say(&Message::WantsEnd(Box::default())));
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! Scans the destination for the directory digests, with bounded memory, ahead of the thread that sends them.
+//!
+//! A receiving client starts the scan while it still connects. It guesses from its arguments which directory to scan.
+//! If the guess is wrong, only the scan is wasted.
+
+use crate::digest;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{Chain, Side, Verdict};
+use crate::flist::{DirList, Entry};
+use crate::fs::ids::Ids;
+use crate::fs::operator;
+use crate::fs::read::{Names, Wanted};
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::options::{LinkOwners, Options};
+use crate::path::RelPath;
+use crate::proto::Seen;
+use crate::proto::limits::NAME_MAX_BYTES;
+use crate::session::digest_exchange::{Foretold, Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
+use crate::session::dir_digest::Digester;
+use crate::walk::run_context::Terms;
+use crate::walk::source_args;
+use crate::walk::{Look, Scanner, Ticket, enter_dir};
+use crate::work::parallel;
+use crate::work::thread::spawn;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A destination that is scanned without a source.
+pub struct Sight<'a> {
+    /// Its top directory; `None` if it does not exist (dry run).
+    pub root: Option<&'a Root>,
+    /// What to read of each entry.
+    pub wanted: Wanted<'a>,
+    /// Whose symlinks may lead to merge files.
+    pub link_owners: LinkOwners,
+    /// How many threads may examine one large directory.
+    pub threads: usize,
+    /// Set when the results are not needed any more.
+    pub is_over: Arc<AtomicBool>,
+}
+
+impl Sight<'_> {
+    /// Opens a directory and lists its names. `chain` holds the rules in force in its parent. `Err` has the item to
+    /// send in place of its entries.
+    fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, Seen> {
+        let root = self.root.ok_or(Seen::Absent)?;
+        let dir = root.open_dir(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => UNTOLD,
+            _ => Seen::Absent,
+        })?;
+        if chain.has_per_dir() {
+            // Problems are reported when the directory is decided.
+            let (entered, _) = enter_dir(&chain, &dir, &path, ("generator", self.link_owners)).map_err(|_| UNTOLD)?;
+            chain = entered;
+        }
+        let mut names = Names::default();
+        let has_rules = !chain.is_empty();
+        let is_listed = names.list_while(&dir, |count| has_rules || count <= LARGE_NAMES).map_err(|_| UNTOLD)?;
+        Ok(Half { path, chain, dir: Some(dir), names, is_listed, list: DirList::default() })
+    }
+
+    /// Opens a directory that was closed, and starts its listing again.
+    fn reopen(&self, half: &mut Half) -> Result<Dir, Seen> {
+        let root = self.root.ok_or(Seen::Absent)?;
+        (half.names, half.is_listed, half.list) = (Names::default(), false, DirList::default());
+        root.open_dir(&half.path).map_err(|_| UNTOLD)
+    }
+
+    /// Lists the remaining names until `enough` returns `true`. Returns whether the listing is complete.
+    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
+        let dir = half.dir.take().map_or_else(|| self.reopen(half), Ok)?;
+        if !half.is_listed {
+            let wants_more = |_| !(enough() || self.is_over.load(Ordering::Relaxed));
+            half.is_listed = half.names.list_while(&dir, wants_more).map_err(|_| UNTOLD)?;
+        }
+        half.dir = Some(dir);
+        Ok(half.is_listed)
+    }
+
+    /// Examines the entries until `enough` returns `true`. Returns whether all were examined. `Err` has the item to
+    /// send in their place.
+    fn go_on(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
+        let root = self.root.ok_or(Seen::Absent)?;
+        let is_listed = self.list(half, enough)?;
+        let Half { path, names, list, dir, .. } = half;
+        let Some(dir) = dir.as_ref().filter(|_| is_listed) else { return Ok(false) };
+        list.reserve(names.items.len() - list.len(), names.len_bytes());
+        for block in names.items[list.len()..].chunks(parallel::BLOCK) {
+            if self.is_over.load(Ordering::Relaxed) {
+                return Err(UNTOLD);
+            }
+            if enough() {
+                return Ok(false);
+            }
+            let looks = parallel::map(block, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
+            for (&item, looked) in block.iter().zip(looks) {
+                let stat = looked.map_err(|_| UNTOLD)?;
+                let name = names.name(item);
+                let entry = list.push(name, &stat);
+                let path = || path.join(name).as_bytes().to_vec();
+                let full = || root.full(&path());
+                self.wanted.complete_dest(entry, &stat, (dir, name), &full, &path).map_err(|_| UNTOLD)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A directory without a digest, which the sender must list.
+const UNTOLD: Seen = Seen::Dir { digest: None, children: Vec::new() };
+
+/// A directory with more entries is not examined before its turn: the sender may not need more than their number.
+/// Examining this many takes a tenth of a second if they are not cached.
+pub const LARGE_NAMES: usize = 8192;
+
+/// Scans directories of a destination and digests them.
+pub struct SeenLook<'a> {
+    /// The destination.
+    pub sight: Sight<'a>,
+    /// Computes the digests.
+    pub digester: Digester<'a>,
+}
+
+impl SeenLook<'_> {
+    /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one.
+    fn may_hold_partials(&self, list: &DirList) -> bool {
+        let partial_dir = self.digester.options.place.partial_dir.as_ref();
+        partial_dir.is_some_and(|holder| holder.contains(&b'/') || list.find(holder).is_some())
+    }
+
+    /// Returns the result for a directory whose entries were all examined.
+    fn end(&self, half: Half) -> (SeenDir, Vec<(RelPath, Chain)>) {
+        let Half { path, chain, mut list, .. } = half;
+        list.sort();
+        let takes_part = |entry: &Entry| {
+            let full = || path.join(list.name(entry));
+            chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
+        };
+        let digest = self.digester.digest(&path, &list, &takes_part).filter(|_| !self.may_hold_partials(&list));
+        let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
+        (SeenDir { seen: Seen::Dir { digest, children }, list: Some((path, list)), ..with_room_for(&tasks) }, tasks)
+    }
+
+    /// Returns the name hashes of the subdirectories and their tasks.
+    fn below(
+        &self,
+        path: &RelPath,
+        chain: &Chain,
+        list: &DirList,
+        takes_part: &dyn Fn(&Entry) -> bool,
+    ) -> (Vec<u32>, Vec<(RelPath, Chain)>) {
+        let dirs =
+            list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry)).map(|entry| list.name(entry));
+        dirs.map(|name| (digest::keyed_name(&self.digester.key, name), (path.join(name), chain.clone()))).unzip()
+    }
+}
+
+/// Creates a result with a placeholder ticket for each task.
+fn with_room_for<T>(tasks: &[T]) -> SeenDir {
+    SeenDir { tickets: vec![Ticket::NONE; tasks.len()], ..SeenDir::bare(Seen::Absent) }
+}
+
+impl Look for SeenLook<'_> {
+    type Task = (RelPath, Chain);
+    type Found = SeenDir;
+
+    fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
+        let mut half = match self.sight.begin(path, chain) {
+            Ok(half) => Box::new(half),
+            Err(seen) => return (SeenDir::bare(seen), Vec::new()),
+        };
+        // The number of names is the number of entries only if there are no rules.
+        if half.names.items.len() > LARGE_NAMES && half.chain.is_empty() {
+            let seen = Seen::Large(half.names.items.len() as u64);
+            return (SeenDir { half: Some(half), ..SeenDir::bare(seen) }, Vec::new());
+        }
+        match self.sight.go_on(&mut half, &|| false) {
+            Ok(_) => self.end(*half),
+            Err(seen) => (SeenDir::bare(seen), Vec::new()),
+        }
+    }
+
+    fn number(&self, found: &mut SeenDir, tickets: &mut dyn Iterator<Item = Ticket>) {
+        for (mine, ticket) in found.tickets.iter_mut().zip(tickets) {
+            *mine = ticket;
+        }
+    }
+
+    fn below(&self, found: &SeenDir) -> Vec<Ticket> {
+        found.tickets.clone()
+    }
+
+    fn park(&self, found: &mut SeenDir) {
+        if let Some(half) = &mut found.half {
+            half.dir = None;
+        }
+    }
+
+    fn size(&self, found: &SeenDir) -> (usize, (u64, u64)) {
+        let of_half = found.half.as_ref().map_or(0, |half| half.names.items.len());
+        let entries = found.list.as_ref().map_or(of_half, |(_, list)| list.len());
+        (entries, (entries as u64, 0))
+    }
+}
+
+impl Sights for Scanner<SeenLook<'_>> {
+    fn take(&self, ticket: Ticket) -> SeenDir {
+        Scanner::take(self, ticket)
+    }
+
+    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) {
+        // An error occurs again in the next step and is handled there.
+        let _ = self.walk().sight.list(half, enough);
+    }
+
+    fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+        match self.walk().sight.go_on(&mut half, enough) {
+            Ok(true) => {
+                let (mut found, tasks) = self.walk().end(*half);
+                self.add(&mut found, tasks);
+                Ok(found)
+            }
+            Ok(false) => Err(half),
+            Err(seen) => Ok(SeenDir::bare(seen)),
+        }
+    }
+
+    fn cut(&self, mut half: Box<Half>, has_none: bool) -> SeenDir {
+        let sight = &self.walk().sight;
+        // If the names do not show which of them are directories, the entries must be examined.
+        let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
+        if !has_none && (!matches!(sight.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
+            return self.go_on(half, &|| false).unwrap_or_else(|_| SeenDir::bare(UNTOLD));
+        }
+        let Half { path, chain, names, .. } = *half;
+        let mut dirs = DirList::default();
+        let all = names.items.iter().filter(|item| !has_none && item.is_dir == Some(true));
+        all.for_each(|&item| dirs.push_name(names.name(item), true));
+        dirs.sort();
+        let (children, tasks) = self.walk().below(&path, &chain, &dirs, &|_| true);
+        let mut found = SeenDir { seen: Seen::Dir { digest: None, children }, ..with_room_for(&tasks) };
+        self.add(&mut found, tasks);
+        found
+    }
+
+    fn forget(&self, tickets: Vec<Ticket>) {
+        Scanner::forget(self, tickets);
+    }
+
+    fn end_early(&self) {
+        Scanner::end_early(self);
+    }
+
+    #[cfg(test)]
+    fn seen(&self) -> u64 {
+        self.listed().0
+    }
+
+    fn close(&self) {
+        Scanner::close(self);
+    }
+}
+
+/// The parameters of a scan of the destination before the peer is known.
+pub struct Guess<'a> {
+    /// The context of the run.
+    pub terms: Terms<'a>,
+    /// The destination, as given.
+    pub dest: &'a [u8],
+    /// The guess of the one directory whose content the sender will want compared.
+    pub whole: RelPath,
+    /// The key of directory digests.
+    pub key: [u8; 16],
+    /// How long the results may be used.
+    pub good_for: Duration,
+}
+
+/// Returns the name that an argument on the peer's side will have in the transfer if it is a directory. `None` if only
+/// the peer knows.
+pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
+    let is_known = !options.select.relative && !argument.iter().any(|byte| b"*?[\\~$`'\"".contains(byte));
+    let name = crate::path::file_name(argument);
+    match name {
+        _ if !is_known || name.len() > NAME_MAX_BYTES => None,
+        // As in rsync, the content of the directory is copied.
+        b"" | b"." => Some(RelPath::root()),
+        b".." => None,
+        name => RelPath::parse(name).ok(),
+    }
+}
+
+impl Guess<'_> {
+    /// Scans the destination on separate threads while `body` runs. `body` gets `None` if the destination cannot be
+    /// scanned. Fails if no thread can be started.
+    pub fn look<R>(&self, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
+        match operator::open_dir(self.dest, self.terms.options.preserve.link_owners) {
+            Ok(fd) => self.look_at(Dir::new(fd), body),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let sights = Nowhere { may_hold_partials: self.may_hold_partials() };
+                let course = Mutex::new(Course::of(Ticket::NONE, self.key));
+                let glance = self.glance(None, &sights, (&course, Arc::default()));
+                glance.foretell();
+                Ok(body(Some(glance)))
+            }
+            // The error is reported when the session opens the destination.
+            Err(_) => Ok(body(None)),
+        }
+    }
+
+    fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
+        let options = self.terms.options;
+        let path = source_args::absolute(self.terms.cwd, self.dest);
+        let root = Root::new(dir, path.clone(), Follow::Never);
+        let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
+        let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
+        self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
+            let look = SeenLook {
+                sight: Sight {
+                    root: Some(&root),
+                    wanted: wanted(),
+                    link_owners: options.preserve.link_owners,
+                    threads: self.terms.threads,
+                    is_over: is_over.clone(),
+                },
+                digester: Digester { key: self.key, options, owners: is_super, ids: &ids },
+            };
+            let scanner = &Scanner::early(look);
+            let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
+            let course = &Mutex::new(Course::of(first, self.key));
+            let glance = self.glance(Some(&root), scanner, (course, is_over));
+            std::thread::scope(|scope| {
+                let mut foretell = Some((glance.foretold.clone(), course));
+                for _ in 0..self.terms.threads {
+                    let foretell = foretell.take();
+                    spawn(scope, "scan", move || {
+                        if let Some((foretold, course)) = foretell {
+                            lock(course).foretell(scanner, &foretold);
+                        }
+                        scanner.work();
+                    })?;
+                }
+                Ok(body(Some(glance)))
+            })
+        })
+    }
+
+    fn glance<'l>(
+        &'l self,
+        root: Option<&'l Root>,
+        sights: &'l dyn Sights,
+        (course, is_over): (&'l Mutex<Course>, Arc<AtomicBool>),
+    ) -> Glance<'l> {
+        let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
+        let foretold = Arc::new(Foretold::of((self.dest.to_vec(), was), self.good_for));
+        Glance { guess: self, root, course, foretold, is_over, sights }
+    }
+
+    /// As [`SeenLook::may_hold_partials`], for a destination that does not exist.
+    fn may_hold_partials(&self) -> bool {
+        self.terms.options.place.partial_dir.as_ref().is_some_and(|holder| holder.contains(&b'/'))
+    }
+}
+
+/// A destination that does not exist.
+struct Nowhere {
+    may_hold_partials: bool,
+}
+
+impl Sights for Nowhere {
+    fn take(&self, _ticket: Ticket) -> SeenDir {
+        let seen = match self.may_hold_partials {
+            true => Seen::Dir { digest: None, children: Vec::new() },
+            false => Seen::Absent,
+        };
+        SeenDir::bare(seen)
+    }
+
+    fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
+
+    fn go_on(&self, half: Box<Half>, _enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+        Ok(self.cut(half, false))
+    }
+
+    fn cut(&self, _half: Box<Half>, _has_none: bool) -> SeenDir {
+        self.take(Ticket::NONE)
+    }
+
+    fn forget(&self, _tickets: Vec<Ticket>) {}
+
+    fn end_early(&self) {}
+
+    #[cfg(test)]
+    fn seen(&self) -> u64 {
+        0
+    }
+
+    fn close(&self) {}
+}
+
+/// The progress of the survey, and the listings kept on the way.
+#[derive(Default)]
+struct Course {
+    survey: Survey,
+    kept: SeenLists,
+}
+
+impl Course {
+    fn of(first: Ticket, key: [u8; 16]) -> Course {
+        Course { survey: Survey::of(first, key), kept: SeenLists::default() }
+    }
+
+    /// Adds the first digests to `foretold` until it is closed or full.
+    fn foretell(&mut self, sights: &dyn Sights, foretold: &Foretold) {
+        while foretold.is_open()
+            && let Some(mut next) = self.survey.begin()
+        {
+            let seen = loop {
+                let found = match next {
+                    Next::Tell(seen) => break seen,
+                    Next::Take(ticket) => sights.take(ticket),
+                    Next::GoOn(half) => match sights.go_on(half, &|| !foretold.is_open()) {
+                        Ok(found) => found,
+                        Err(half) => return self.survey.put_back(Next::GoOn(half)),
+                    },
+                };
+                next = self.survey.took(found, &mut |path, list| self.kept.keep(path, list));
+            };
+            if let Err(seen) = foretold.push(seen) {
+                return self.survey.put_back(Next::Tell(seen));
+            }
+        }
+    }
+}
+
+fn lock(course: &Mutex<Course>) -> MutexGuard<'_, Course> {
+    course.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A scan of the destination in progress. Dropping it ends the scan.
+pub struct Glance<'l> {
+    guess: &'l Guess<'l>,
+    /// `None` if the destination does not exist.
+    root: Option<&'l Root>,
+    course: &'l Mutex<Course>,
+    foretold: Arc<Foretold>,
+    is_over: Arc<AtomicBool>,
+    sights: &'l dyn Sights,
+}
+
+impl Glance<'_> {
+    /// Returns the directory of the transfer that is scanned.
+    pub fn whole(&self) -> &RelPath {
+        &self.guess.whole
+    }
+
+    /// Returns the digests that may be sent before the sender has listed its arguments.
+    pub fn foretold(&self) -> &Arc<Foretold> {
+        &self.foretold
+    }
+
+    /// Returns how many entries were examined so far.
+    #[cfg(test)]
+    pub fn seen(&self) -> u64 {
+        self.sights.seen()
+    }
+
+    fn foretell(&self) {
+        lock(self.course).foretell(self.sights, &self.foretold);
+    }
+
+    /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
+    /// sender knows already. Fails if that is about another destination.
+    pub fn meet(&self, root: Option<&Root>, whole: &[RelPath], known: Known) -> Result<Rest<'_>, Error> {
+        let same = |root: &Root, looked_at: &Root| {
+            let stats = [root, looked_at].map(|root| sys::fstat(root.dir().fd()).map(|stat| (stat.dev, stat.ino)));
+            matches!(stats, [Ok(there), Ok(here)] if there == here) && root.path == looked_at.path
+        };
+        let fits = self.root.is_none_or(|looked_at| root.is_some_and(|root| same(root, looked_at)));
+        let is_guessed = *whole == [self.guess.whole.clone()];
+        let said = self.foretold.close();
+        if !is_guessed || !fits {
+            // The results so far are not needed.
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        if is_guessed && !fits && known.beginning {
+            let line = "sparsync: the destination was replaced by another while the copy began: start it again";
+            return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
+        }
+        let Course { survey, kept } = std::mem::take(&mut *lock(self.course));
+        Ok(match said {
+            Some(said) if is_guessed && fits => {
+                self.sights.end_early();
+                let first = if known.beginning { Vec::new() } else { said };
+                Rest { first, survey, sights: Some(self.sights), passed: 1, kept }
+            }
+            // What the sender received counts for the first directory that it requests, unless it knows the guess.
+            Some(_) if !is_guessed && known.beginning => {
+                Rest { first: survey.cut_short(), passed: usize::from(!known.guess), ..Rest::default() }
+            }
+            _ if !is_guessed && known.guess => Rest { first: vec![Seen::Absent], ..Rest::default() },
+            _ => Rest::default(),
+        })
+    }
+}
+
+impl Drop for Glance<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.foretold.close();
+        self.sights.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_argument_will_be_called_is_guessed_only_where_it_is_plain() {
+        let guessed = |argument: &str, relative| {
+            let mut options = Options::default();
+            options.select.relative = relative;
+            guessed_name(argument.as_bytes(), &options).map(|path| String::from_utf8(path.as_bytes().to_vec()).unwrap())
+        };
+        for (argument, name) in [("dir/", ""), ("/a/dir/.", ""), ("", ""), (".", ""), ("/a/dir", "dir"), ("dir", "dir")]
+        {
+            assert_eq!(guessed(argument, false).as_deref(), Some(name), "{argument}");
+            assert_eq!(guessed(argument, true), None, "{argument}");
+        }
+        for argument in ["a*", "a/..", "..", "~/a", "$HOME", "[a]/b", "a\\ b", &"n".repeat(NAME_MAX_BYTES + 1)] {
+            assert_eq!(guessed(argument, false), None, "{argument}");
+        }
+        assert!(guessed(&"n".repeat(NAME_MAX_BYTES), false).is_some());
+    }
+}

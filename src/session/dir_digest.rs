@@ -1,0 +1,263 @@
+//! Directory digests: two peers compare them to find the directories that need not be listed.
+//!
+//! A digest covers everything that a comparison would examine, so equal digests mean that nothing would be done. If
+//! digests differ although nothing would be done, that costs only a few bytes.
+
+use crate::apply::pipeline::needs_whole_list;
+use crate::digest::KeyedHasher;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::ids::Ids;
+use crate::options::{CheckMode, Options, Recurse, RemoveSource, When};
+use crate::path::RelPath;
+use crate::plan::keeps_time;
+use crate::proto::message::DIGEST_LEN_BYTES;
+use crate::report::event::Wants;
+
+/// Whether digests can replace listings under these options. This requires that nothing is done or reported for equal
+/// entries, and that each side can compute its digest without the other.
+pub fn can_compare(options: &Options, wants: Wants) -> bool {
+    let preserve = &options.preserve;
+    options.select.recurse == Recurse::Full
+        // Such a file has names in other directories, too.
+        && !preserve.hard_links
+        && options.check.mode != CheckMode::Digest
+        && options.check.mode != CheckMode::IgnoreTimes
+        && options.check.window_secs <= 0
+        && !needs_whole_list(options, wants)
+        && !(wants.unchanged || wants.progress)
+        && options.select.remove_source == RemoveSource::No
+        && options.delta.alt_dest.is_none()
+        && !preserve.acls
+        && !preserve.atimes
+        && preserve.usermap.is_empty()
+        && preserve.groupmap.is_empty()
+        && !preserve.keep_dirlinks
+        && !preserve.munge_links
+        && options.output.debug.filter == 0
+        && !matches!(options.delete.when, Some(When::Before | When::After))
+}
+
+/// Whether the sender may send the data of files in a directory that the receiver lacks before it is requested.
+pub fn may_send_unasked(options: &Options, wants: Wants) -> bool {
+    !options.dry_run
+        // Only one of several names of a file is requested.
+        && !options.preserve.hard_links
+        && !needs_whole_list(options, wants)
+        && options.delta.alt_dest.is_none()
+        && options.select.max_size_bytes.is_none()
+        && options.select.min_size_bytes.is_none()
+        && !options.check.existing_only
+        && options.place.append.is_none()
+}
+
+/// Computes directory digests.
+pub struct Digester<'a> {
+    /// The session's key.
+    pub key: [u8; 16],
+    /// The options.
+    pub options: &'a Options,
+    /// The receiver may change owners, so they are compared.
+    pub owners: bool,
+    /// The user and group names of this machine.
+    pub ids: &'a Ids,
+}
+
+impl Digester<'_> {
+    /// Returns the digest of the entries of a sorted list that take part. `None` if the directory must be listed in any
+    /// case.
+    pub fn digest(
+        &self,
+        path: &RelPath,
+        list: &DirList,
+        takes_part: &dyn Fn(&Entry) -> bool,
+    ) -> Option<[u8; DIGEST_LEN_BYTES]> {
+        let mut text = Vec::with_capacity(64 * (list.len() + 1));
+        put_bytes(&mut text, path.as_bytes());
+        for entry in list.entries.iter().filter(|entry| takes_part(entry)) {
+            put_bytes(&mut text, list.name(entry));
+            self.put(&mut text, entry)?;
+        }
+        let mut hasher = KeyedHasher::new(&self.key);
+        hasher.update(&text);
+        Some(hasher.finish())
+    }
+
+    fn put(&self, text: &mut Vec<u8>, entry: &Entry) -> Option<()> {
+        let preserve = &self.options.preserve;
+        let kind = entry.kind();
+        let is_kept = match kind {
+            Kind::File | Kind::Dir => true,
+            Kind::Symlink => preserve.links,
+            Kind::Device => preserve.devices,
+            Kind::Special => preserve.specials,
+        };
+        if !is_kept || entry.is_unsettled() {
+            return None;
+        }
+        let bits = match (kind, preserve.perms, preserve.executability) {
+            (Kind::Symlink, _, _) => 0,
+            (_, true, _) => 0o7777,
+            (_, false, true) => 0o111,
+            (_, false, false) => 0,
+        };
+        put_number(text, u64::from(entry.mode & (0o170000 | bits)));
+        if kind == Kind::File {
+            put_number(text, entry.len_bytes);
+        }
+        if kind == Kind::File || keeps_time(kind, preserve) {
+            put_number(text, entry.mtime.secs as u64);
+            // Nanoseconds are compared only under a negative window.
+            put_number(text, if self.options.check.window_secs < 0 { u64::from(entry.mtime.nanos) } else { 0 });
+        }
+        if preserve.owner && self.owners {
+            self.put_id(text, entry.uid, |id| self.ids.user_name(id), |name| self.ids.user_id(name));
+        }
+        if preserve.group {
+            self.put_id(text, entry.gid, |id| self.ids.group_name(id), |name| self.ids.group_id(name));
+        }
+        if kind == Kind::Symlink {
+            put_bytes(text, entry.target());
+        }
+        if kind == Kind::Device {
+            put_number(text, entry.extra.as_ref().map_or(0, |extra| extra.rdev));
+        }
+        put_number(text, entry.xattrs().len() as u64);
+        for (name, value) in entry.xattrs() {
+            put_bytes(text, name);
+            put_bytes(text, value);
+        }
+        Some(())
+    }
+
+    /// Adds an id by its name if that name maps back to the id. Id 0 is the same everywhere, so it is added as a
+    /// number.
+    fn put_id<N: AsRef<[u8]>>(
+        &self,
+        text: &mut Vec<u8>,
+        id: u32,
+        name: impl Fn(u32) -> Option<N>,
+        named: impl Fn(&[u8]) -> Option<u32>,
+    ) {
+        let known = || name(id).filter(|name| named(name.as_ref()) == Some(id));
+        match if id == 0 || self.options.preserve.numeric_ids { None } else { known() } {
+            Some(name) => {
+                text.push(b'n');
+                put_bytes(text, name.as_ref());
+            }
+            None => {
+                text.push(b'#');
+                put_number(text, u64::from(id));
+            }
+        }
+    }
+}
+
+/// The subdirectories that the receiver has in a directory, in the receiver's order. The sender matches its own against
+/// them.
+pub struct Children<N> {
+    in_order: Vec<N>,
+    /// With their positions, sorted. Built when the sender first has a directory that is not the next one.
+    by_name: Vec<(N, usize)>,
+    /// How many the sender has matched or skipped.
+    passed: usize,
+}
+
+impl<N: Ord + Copy> Children<N> {
+    /// Creates the list with none of them matched.
+    pub fn new(in_order: Vec<N>) -> Children<N> {
+        Children { in_order, by_name: Vec::new(), passed: 0 }
+    }
+
+    /// Matches the next one of this name and returns how many were skipped before it. Returns `None` and changes
+    /// nothing if there is none.
+    pub fn pass_to(&mut self, name: N) -> Option<usize> {
+        if self.in_order.get(self.passed) == Some(&name) {
+            self.passed += 1;
+            return Some(0);
+        }
+        if self.by_name.is_empty() {
+            self.by_name = self.in_order.iter().copied().zip(0..).collect();
+            self.by_name.sort_unstable();
+        }
+        let next = self.by_name.partition_point(|&child| child < (name, self.passed));
+        let &(_, at) = self.by_name.get(next).filter(|(found, _)| *found == name)?;
+        let ahead = at - self.passed;
+        self.passed = at + 1;
+        Some(ahead)
+    }
+
+    /// Returns how many are left.
+    pub fn left(&self) -> usize {
+        self.in_order.len() - self.passed
+    }
+}
+
+/// Each item has a fixed length or is preceded by its length, so no two lists have the same encoding.
+fn put_bytes(text: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(text, bytes.len() as u64);
+    text.extend_from_slice(bytes);
+}
+
+fn put_number(text: &mut Vec<u8>, number: u64) {
+    text.extend_from_slice(&number.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    thread_local!(static COMPARED: Cell<u64> = const { Cell::new(0) });
+
+    /// A name that counts its comparisons.
+    #[derive(Clone, Copy)]
+    struct Counted(u32);
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Counted) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Counted) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Counted) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for Counted {}
+
+    #[test]
+    fn directories_that_only_the_sender_has_cost_little_beside_many_of_the_receivers() {
+        let many = 20_000;
+        let mut children = Children::new((0..many).map(|n| Counted(2 * n)).collect());
+        assert!((0..many).all(|n| children.pass_to(Counted(2 * n + 1)).is_none()));
+        // A sort and as many searches: log2(20,000) is 14.3, and a pair takes up to two comparisons.
+        let compared = COMPARED.get();
+        assert!(compared < 100 * u64::from(many), "{compared} comparisons");
+        assert_eq!(children.left(), many as usize);
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_of_a_name_is_met(names in prop::collection::vec(0u32..6, 0..12), asked in prop::collection::vec(0u32..6, 0..12)) {
+            let mut children = Children::new(names.clone());
+            let mut rest = &names[..];
+            for name in asked {
+                let ahead = rest.iter().position(|&n| n == name);
+                prop_assert_eq!(children.pass_to(name), ahead);
+                rest = &rest[ahead.map_or(0, |ahead| ahead + 1)..];
+                prop_assert_eq!(children.left(), rest.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Where events go: to the reporter of this process, or to the client.
+
+use crate::apply::pipeline::Listener;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::proto::{Class, Message};
+use crate::report::event::{Event, Update};
+use crate::report::{Reporter, TextReporter};
+use crate::session::connection::{Ear, Line};
+use crate::session::sender;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A reporter that several threads use.
+pub(super) struct Shared<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
+
+pub(super) fn lock<'s, 'r>(reporter: &'s Mutex<&'r mut TextReporter>) -> MutexGuard<'s, &'r mut TextReporter> {
+    reporter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Listener for Shared<'_, '_> {
+    fn tell(&mut self, event: &Event) {
+        Reporter::tell(&mut **lock(self.0), event);
+    }
+
+    fn deaf(&self) -> Option<Exit> {
+        lock(self.0).lines_are_lost().then_some(Exit::Message)
+    }
+}
+
+/// Sends the events of a server to its client.
+pub(super) struct Afar<'a> {
+    pub(super) line: &'a Line,
+    /// The exit code once events can no longer be sent.
+    pub(super) lost: Option<Exit>,
+}
+
+impl Listener for Afar<'_> {
+    fn tell(&mut self, event: &Event) {
+        if let Err(error) = self.line.say(&Message::Event(event.clone())) {
+            self.lost.get_or_insert(error.exit);
+        }
+    }
+
+    fn deaf(&self) -> Option<Exit> {
+        self.lost
+    }
+}
+
+/// The receiver's events, queued for the reporter of a client that sends.
+#[derive(Default)]
+pub(super) struct Told {
+    state: Mutex<ToldState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct ToldState {
+    /// Each with its cost in the window of its class.
+    events: VecDeque<(Event, u64)>,
+    has_ended: bool,
+}
+
+impl Told {
+    fn lock(&self) -> MutexGuard<'_, ToldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, event: Event, cost: u64) {
+        let mut state = self.lock();
+        state.events.push_back((event, cost));
+        // The reporting thread takes all queued events at once.
+        if state.events.len() == 1 {
+            self.changed.notify_all();
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the next events. Returns none at the end.
+    fn take(&self) -> VecDeque<(Event, u64)> {
+        let mut state = self.lock();
+        while state.events.is_empty() && !state.has_ended {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut state.events)
+    }
+
+    /// Reports events until the end.
+    pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Line, stop: &AtomicBool) {
+        loop {
+            let events = self.take();
+            if events.is_empty() {
+                return;
+            }
+            let mut reporter = lock(reporter);
+            for (mut event, cost) in events {
+                if let Event::Item(item) = &mut event
+                    && item.update == Update::Received
+                {
+                    // Received by the server means sent by us.
+                    item.update = Update::Sent;
+                }
+                Reporter::tell(&mut **reporter, &event);
+                line.consumed(Class::Events, cost);
+                if reporter.lines_are_lost() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// The message handler of a client that sends: queues the receiver's events for reporting.
+pub(super) struct SenderEar<'a> {
+    pub(super) heard: &'a sender::Heard,
+    pub(super) told: &'a Told,
+}
+
+impl Ear for SenderEar<'_> {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        match message {
+            Message::Event(event) => {
+                self.told.push(event, cost);
+                Ok(())
+            }
+            message => self.heard.hear(message, cost),
+        }
+    }
+
+    fn silence(&self, error: Error) {
+        self.heard.silence(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Speech;
+
+    #[test]
+    fn a_server_that_has_lost_its_client_ends_with_that() {
+        let line = Line::new((Speech::ours(0).dialect)(1));
+        let mut afar = Afar { line: &line, lost: None };
+        afar.tell(&Event::Note(b"heard".to_vec()));
+        assert_eq!(afar.deaf(), None);
+        line.shut(Error::new(Exit::Stream, "gone"));
+        afar.tell(&Event::Note(b"unheard".to_vec()));
+        assert_eq!(afar.deaf(), Some(Exit::Stream));
+    }
+}

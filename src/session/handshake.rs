@@ -1,0 +1,222 @@
+//! The handshake of a session: both ends greet, and the client requests a session here or at another endpoint.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::proto::limits::OPENING_MAX_BYTES;
+use crate::proto::message::{ACTS_AS_SUPER, MEETS};
+use crate::proto::{Dialect, Greeting, Meeting, Message, Setup, Speech, agree, decode_greeting, encode_greeting};
+use crate::session::connection::cannot_read;
+use crate::transport::Link;
+use std::io::{self, Read, Write};
+
+/// The request of a client after its greeting.
+pub enum Opening {
+    /// A session on this link.
+    Session(Box<Begun>),
+    /// A session at another endpoint.
+    Meeting(Asked),
+}
+
+/// A session after its handshake.
+pub struct Begun {
+    /// The client's request.
+    pub setup: Setup,
+    /// The client's greeting.
+    pub theirs: Greeting,
+    /// The negotiated version.
+    pub version: u16,
+    /// The dialect and features of this end.
+    pub speech: Speech,
+    /// The link behind the client's `Setup`.
+    pub link: Link,
+}
+
+/// A client's request for another endpoint.
+pub struct Asked {
+    /// The client's key and addresses.
+    pub client: Meeting,
+    /// Carries only the answer. The client keeps its end open while the session lasts.
+    pub link: Link,
+    dialect: Box<dyn Dialect + Send>,
+}
+
+/// Greets a client and reads its request. `speech` describes this end; the client may request another endpoint only if
+/// its features include [`MEETS`].
+pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
+    // The greeting is sent before the request is known, so it states what this process is able to do.
+    let mut ours = speech.greeting(sys::random());
+    if sys::ids().0 == 0 {
+        ours.features |= ACTS_AS_SUPER;
+    }
+    let mut flight = Vec::new();
+    encode_greeting(&ours, &mut flight);
+    say(&mut *link.writer, &flight)?;
+    let (theirs, link) = hear_greeting(link)?;
+    let version = agree(&ours, &theirs)?;
+    let (message, link) = hear_message(link, (speech.dialect)(version))?;
+    match message {
+        Message::Setup(setup) => {
+            Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, speech: speech.clone(), link })))
+        }
+        Message::Meet(client) if ours.features & theirs.features & MEETS != 0 => {
+            Ok(Opening::Meeting(Asked { client, link, dialect: (speech.dialect)(version) }))
+        }
+        _ => Err(Error::new(Exit::Protocol, "sparsync: the client does not say what it wants")),
+    }
+}
+
+impl Asked {
+    /// Sends the endpoint of the session, or the reason why there is none.
+    pub fn answer(&mut self, answer: Result<Meeting, &Error>) -> Result<(), Error> {
+        let answer = match answer {
+            Ok(place) => Message::Meet(place),
+            Err(error) => Message::Fail { exit: error.exit, message: error.message.clone(), role: error.role },
+        };
+        let mut flight = Vec::new();
+        self.dialect.encode(&answer, &mut flight)?;
+        say(&mut *self.link.writer, &flight)
+    }
+}
+
+/// Requests another endpoint from the server at the other end of a link. Returns `None` if the server is too old to
+/// support this. The returned link must stay open while the session lasts.
+pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Option<(Meeting, Link)>, Error> {
+    let mut ours = speech.greeting(sys::random());
+    ours.features |= MEETS;
+    let mut flight = Vec::new();
+    encode_greeting(&ours, &mut flight);
+    let (theirs, mut link) = hear_greeting(link)?;
+    let version = agree(&ours, &theirs).inspect_err(|_| {
+        // Send the greeting, so that the server can report the version mismatch, too.
+        let _ = say(&mut *link.writer, &flight);
+    })?;
+    if theirs.features & MEETS == 0 {
+        return Ok(None);
+    }
+    (speech.dialect)(version).encode(&Message::Meet(client), &mut flight)?;
+    say(&mut *link.writer, &flight)?;
+    match hear_message(link, (speech.dialect)(version))? {
+        (Message::Meet(place), link) => Ok(Some((place, link))),
+        (Message::Fail { exit, message, role }, _) => Err(Error::new(exit, message).by(role)),
+        _ => Err(Error::new(Exit::Protocol, "sparsync: the server does not say where the session shall take place")),
+    }
+}
+
+/// Sends whether the client's request was granted; `refused` is the reason if not.
+pub fn say_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<(), Error> {
+    let mut flight = Vec::new();
+    dialect.encode(&Message::Verdict { refused }, &mut flight)?;
+    say(&mut *link.writer, &flight)
+}
+
+/// Reads whether the request was granted; returns the reason if not.
+pub fn hear_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
+    match hear_message(link, dialect)? {
+        (Message::Verdict { refused }, link) => Ok((refused, link)),
+        (Message::Fail { exit, message, role }, _) => Err(Error::new(exit, message).by(role)),
+        _ => {
+            Err(Error::new(Exit::Protocol, "sparsync: the server does not say whether it grants what it is asked for"))
+        }
+    }
+}
+
+fn say(writer: &mut dyn Write, flight: &[u8]) -> Result<(), Error> {
+    writer.write_all(flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))
+}
+
+/// Converts a failed read or write of a link into the error of the run.
+pub fn lost(what: &str, error: &io::Error) -> Error {
+    Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
+}
+
+/// Decodes a value from the available bytes and returns it with its length; `None` if more bytes are needed.
+type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
+
+/// Reads until `take` returns a value. The returned link continues behind the bytes of that value.
+fn hear<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
+    let mut heard = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        if let Some((found, len)) = take(&heard)? {
+            let beyond = io::Cursor::new(heard.split_off(len));
+            return Ok((found, Link { reader: Box::new(beyond.chain(link.reader)), ..link }));
+        }
+        if heard.len() > 2 * OPENING_MAX_BYTES {
+            return Err(Error::new(Exit::Protocol, "sparsync: the peer begins with too much"));
+        }
+        match link.reader.read(&mut piece) {
+            Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
+            Ok(got) => heard.extend_from_slice(&piece[..got]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(cannot_read(&error)),
+        }
+    }
+}
+
+/// Reads the peer's greeting.
+pub fn hear_greeting(link: Link) -> Result<(Greeting, Link), Error> {
+    hear(link, &mut decode_greeting)
+}
+
+fn hear_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Message, Link), Error> {
+    hear(link, &mut |bytes| {
+        let mut input = bytes;
+        Ok(dialect.decode(&mut input)?.map(|message| (message, bytes.len() - input.len())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Native;
+    use crate::transport::pipe;
+
+    const CLIENT: [u8; 32] = [1; 32];
+
+    fn place(pin: [u8; 32], port: u16) -> Meeting {
+        Meeting { pin, port, addresses: vec![[192, 0, 2, 7].into()] }
+    }
+
+    /// Runs a client that requests another endpoint against a server with these features and this answer.
+    fn meets(features: u64, answer: Result<Meeting, Error>) -> (Result<Option<Meeting>, Error>, Result<(), Error>) {
+        let (near, far) = pipe::pair(1 << 10);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || match greet(far, &Speech::ours(features))? {
+                Opening::Meeting(mut asked) => {
+                    assert_eq!(asked.client, place(CLIENT, 0));
+                    asked.answer(answer.as_ref().cloned())
+                }
+                Opening::Session(_) => panic!("none was asked for"),
+            });
+            let asked = ask_elsewhere(near, &Speech::ours(0), place(CLIENT, 0)).map(|met| met.map(|(place, _)| place));
+            (asked, server.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn a_server_that_can_says_where_or_why_not() {
+        let there = place([2; 32], 40_000);
+        assert_eq!(meets(MEETS, Ok(there.clone())), (Ok(Some(there)), Ok(())));
+        let no = Error::new(Exit::SocketIo, "no port is free").by("receiver");
+        assert_eq!(meets(MEETS, Err(no.clone())), (Err(no), Ok(())));
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_how_is_not_asked() {
+        let (asked, server) = meets(0, Ok(place([2; 32], 1)));
+        assert_eq!((asked, server.unwrap_err().exit), (Ok(None), Exit::Stream));
+    }
+
+    #[test]
+    fn who_was_not_told_that_it_can_be_had_gets_no_other_place() {
+        for (ours, theirs) in [(0, MEETS), (MEETS, 0)] {
+            let (mut near, far) = pipe::pair(1 << 10);
+            let mut flight = Vec::new();
+            encode_greeting(&Greeting { features: theirs, ..Greeting::ours([3; 16]) }, &mut flight);
+            Native::new(1).encode(&Message::Meet(place(CLIENT, 0)), &mut flight).unwrap();
+            near.writer.write_all(&flight).unwrap();
+            assert_eq!(greet(far, &Speech::ours(ours)).err().map(|error| error.exit), Some(Exit::Protocol));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A running session: its reader and writer threads, and how it ends.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::proto::Dialect;
+use crate::session::connection::{Ear, Line};
+use crate::transport::Link;
+use crate::transport::link::FAREWELL;
+use crate::transport::squeeze::{Expander, Squeeze, Squeezer};
+use crate::work::clock::Since;
+use crate::work::thread::{self, spawn};
+use std::io::{self, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Wraps a link to count the bytes written and the bytes read.
+pub(super) fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
+    let traffic: Arc<[AtomicU64; 2]> = Arc::default();
+    let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
+    let writer = Box::new(Counted { inner: link.writer, traffic: traffic.clone() });
+    (Link { reader, writer, ..link }, traffic)
+}
+
+struct Counted<T> {
+    inner: T,
+    traffic: Arc<[AtomicU64; 2]>,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = self.inner.write_vectored(pieces)?;
+        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(into)?;
+        self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
+    }
+}
+
+/// The size of a read while the stream is compressed.
+const BUFFERED_BYTES: usize = 128 << 10;
+
+/// Wraps the link so that the sender's stream is compressed in chunks.
+pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
+    match sends {
+        true => {
+            let writer = Squeezer::new(link.writer, when, line.as_it_is());
+            Link { writer: Box::new(writer), ..link }
+        }
+        // The headers of chunks are short, and each read is a system call.
+        false => {
+            let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
+            Link { reader: Box::new(Expander::new(reader)), ..link }
+        }
+    }
+}
+
+/// Returns whether to wait until the peer has received this error. A peer that is gone or silent cannot receive it, and
+/// a user who interrupts the run should not have to wait.
+fn is_worth_waiting(error: &Error) -> bool {
+    !matches!(error.exit, Exit::Signal | Exit::Timeout | Exit::Stream)
+}
+
+/// How long a peer may read nothing before the last message is given up.
+const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
+/// How long to wait at most until the last message is written.
+const LAST_WORD_MAX: Duration = Duration::from_secs(60);
+
+/// A session after its handshake.
+pub(super) struct Talk<'a> {
+    pub(super) line: &'a Arc<Line>,
+    /// For the messages of the peer.
+    pub(super) dialect: Box<dyn Dialect + Send>,
+    /// The connection times out after this many seconds without data; 0: never.
+    pub(super) timeout_secs: u32,
+    pub(super) link: Link,
+    /// Bytes written to the link and read from it.
+    pub(super) traffic: Arc<[AtomicU64; 2]>,
+}
+
+impl Talk<'_> {
+    /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
+    pub(super) fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let Talk { line, dialect, timeout_secs, link, traffic } = self;
+        let Link { reader, writer, parting, leave, moved: _ } = link;
+        // Keepalives must be sent well before the peer's timeout.
+        let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
+        // A peer that does not read blocks the writer forever, so that thread is never joined.
+        let (is_writing, written) = mpsc::channel::<()>();
+        let (writing, parts) = (line.clone(), parting.clone());
+        let write = move || {
+            writing.write(writer, quiet_for, &parts);
+            drop(is_writing);
+        };
+        std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
+        std::thread::scope(|scope| {
+            let parting = &parting;
+            spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
+            let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
+            let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
+            // If our writes fail, the peer cannot report a cause. The write error is the cause.
+            let ended = ended.map_err(|error| match line.write_error() {
+                Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
+                _ => error,
+            });
+            let is_told = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
+            line.end();
+            if is_told {
+                // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
+                // a peer whose writes fail would report that as the cause.
+                let passed = || traffic[0].load(Ordering::Relaxed);
+                let waits = Since::now();
+                let mut before = None;
+                while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {
+                    before = Some(passed());
+                    if written.recv_timeout(LAST_WORD_MOVES) != Err(mpsc::RecvTimeoutError::Timeout) {
+                        break;
+                    }
+                }
+            }
+            parting.begin();
+            let _ = written.recv_timeout(FAREWELL);
+            let ended = ended.and_then(|()| line.check_written());
+            if let Some(leave) = leave.filter(|_| ended.is_ok()) {
+                leave();
+            }
+            ended
+        })
+    }
+}

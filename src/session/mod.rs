@@ -1,0 +1,690 @@
+//! The two ends of a session between two machines: the client and the server.
+
+pub mod flow_control;
+
+pub mod connection;
+
+pub mod dir_digest;
+
+pub mod digest_exchange;
+
+pub mod dest_prescan;
+
+pub mod source_prefetch;
+
+pub mod response_validation;
+
+pub mod compression_choice;
+
+pub mod handshake;
+
+pub mod sender;
+
+pub mod receiver;
+
+pub mod stall_notice;
+
+mod event_relay;
+mod io_threads;
+
+#[cfg(test)]
+mod tests;
+
+use self::event_relay::{Afar, SenderEar, Shared, Told, lock};
+use self::io_threads::{Talk, counted, dress};
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Rules;
+use crate::fs::sys;
+use crate::options::{Compression, Options, RemoveSource};
+use crate::proto::message::{
+    ACTS_AS_SUPER, ASKS_FIRST, CONTENT_OF_DEVICES, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED,
+};
+use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
+use crate::report::event::{Event, Wants};
+use crate::report::{Reporter, Tally, TextReporter};
+use crate::session::connection::{Ear, Line};
+use crate::session::dest_prescan::Glance;
+use crate::session::digest_exchange::{FORETOLD_MAX_BYTES, Foretold, Known};
+use crate::session::dir_digest::may_send_unasked;
+use crate::session::handshake::{Begun, Opening, hear_greeting, hear_verdict, lost, say_verdict};
+use crate::session::receiver::{Receiver, ReceiverEar};
+use crate::session::response_validation::Request;
+use crate::session::sender::{Outset, Sender};
+use crate::session::source_prefetch::{Early, Looking};
+use crate::transport::Link;
+use crate::transport::ceiling::Ceiling;
+use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
+use crate::transport::squeeze::{AsItIs, Squeeze, Squeezer};
+use crate::walk::run_context::Terms;
+use crate::work::thread::spawn;
+use crate::work::throttle::Throttle;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+/// The client: the process that the user started.
+pub struct Near<'a> {
+    /// The key of directory digests. All attempts of one run use the same key: the server ends the earlier ones by it.
+    pub key: [u8; 16],
+    /// The settled options.
+    pub options: &'a Options,
+    /// The dialect and features of this end.
+    pub speech: Speech,
+    /// The request to the server.
+    pub setup: Setup,
+    /// The source arguments as given, on whichever machine they are.
+    pub sources: Vec<Vec<u8>>,
+    /// The destination as given, if the client receives; `None`: list only.
+    pub dest: Option<Vec<u8>>,
+    /// The rules of the command line.
+    pub rules: Rules,
+    /// The names listed by `--files-from`, if the client sends.
+    pub listed: Option<Vec<Vec<u8>>>,
+    /// The working directory, absolute.
+    pub cwd: &'a [u8],
+    /// The umask at the start of the process.
+    pub umask: u32,
+    /// Set to stop the run (a signal).
+    pub stop: &'a AtomicBool,
+    /// How many threads may work at once.
+    pub threads: usize,
+    /// See [`Terms::repeats`].
+    pub repeats: bool,
+    /// See [`Terms::interrupted`].
+    pub interrupted: &'a AtomicBool,
+    /// The connection goes over the network without a shell. A user who watches the progress is informed if no data
+    /// arrives.
+    pub is_net: bool,
+}
+
+impl Near<'_> {
+    /// Copies with [`Near::open`] and [`Near::play`]. The server must grant the request.
+    pub fn run(
+        &self,
+        link: Link,
+        (said, early): (Option<FirstWords>, Option<Early<'_>>),
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let opened = self.open(link, said, early.as_ref()).map_err(|refusal| refusal.told(reporter))?;
+        self.play(opened, early, reporter, tally)
+    }
+
+    /// Greets, sends the request, and waits for the verdict if the server sends one. Nothing is printed or changed yet.
+    /// `said` is what was sent already, `early` the scan of this end's tree if one was started.
+    pub fn open(&self, link: Link, said: Option<FirstWords>, early: Option<&Early<'_>>) -> Result<Opened, Refusal> {
+        let (link, traffic) = counted(link);
+        // The server greets unprompted. The caller has seen the greeting already, to find out which program answers.
+        let (theirs, mut link) = hear_greeting(link)?;
+        let (first, mut flight) = match said {
+            Some(first) => {
+                traffic[0].fetch_add(first.words().len() as u64, Ordering::Relaxed);
+                (first, Vec::new())
+            }
+            None => {
+                let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
+                let flight = std::mem::take(&mut first.flight.bytes);
+                (first, flight)
+            }
+        };
+        let FirstWords { ours, has_setup, outset, flight: Flight { foretold, .. } } = first;
+        let version = agree(&ours, &theirs).inspect_err(|_| {
+            // Send the greeting, so that the server can report the version mismatch, too.
+            let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
+        })?;
+        if has_setup && version != ours.newest {
+            let words = "sparsync: the server greets with another version than it agreed to";
+            return Err(Error::new(Exit::Protocol, words).into());
+        }
+        let role = if self.setup.server_sends { "Receiver" } else { "sender" };
+        let codec =
+            compression_choice::agree(&self.options.delta.compress, theirs.features).map_err(|error| error.by(role))?;
+        self.is_known_there(theirs.features).map_err(|error| error.by(role))?;
+        if !has_setup {
+            self.encode_setup(version, codec, &mut flight)?;
+        }
+        let features = ours.features & theirs.features;
+        let line = Arc::new(line_of(&self.speech, version, features).over(link.moved.clone()));
+        let knows_guess = ours.guess.is_some() && features & GUESSES != 0;
+        // A server that does not support the guess gets digests only on request, unless they were sent before this was
+        // known.
+        let foretelling = early.and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
+        let said = foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.said());
+        if let Some(digests) = &said {
+            let mut spelled = Vec::new();
+            (self.speech.dialect)(version).encode(digests, &mut spelled)?;
+            line.has_said(digests, spelled.len());
+            flight.extend(spelled.into_iter().filter(|_| foretelling.is_some()));
+        }
+        link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
+        if features & ASKS_FIRST != 0 {
+            let (refused, heard) = hear_verdict(link, (self.speech.dialect)(version))?;
+            if let Some(why) = refused {
+                return Err(Refusal::NotGranted(Error::new(Exit::FileSelect, why)));
+            }
+            link = heard;
+        }
+        let known = Known { guess: knows_guess, beginning: said.is_some() };
+        Ok(Opened { link, traffic, line, ours, theirs, version, codec, outset, known })
+    }
+
+    /// Fails if the request has an option that the server would ignore.
+    fn is_known_there(&self, features: u64) -> Result<(), Error> {
+        let asked = match self.setup.server_sends {
+            true => self.options.select.copy_devices.then_some("--copy-devices"),
+            false => self.options.preserve.write_devices.then_some("--write-devices"),
+        };
+        match asked.filter(|_| features & CONTENT_OF_DEVICES == 0) {
+            None => Ok(()),
+            Some(option) => {
+                let words = format!("sparsync: the sparsync there does not know {option} yet: upgrade it");
+                Err(Error::new(Exit::Unsupported, words))
+            }
+        }
+    }
+
+    /// Copies in an open session. Problems with single entries are reported and counted in the tally; an error ends the
+    /// run. `early` is the scan of this end's tree, if one was started.
+    pub fn play(
+        &self,
+        opened: Opened,
+        early: Option<Early<'_>>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let Opened { link, traffic, line, ours, theirs, version, codec, outset, known } = opened;
+        let compress = &self.options.delta.compress;
+        if self.options.output.debug.nstr > 0 {
+            let line = compression_choice::line(compress.choice, codec, compress.level);
+            line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
+        }
+        reporter.banner();
+        let sends = !self.setup.server_sends;
+        let when = compression_choice::squeeze(codec, compress.level, theirs.features);
+        let link = dress(link, sends, when, &line);
+        let dialect = (self.speech.dialect)(version);
+        let timeout_secs = self.options.connect.timeout_secs;
+        let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
+        let ended = self.take_role((talk, early, outset), known, (&ours, &theirs), reporter, tally);
+        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        reporter.traffic(sent, received);
+        if self.setup.profile {
+            line.cost("near").iter().for_each(|line| reporter.error(line.as_bytes()));
+        }
+        ended
+    }
+
+    /// Returns what can be sent before the server's greeting. `early` is the scan of this end's tree, if one was
+    /// started.
+    pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
+        let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
+        // The server's compressions are not known yet, so assume zstd. A server that does not accept zstd can still
+        // send it, and what it is sent depends on its greeting.
+        let guess = compression_choice::agree(&self.options.delta.compress, compression_choice::features(None));
+        let Ok(codec @ (None | Some(Compression::No | Compression::Zstd))) = guess else { return first };
+        // A request that cannot be encoded or is too long is sent after the server's greeting.
+        let mut bytes = first.flight.bytes.clone();
+        let is_spelled = self.encode_setup(first.ours.newest, codec, &mut bytes).is_ok();
+        if !is_spelled || bytes.len() > FIRST_WORDS_MAX_BYTES {
+            return first;
+        }
+        (first.flight.bytes, first.has_setup) = (bytes.clone(), true);
+        if bytes.len() + FORETOLD_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
+            first.flight.foretold = early.and_then(Early::dest).map(|glance| glance.foretold().clone());
+        }
+        // If this is sent again to another server process, it is unknown what the first one deleted
+        // (`--delete-missing-args`), so `--max-delete` could be exceeded.
+        let is_harmless = self.options.delete.max.is_none();
+        let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|looking| {
+            let (roots, outset) =
+                looking.peek(|start| sender::outset(&self.terms(), self.setup.wants, start, looking.ids()))?;
+            let mut frame = Vec::new();
+            (self.speech.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
+            Squeezer::new(&mut bytes, Squeeze::Never, AsItIs::default()).write_all(&frame).ok()?;
+            Some(outset)
+        });
+        if outset.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
+            (first.flight.bytes, first.outset) = (bytes, outset);
+        }
+        first
+    }
+
+    fn encode_setup(&self, version: u16, codec: Option<Compression>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut setup = self.setup.clone();
+        if codec != self.options.delta.compress.choice && codec != Some(Compression::Zstd) {
+            // The server would select zstd without this option.
+            setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
+        }
+        (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        Terms {
+            options: self.options,
+            rules: &self.rules,
+            cwd: self.cwd,
+            umask: self.umask,
+            stop: self.stop,
+            threads: self.threads,
+            repeats: self.repeats,
+            interrupted: self.interrupted,
+        }
+    }
+
+    /// Runs this end's role. Meanwhile a thread watches whether data arrives.
+    fn take_role(
+        &self,
+        (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
+        known: Known,
+        greetings: (&Greeting, &Greeting),
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let wants = reporter.wants();
+        let shared = Mutex::new(reporter);
+        let traffic = talk.traffic.clone();
+        let (going, over) = mpsc::channel();
+        let long = stall_notice::told_after(self.options.connect.bwlimit_bytes_per_sec);
+        let tell_silence = || {
+            let mut reporter = lock(&shared);
+            reporter.error(format!("sparsync: nothing was heard for {} s; waiting", long.as_secs()).as_bytes());
+            reporter.flush();
+        };
+        std::thread::scope(|scope| {
+            // Dropped on every return, which ends the thread below.
+            let _going = going;
+            if self.is_net && wants.progress {
+                // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
+                let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, tell_silence));
+            }
+            let telling = (&shared, wants);
+            if self.setup.server_sends {
+                let glance = early.as_ref().and_then(Early::dest).map(|glance| (glance, known));
+                self.receive(talk, glance, greetings, telling, tally)
+            } else {
+                let looking = early.as_ref().and_then(Early::source);
+                self.send(talk, (looking, outset), greetings, telling, tally)
+            }
+        })
+    }
+
+    /// Receives. `glance` is the scan of the destination if one was started, and what the sender knows of it.
+    fn receive(
+        &self,
+        talk: Talk<'_>,
+        glance: Option<(&Glance<'_>, Known)>,
+        (ours, theirs): (&Greeting, &Greeting),
+        (reporter, wants): (&Mutex<&mut TextReporter>, Wants),
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (line, terms) = (talk.line, self.terms());
+        let heard = receiver::Heard::default();
+        let ear = receiver_ear(&terms, wants, &heard, line, true);
+        let receiver = Receiver {
+            request: Request::of(
+                &terms,
+                &self.sources,
+                self.setup.listed.as_deref(),
+                !self.setup.remote_words.is_empty(),
+            ),
+            terms,
+            line,
+            heard: &heard,
+            key: ours.key,
+            plain_by: plain_by(ours.features & theirs.features),
+            compared_by: compared_by(ours.features & theirs.features, &ours.key),
+            tells_large: ours.features & theirs.features & LARGE_DIRS != 0,
+            glance,
+            dest: self.dest.clone(),
+            wants,
+            is_client: true,
+            hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
+            profile: false,
+        };
+        talk.hold(&ear, || {
+            std::thread::scope(|scope| {
+                // Events of the sender are reported at once: the sender waits until they are consumed.
+                spawn(scope, "report", || {
+                    while let Some((event, cost)) = heard.next_event() {
+                        Reporter::tell(&mut **lock(reporter), &event);
+                        line.consumed(Class::Events, cost);
+                    }
+                })?;
+                let ended = receiver.run(&mut Shared(reporter), tally);
+                // No more events follow, so the reporting thread can end.
+                ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
+                ended
+            })
+        })
+    }
+
+    /// Sends. The scan of the source may be in progress, and its [`Outset`] may have been sent.
+    fn send(
+        &self,
+        talk: Talk<'_>,
+        (looking, outset): (Option<&Looking<'_>>, Option<Outset>),
+        (ours, theirs): (&Greeting, &Greeting),
+        (reporter, wants): (&Mutex<&mut TextReporter>, Wants),
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (line, terms) = (talk.line, self.terms());
+        let heard = sender::Heard::default();
+        let told = Told::default();
+        let ear = SenderEar { heard: &heard, told: &told };
+        let tell = |event: Event| {
+            told.push(event, 0);
+            Ok(())
+        };
+        let sender = Sender {
+            terms,
+            line,
+            heard: &heard,
+            key: ours.key,
+            guess: None,
+            plain_by: plain_by(ours.features & theirs.features),
+            compared_by: compared_by(ours.features & theirs.features, &ours.key),
+            receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+            wants,
+            throttle: throttle(&terms),
+            profile: false,
+            tell: &tell,
+        };
+        talk.hold(&ear, || {
+            std::thread::scope(|scope| {
+                spawn(scope, "report", || told.report(reporter, line, self.stop))?;
+                let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
+                    Some(looking) => sender.run_on(looking, outset, tally),
+                    None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                };
+                told.end();
+                ended
+            })
+        })
+    }
+}
+
+/// An open session at the client: both ends have greeted, and the server has the request.
+pub struct Opened {
+    link: Link,
+    /// The bytes written and read.
+    traffic: Arc<[AtomicU64; 2]>,
+    line: Arc<Line>,
+    ours: Greeting,
+    theirs: Greeting,
+    version: u16,
+    codec: Option<Compression>,
+    /// Set if the source arguments were sent.
+    outset: Option<Outset>,
+    known: Known,
+}
+
+/// Why there is no session.
+pub enum Refusal {
+    /// The server grants this client less than it requests. Nothing was done; another route to the machine may work.
+    NotGranted(Error),
+    /// Any other error.
+    Failed(Error),
+}
+
+impl Refusal {
+    /// Returns the error.
+    pub fn into_error(self) -> Error {
+        match self {
+            Refusal::NotGranted(error) | Refusal::Failed(error) => error,
+        }
+    }
+
+    /// Returns the error that ends the run. Of several lines, all but the last are printed now.
+    pub fn told(self, reporter: &mut TextReporter) -> Error {
+        let error = self.into_error();
+        let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
+        let last = lines.pop().unwrap_or_default();
+        lines.into_iter().for_each(|line| reporter.error(line));
+        Error { message: last.to_vec(), ..error }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Failed(error)
+    }
+}
+
+/// The first bytes that a client sends. Over a network, the handshake of the transport has shown which server answers
+/// and which version it uses, so the client need not wait for its greeting.
+pub struct FirstWords {
+    /// The client's greeting.
+    ours: Greeting,
+    /// The request is included.
+    has_setup: bool,
+    /// Set if the source arguments are included.
+    outset: Option<Outset>,
+    flight: Flight,
+}
+
+/// The bytes that are sent at once.
+#[derive(Clone)]
+struct Flight {
+    bytes: Vec<u8>,
+    /// The first digests of the destination, which are sent behind `bytes`.
+    foretold: Option<Arc<Foretold>>,
+    dialect: fn(version: u16) -> Box<dyn Dialect + Send>,
+    version: u16,
+}
+
+impl Flight {
+    fn spelled(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        if let Some(digests) = self.foretold.as_ref().and_then(|foretold| foretold.said()) {
+            // The message is bounded and valid, so encoding cannot fail.
+            let _ = (self.dialect)(self.version).encode(&digests, &mut bytes);
+        }
+        bytes
+    }
+}
+
+impl FirstWords {
+    /// Creates the greeting alone. `key` is [`Near::key`]; `early` is the scan of this end's tree with this key, if one
+    /// was started.
+    pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16], early: Option<&Early<'_>>) -> FirstWords {
+        let preserve = &options.preserve;
+        let mut ours = speech.greeting(key);
+        ours.guess = early.and_then(Early::dest).map(|glance| glance.whole().clone());
+        if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
+            ours.features |= ACTS_AS_SUPER;
+        }
+        let mut bytes = Vec::new();
+        encode_greeting(&ours, &mut bytes);
+        let flight = Flight { bytes, foretold: None, dialect: speech.dialect, version: ours.newest };
+        FirstWords { ours, has_setup: false, outset: None, flight }
+    }
+
+    /// Returns the bytes to send.
+    pub fn words(&self) -> Vec<u8> {
+        self.flight.spelled()
+    }
+
+    /// Returns a function that returns the same bytes each time. They include the digests of the destination that are
+    /// known at the first call.
+    pub fn maker(&self) -> impl Fn() -> Vec<u8> + Send + Sync + 'static {
+        let flight = self.flight.clone();
+        move || flight.spelled()
+    }
+}
+
+/// A client's request, checked and parsed.
+pub struct Settled {
+    /// The options.
+    pub options: Options,
+    /// The rules.
+    pub rules: Rules,
+    /// The paths on this machine.
+    pub operands: Vec<Vec<u8>>,
+    /// The names listed by `--files-from`.
+    pub listed: Option<Vec<Vec<u8>>>,
+    /// See [`Terms::repeats`].
+    pub repeats: bool,
+    /// Set when the run stops because the server is stopped. The client then gets this as the reason.
+    pub server_stops: Arc<AtomicBool>,
+    /// How far windows may grow.
+    pub ceiling: Ceiling,
+    /// The error if the request goes beyond the grant. A client that has no other route is served as far as the grant
+    /// goes.
+    pub beyond: Option<Error>,
+}
+
+/// Parses and checks a client's request, or rejects it.
+pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Refusal> + 's;
+
+/// Runs the server's end of a session. `settle` parses and checks the request. `speech` must include
+/// [`compression_choice::features`].
+pub fn serve(
+    link: Link,
+    speech: &Speech,
+    cwd: &[u8],
+    umask: u32,
+    stop: &AtomicBool,
+    threads: usize,
+    settle: &Settle<'_>,
+) -> Exit {
+    match handshake::greet(link, speech) {
+        Ok(Opening::Session(begun)) => play(*begun, cwd, umask, stop, threads, settle),
+        // This server has only this one session.
+        Ok(Opening::Meeting(_)) => Exit::Protocol,
+        // Without a common version, the error cannot be sent.
+        Err(error) => error.exit,
+    }
+}
+
+/// Runs the server's end of a session after the handshake; see [`serve`].
+pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
+    let Begun { setup, theirs, version, speech, mut link } = begun;
+    let plain_by = plain_by(speech.features & theirs.features);
+    let compared_by = compared_by(speech.features & theirs.features, &theirs.key);
+    let settled = settle(&setup);
+    if speech.features & theirs.features & ASKS_FIRST != 0 {
+        let refused = match &settled {
+            Ok(settled) => settled.beyond.as_ref(),
+            Err(Refusal::NotGranted(error)) => Some(error),
+            Err(Refusal::Failed(_)) => None,
+        };
+        let why = refused.map(|error| error.message.clone());
+        let said = say_verdict(&mut link, &mut *(speech.dialect)(version), why);
+        if let Some(error) = said.as_ref().err().or(refused) {
+            return error.exit;
+        }
+    }
+    let settled = settled.map_err(Refusal::into_error);
+    let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
+    let line = Arc::new(line_of(&speech, version, speech.features & theirs.features).below(ceiling));
+    let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
+    let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
+        let compress = &settled.options.delta.compress;
+        compression_choice::squeeze(compress.choice, compress.level, theirs.features)
+    });
+    let (link, traffic) = counted(link);
+    let link = dress(link, setup.server_sends, when, &line);
+    let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
+    let Settled { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
+        Ok(settled) => settled,
+        Err(error) => {
+            let exit = error.exit;
+            let heard = sender::Heard::default();
+            let _ = talk.hold(&heard, || Err(error));
+            return exit;
+        }
+    };
+    let interrupted = &AtomicBool::new(false);
+    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted };
+    let mut tally = Tally::default();
+    let with_cause = |error: Error| match error.exit {
+        Exit::Signal if server_stops.load(Ordering::Relaxed) => {
+            Error::new(Exit::Terminated, "sparsync: the server was stopped")
+        }
+        _ => error,
+    };
+    let ended = if setup.server_sends {
+        let heard = sender::Heard::default();
+        let tell = |event: Event| line.say(&Message::Event(event));
+        let sender = Sender {
+            terms,
+            line: &line,
+            heard: &heard,
+            key: theirs.key,
+            guess: theirs.guess.filter(|_| speech.features & theirs.features & GUESSES != 0),
+            plain_by,
+            compared_by,
+            receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+            wants: setup.wants,
+            throttle: throttle(&terms),
+            profile: setup.profile,
+            tell: &tell,
+        };
+        talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
+    } else {
+        let heard = receiver::Heard::default();
+        let ear = receiver_ear(&terms, setup.wants, &heard, &line, false);
+        // Wildcards may have expanded to several names; rsync uses the first.
+        let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
+        let receiver = Receiver {
+            request: Request::anything(&terms),
+            terms,
+            line: &line,
+            heard: &heard,
+            key: theirs.key,
+            plain_by,
+            compared_by,
+            tells_large: speech.features & theirs.features & LARGE_DIRS != 0,
+            glance: None,
+            dest,
+            wants: setup.wants,
+            is_client: false,
+            hears_out: false,
+            profile: setup.profile,
+        };
+        let mut listener = Afar { line: &line, lost: None };
+        talk.hold(&ear, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
+    };
+    ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
+}
+
+/// Creates the line of a session with this version. `features` are those that both ends support.
+fn line_of(speech: &Speech, version: u16, features: u64) -> Line {
+    let line = Line::new((speech.dialect)(version));
+    if features & TELLS_BLOCKED != 0 { line.growing() } else { line }
+}
+
+/// Returns how to digest contents without blocks, given the features that both ends support.
+fn plain_by(features: u64) -> By {
+    if features & QUICK_DIGESTS != 0 { By::Xxh3 } else { By::Blake3 }
+}
+
+/// Returns how to compare contents that both ends have, given the features that both ends support.
+fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
+    if features & KEYED_COMPARISON != 0 { Comparison::keyed(key) } else { Comparison::Blake3 }
+}
+
+/// Creates the handler for the messages of a sender.
+fn receiver_ear<'a>(
+    terms: &Terms<'a>,
+    wants: Wants,
+    heard: &'a receiver::Heard,
+    line: &'a Line,
+    hears_events: bool,
+) -> ReceiverEar<'a> {
+    let takes_unasked = may_send_unasked(terms.options, wants);
+    ReceiverEar {
+        heard,
+        line,
+        takes_unasked,
+        hears_events,
+        interrupted: terms.interrupted,
+        max_alloc_bytes: terms.options.connect.max_alloc_bytes,
+    }
+}
+
+fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
+    terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
+}

@@ -1,0 +1,759 @@
+//! The receiving side of a session: sends digests of the destination, receives the listings that differ, and requests
+//! the missing content.
+
+mod inbox;
+
+pub use self::inbox::{Heard, ReceiverEar};
+
+use self::inbox::Slot;
+use crate::apply::dest_arg::{Destination, Facts};
+use crate::apply::generator::{Left, Plans};
+use crate::apply::pipeline::{Listener, Origin, Receiving, Start};
+use crate::apply::{Incoming, Loss, Piece, Wire};
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Chain;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::compare::digest_of_beginning;
+use crate::fs::ids::Ids;
+use crate::fs::root::Dir;
+use crate::fs::{errno, sys};
+use crate::path::RelPath;
+use crate::plan::idmap::{Class as IdClass, Names};
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
+use crate::report::Tally;
+use crate::report::event::{Event, Problem, Voice, Wants, Weight};
+use crate::session::connection::{Line, unexpected};
+use crate::session::dest_prescan::{Glance, SeenLook, Sight};
+use crate::session::digest_exchange::{Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
+use crate::session::dir_digest::Digester;
+use crate::session::response_validation::Request;
+use crate::session::sender::{compare_walked, is_below};
+use crate::walk::destination::DestWalk;
+use crate::walk::run_context::Terms;
+use crate::walk::{DirPlan, Findings, Listed, Original, Scanner, Teller, There, Ticket, enter_dir};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// The receiver of a session.
+pub struct Receiver<'a> {
+    /// The context of the run.
+    pub terms: Terms<'a>,
+    /// The connection to the sender.
+    pub line: &'a Arc<Line>,
+    /// The messages of the sender.
+    pub heard: &'a Heard,
+    /// The key of directory digests.
+    pub key: [u8; 16],
+    /// How to digest contents that are sent without the blocks of a basis.
+    pub plain_by: By,
+    /// How to compare contents that the sender has as well.
+    pub compared_by: Comparison,
+    /// The sender supports [`Seen::Large`]: if it has fewer entries in a directory than that, it needs no digest.
+    pub tells_large: bool,
+    /// The scan of the destination, if one was started early, and what the sender already knows of it.
+    pub glance: Option<(&'a Glance<'a>, Known)>,
+    /// The destination as given; `None`: list only.
+    pub dest: Option<Vec<u8>>,
+    /// What the sender may send.
+    pub request: Request,
+    /// The events that the client wants.
+    pub wants: Wants,
+    /// This end is the client, which reports for itself.
+    pub is_client: bool,
+    /// The sender may report something after our last message, so its final message is awaited.
+    pub hears_out: bool,
+    /// Whether to report the costs of this end.
+    pub profile: bool,
+}
+
+impl Receiver<'_> {
+    /// Runs until everything is in place. The counts of this end are also sent to the sender.
+    pub fn run(&self, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
+        let roots = self.heard.wait(|state| state.roots.take())?;
+        self.request.check_roots(&roots)?;
+        let mut counted = Tally::default();
+        for problem in &roots.problems {
+            counted.there(|counted| counted.problem(problem.weight));
+            listener.tell(&Event::Problem(problem.clone()));
+        }
+        for note in &roots.notes {
+            listener.tell(&Event::Note(note.clone()));
+        }
+        // As in rsync, a client that receives nothing does not look for its destination.
+        let is_empty = roots.found == 0 && roots.missing.is_empty() && roots.top.is_none();
+        if !(is_empty && self.is_client) {
+            self.receive(roots, listener, &mut counted)?;
+        }
+        self.heard.wait(|state| state.dirs_ended.clone())?;
+        // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
+        if self.heard.lock().dirs.has_entries() {
+            return Err(unexpected("a directory to which none led"));
+        }
+        if self.profile {
+            for line in self.line.cost("far") {
+                listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
+            }
+        }
+        self.heard.lock().has_all = true;
+        self.line.say(&Message::WantsEnd(Box::new(counted.clone())))?;
+        tally.merge(&counted);
+        let told = self.heard.wait(|state| state.dirs_ended.clone())?;
+        tally.merge(&told);
+        if self.hears_out {
+            let rest = self.heard.wait(|state| state.bye.clone())?;
+            tally.merge(&rest);
+        }
+        Ok(())
+    }
+
+    fn receive(&self, roots: Roots, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
+        let facts = Facts {
+            is_empty: roots.found == 0 && roots.missing.is_empty(),
+            single: roots.single,
+            lone_dir_is_bare: roots.lone_dir_is_bare,
+            has_top: roots.top.is_some(),
+        };
+        let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
+        let accounts = Accounts { ids: Ids::new(), told: RwLock::default() };
+        accounts.learn(&roots.ids);
+        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| {
+            let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.heard.is_silent();
+            same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.compared_by, &is_over)
+        };
+        let receiving = Receiving {
+            terms: self.terms,
+            list_only: self.dest.is_none(),
+            to: &to,
+            wants: self.wants,
+            names: &accounts,
+            compare: &compare,
+            wire: Some(self),
+            tells_when_open: self.is_client,
+        };
+        let start = Start {
+            top: roots.top.and_then(|mut list| list.entries.pop()),
+            top_shown: (!self.is_client).then_some(roots.top_shown),
+            missing: roots.missing,
+            has_failed: roots.problems.iter().any(|problem| problem.weight == Weight::SourceError),
+            reaches_source: false,
+        };
+        let there = AtPeer { receiver: self, accounts: &accounts, whole: roots.whole, renamed: to.renamed.clone() };
+        receiving.run(start, &there, listener, tally)
+    }
+}
+
+/// Whether a file of the destination has the content that the sender's digest describes. Fails once `is_over` returns
+/// `true`. With `unreadable_is_same`, a file that neither end may read counts as equal.
+fn same_digest(
+    source: &Entry,
+    (dir, name): (&Dir, &[u8]),
+    unreadable_is_same: bool,
+    by: &Comparison,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<bool> {
+    let dest = sys::open_read(dir.fd(), name, false, false);
+    let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
+        // No digest: the sender was denied access. It reports every other error.
+        let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        return Ok(is_denied && unreadable_is_same);
+    };
+    // The caller has already compared the lengths.
+    Ok(digest_of_beginning(dest?.as_fd(), source.len_bytes, by, is_over)? == digest)
+}
+
+/// The user and group names that the sender sent, and those of this machine.
+struct Accounts {
+    ids: Ids,
+    told: RwLock<HashMap<(bool, u32), Vec<u8>>>,
+}
+
+impl Accounts {
+    fn learn(&self, names: &[crate::proto::IdName]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            told.entry((name.is_group, name.id)).or_insert_with(|| name.name.clone());
+        }
+    }
+}
+
+impl Names for Accounts {
+    fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        told.get(&(class == IdClass::Group, id)).cloned()
+    }
+
+    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
+        let name = match class {
+            IdClass::User => self.ids.user_name(id),
+            IdClass::Group => self.ids.group_name(id),
+        };
+        name.map(|name| name.to_vec())
+    }
+
+    fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
+        match class {
+            IdClass::User => self.ids.user_id(name),
+            IdClass::Group => self.ids.group_id(name),
+        }
+    }
+}
+
+/// A source at the peer.
+struct AtPeer<'a> {
+    receiver: &'a Receiver<'a>,
+    accounts: &'a Accounts,
+    whole: Vec<RelPath>,
+    renamed: Option<Vec<u8>>,
+}
+
+impl Origin for AtPeer<'_> {
+    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
+        let walk = Arc::new(walk);
+        let digester = Digester {
+            key: self.receiver.key,
+            options: self.receiver.terms.options,
+            owners: walk.policy.may_make_devices,
+            ids: &self.accounts.ids,
+        };
+        let is_over = Arc::new(AtomicBool::new(false));
+        let sight = Sight {
+            root: walk.dest,
+            wanted: walk.wanted,
+            link_owners: walk.policy.preserve.link_owners,
+            threads: walk.threads,
+            is_over: is_over.clone(),
+        };
+        let begun = self.receiver.glance.map(|(glance, known)| glance.meet(walk.dest, &self.whole, known));
+        let mut rest = begun.transpose()?.unwrap_or_default();
+        // Must happen before any listing is taken.
+        self.receiver.heard.begin(std::mem::take(&mut rest.survey));
+        Ok(Box::new(ToldPlans {
+            there: self,
+            scanner: Scanner::new(SeenLook { sight, digester }, false),
+            is_over,
+            seen: Mutex::new(std::mem::take(&mut rest.kept)),
+            rest: Mutex::new(rest),
+            speaks: AtomicBool::new(self.whole.is_empty()),
+            walk,
+            whole_list_first,
+            next_ticket: AtomicU64::new(0),
+            course: Mutex::default(),
+        }))
+    }
+}
+
+/// Plans of directories that the peer lists.
+struct ToldPlans<'w> {
+    there: &'w AtPeer<'w>,
+    walk: Arc<DestWalk<'w>>,
+    /// Scans the destination for the digests that the sender compares.
+    scanner: Scanner<SeenLook<'w>>,
+    /// The digests are not needed any more.
+    is_over: Arc<AtomicBool>,
+    /// The part of an early scan that is still to be sent.
+    rest: Mutex<Rest<'w>>,
+    /// Set once a worker has started to send the digests.
+    speaks: AtomicBool,
+    whole_list_first: bool,
+    next_ticket: AtomicU64,
+    course: Mutex<Course>,
+    seen: Mutex<SeenLists>,
+}
+
+/// How many entries must be known before progress is shown, if there are that many. Otherwise the number of entries
+/// left to check would mean nothing.
+const ENTRIES_AHEAD: u64 = 1000;
+
+/// The position in the sender's walk.
+#[derive(Default)]
+struct Course {
+    /// The rules in force in the directories that lead to the last one, each with its path.
+    chains: Vec<(RelPath, Chain)>,
+    /// The last directory that was received.
+    last: Option<RelPath>,
+    /// A directory at the top level was met before; see [`Chain::for_further_source`].
+    has_top: bool,
+    root_is_named: bool,
+    /// The entries received so far, and the lengths of the files and symlinks among them.
+    listed: (u64, u64),
+}
+
+/// Makes the sender keep its copy of a directory until no more of its files are requested.
+struct Hold {
+    line: Arc<Line>,
+    dir: DirId,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A lost connection is reported by the next use of the line.
+        let _ = self.line.say_later(&Message::Done(self.dir));
+    }
+}
+
+impl<'w> ToldPlans<'w> {
+    fn heard(&self) -> &'w Heard {
+        self.there.receiver.heard
+    }
+
+    /// Waits for the next received directory and looks at it; `None` if there is none.
+    fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
+        let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
+        self.heard().wait(|state| match state.dirs.first() {
+            Some(told) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
+                Some(Some(look(told)))
+            }
+            None if state.dirs_ended.is_some() => Some(None),
+            _ => None,
+        })
+    }
+
+    fn peek(&self) -> Result<Option<RelPath>, Error> {
+        self.peek_at(|told| told.path.clone())
+    }
+
+    /// Takes the next received directory.
+    fn pop(&self) -> Result<Box<Told>, Error> {
+        let (told, cost) = self.heard().wait(|state| state.dirs.pop())?;
+        self.there.receiver.line.consumed(Class::Dirs, cost);
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_behind = course.last.as_ref().is_none_or(|last| compare_walked(last, &told.path).is_lt());
+        if !is_behind {
+            return Err(unexpected("directories out of order"));
+        }
+        course.last = Some(told.path.clone());
+        drop(course);
+        self.there.receiver.request.check(&told)?;
+        self.there.accounts.learn(&told.ids);
+        Ok(told)
+    }
+
+    /// Returns the receiver's rules in force in the parent of a directory.
+    fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
+        let base = self.walk.receiver_chain;
+        let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else { return Ok(base.clone()) };
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        while course.chains.last().is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir)) {
+            course.chains.pop();
+        }
+        let mut chain = course.chains.last().map_or_else(|| base.clone(), |(_, chain)| chain.clone());
+        // Directories above that were not sent are entered only for their rules.
+        let known = course.chains.last().map(|(dir, _)| dir.clone());
+        let mut missing = Vec::new();
+        let mut at = Some(parent.clone());
+        while let Some(dir) = at.filter(|dir| known.as_ref() != Some(dir)) {
+            at = dir.parent();
+            missing.push(dir);
+        }
+        for dir in missing.into_iter().rev() {
+            let opened = match self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
+                // Rules in it could protect entries from deletion.
+                Some(Err(error)) if !errno::is_unreachable(&error) => {
+                    let full = self.walk.dest.map(|root| root.full(dir.as_bytes())).unwrap_or_default();
+                    let problem = Problem::failed(Voice::Generator, "opendir", &full, &error);
+                    return Err(Error::new(Exit::FileIo, problem.line).by("generator"));
+                }
+                opened => opened.and_then(Result::ok),
+            };
+            if let Some(open) = opened {
+                let owners = self.walk.policy.preserve.link_owners;
+                match enter_dir(&chain, &open, &dir, ("generator", owners)) {
+                    Ok((entered, _)) => chain = entered,
+                    Err(_) if self.walk.deletes_later => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            course.chains.push((dir, chain.clone()));
+        }
+        if parent.is_root() {
+            let further = !course.root_is_named || course.has_top;
+            course.has_top = true;
+            if further {
+                chain = chain.for_further_source();
+            }
+        }
+        Ok(chain)
+    }
+
+    /// Returns the entries of a destination directory that were kept when it was digested, if any. Drops those of
+    /// earlier directories.
+    fn known(&self, path: &RelPath) -> Option<DirList> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(order) = seen.first().map(|first| compare_walked(first, path)).filter(|order| order.is_le()) {
+            let list = seen.pop();
+            if order.is_eq() {
+                return list;
+            }
+        }
+        None
+    }
+
+    fn plan(&self, told: Box<Told>, there: &There) -> Result<DirPlan, Error> {
+        let chain = self.chain_above(&told.path)?;
+        let told = *told;
+        let mut found = Listed {
+            path: told.path,
+            source: told.list,
+            subs: told.subs,
+            places: Vec::new(),
+            teller: None,
+            may_delete: told.may_delete,
+            is_named: told.is_named,
+            problems: told.problems,
+            fatal: None,
+            notes: told.notes,
+            tally: Tally::default(),
+            renamed_from: told.renamed_from,
+        };
+        if let Some(new) = self.there.renamed.as_ref().filter(|_| found.path.is_root()) {
+            found.rename_only(new);
+        }
+        let path = found.path.clone();
+        let is_named = found.is_named;
+        let known = self.known(&found.path);
+        let mut plan = self.walk.decide(found, there, chain, known);
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
+            sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+        }
+        let hold = Hold { line: self.there.receiver.line.clone(), dir: told.id };
+        plan.teller =
+            Some(Teller { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        course.root_is_named |= path.is_root() && is_named;
+        let (entries, bytes) = plan.listed();
+        course.listed = (course.listed.0 + entries, course.listed.1 + bytes);
+        if self.walk.receiver_chain.has_per_dir() {
+            let chain = plan.receiver_chain.clone().expect("decided above");
+            course.chains.push((path, chain));
+        }
+        Ok(plan)
+    }
+}
+
+impl Plans for ToldPlans<'_> {
+    fn root(&self) -> Ticket {
+        Ticket::of(0)
+    }
+
+    fn take(&self, _ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
+        match self.peek()? {
+            Some(next) if next == *path => self.plan(self.pop()?, there).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
+        let request = &self.there.receiver.request;
+        // A directory that is not below `below` may be long and is looked at again until its turn, so it is not copied.
+        let next = self.peek_at(|told| {
+            let found = || (told.path.clone(), told.itself.entries.first().cloned(), request.check(told));
+            is_below(&told.path, below).then(found)
+        })?;
+        let Some((path, itself, checked)) = next.flatten() else { return Ok(None) };
+        checked?;
+        let Some((itself, parent)) = itself.zip(path.parent()) else {
+            return Err(unexpected("a directory without its own attributes"));
+        };
+        let mut source = DirList::default();
+        source.push_entry(path.name(), itself);
+        let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
+        let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
+        let chain = self.chain_above(&found.path)?;
+        // The parent may be long, and only this entry of it matters.
+        let mut plan = self.walk.decide_single(found, chain);
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
+            sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+        }
+        Ok(Some(plan))
+    }
+
+    fn skip(&self, _ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+        while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
+            let mut told = self.pop()?;
+            let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
+            left(Findings { problems, notes, ..Findings::default() })?;
+            for (at, entry) in told.list.entries.iter().enumerate() {
+                if told.with_data && entry.kind() == Kind::File {
+                    self.there.receiver.decline(FileId { dir: told.id, entry: at as u32 });
+                }
+            }
+            drop(Hold { line: self.there.receiver.line.clone(), dir: told.id });
+        }
+        Ok(())
+    }
+
+    fn walk(&self) -> &DestWalk<'_> {
+        &self.walk
+    }
+
+    fn listed(&self) -> (u64, u64, bool) {
+        let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.heard().lock();
+        let (entries, bytes) = state.dirs.listed();
+        (course.listed.0 + entries, course.listed.1 + bytes, state.dirs_ended.is_some())
+    }
+
+    fn is_unbounded(&self) -> bool {
+        self.whole_list_first
+    }
+
+    fn work(&self) {
+        if !self.speaks.swap(true, Ordering::Relaxed) {
+            // A lost connection is reported to the threads that wait for data.
+            let _ = self.speak();
+            return;
+        }
+        self.scanner.work();
+    }
+
+    fn close(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.scanner.close();
+    }
+}
+
+/// The maximum number of directories in one message: enough to make a message cheap, few enough that the sender does
+/// not wait.
+const SEEN_IN_A_MESSAGE: usize = 64;
+/// The number of scanned entries after which a message is sent as well.
+const ENTRIES_IN_A_MESSAGE: usize = 4096;
+
+impl ToldPlans<'_> {
+    /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
+    fn speak(&self) -> Result<(), Error> {
+        let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut said = Saying { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
+        rest.first.into_iter().try_for_each(|seen| said.say(seen))?;
+        if let Some(sights) = rest.sights {
+            self.survey(sights, &mut said)?;
+        }
+        for path in self.there.whole.iter().skip(rest.passed) {
+            let first = self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
+            self.heard().begin(Survey::of(first, self.there.receiver.key));
+            self.survey(&self.scanner, &mut said)?;
+        }
+        said.send()
+    }
+
+    /// Sends the rest of the current survey.
+    fn survey(&self, sights: &dyn Sights, said: &mut Saying<'_>) -> Result<(), Error> {
+        while let Some((mut next, needless)) = self.heard().next() {
+            if !needless.is_empty() {
+                sights.forget(needless);
+            }
+            let seen = loop {
+                let found = match next {
+                    Next::Tell(seen) => break seen,
+                    Next::Take(ticket) => sights.take(ticket),
+                    Next::GoOn(half) => self.see_large(sights, half, said)?,
+                };
+                next = self.heard().lock().survey.took(found, &mut |path, list| {
+                    said.entries += list.len();
+                    self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
+                });
+            };
+            said.say(seen)?;
+        }
+        Ok(())
+    }
+
+    /// Scans a large directory. First sends how many entries it has, those listed ahead and then all: if the sender has
+    /// fewer, the scan ends early.
+    fn see_large(&self, sights: &dyn Sights, mut half: Box<Half>, said: &mut Saying<'_>) -> Result<SeenDir, Error> {
+        let is_settled = self.heard().lock().survey.is_settled();
+        let mut told = 0;
+        while self.there.receiver.tells_large && half.names.items.len() > told {
+            told = half.names.items.len();
+            said.say(Seen::Large(told as u64))?;
+            said.send()?;
+            sights.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
+        }
+        let found = sights.go_on(half, &|| is_settled.load(Ordering::Relaxed));
+        Ok(found.unwrap_or_else(|half| sights.cut(half, self.heard().lock().survey.has_none())))
+    }
+}
+
+/// Batches digests into messages.
+struct Saying<'a> {
+    line: &'a Line,
+    batch: Vec<Seen>,
+    /// The approximate number of entries in the directories of the batch.
+    entries: usize,
+}
+
+impl Saying<'_> {
+    fn say(&mut self, seen: Seen) -> Result<(), Error> {
+        self.batch.push(seen);
+        let is_enough = self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
+        if is_enough { self.send() } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> Result<(), Error> {
+        self.entries = 0;
+        match std::mem::take(&mut self.batch) {
+            nothing if nothing.is_empty() => Ok(()),
+            batch => self.line.say(&Message::Digests(batch)),
+        }
+    }
+}
+
+/// A longer request waits until all files requested before have arrived. It takes most of the window or more than all
+/// of it, and the sender grants that again at once if it has nothing else to process first.
+const LONE_WANT_BYTES: usize = 1 << 20;
+
+impl Wire for Receiver<'_> {
+    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+        if matches!(&basis, Basis::Blocks(blocks) if blocks.len() > LONE_WANT_BYTES) {
+            self.heard.wait(|state| (state.asked == 0).then_some(()))?;
+        }
+        let mut state = self.heard.lock();
+        let slot = Slot { has_blocks: matches!(basis, Basis::Blocks(_)), ..Slot::default() };
+        state.files.insert((Lane::Asked, file), slot);
+        state.asked += 1;
+        drop(state);
+        self.line.say(&Message::Want { file, lane: Lane::Asked, basis })
+    }
+
+    fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+        if comes_unasked {
+            self.heard.lock().files.entry((Lane::Early, file)).or_default();
+            return Ok(self.arriving(Lane::Early, file, false));
+        }
+        let asked = self.heard.lock().files.get(&(Lane::Asked, file)).map(|slot| slot.has_blocks);
+        if let Some(has_blocks) = asked {
+            return Ok(self.arriving(Lane::Asked, file, has_blocks));
+        }
+        self.again(file)
+    }
+
+    fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
+        self.heard.lock().files.insert((Lane::Again, file), Slot::default());
+        self.line.say(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
+        Ok(self.arriving(Lane::Again, file, false))
+    }
+
+    fn decline(&self, file: FileId) {
+        self.let_go(Lane::Early, file);
+    }
+
+    fn give_up(&self, error: &Error) {
+        self.heard.silence(error.clone());
+    }
+
+    fn is_silent(&self) -> bool {
+        self.heard.is_silent()
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        let exit = self.heard.lock().failed.as_ref()?.exit;
+        let is_broken = matches!(exit, Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated);
+        let is_loss = is_broken && !self.terms.interrupted.load(Ordering::Relaxed);
+        is_loss.then_some(if self.terms.repeats { Loss::Repeated } else { Loss::Final })
+    }
+
+    fn compared_by(&self) -> &Comparison {
+        &self.compared_by
+    }
+
+    fn placed(&self, file: FileId) -> Result<(), Error> {
+        self.line.say_later(&Message::Placed(file))
+    }
+}
+
+impl Receiver<'_> {
+    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {
+        let by = if has_blocks { By::Blake3 } else { self.plain_by };
+        Box::new(Arriving { receiver: self, lane, file, by, is_over: false })
+    }
+
+    /// Discards what has arrived of a file and what will arrive.
+    fn let_go(&self, lane: Lane, file: FileId) {
+        let mut state = self.heard.lock();
+        let slot = state.files.entry((lane, file)).or_default();
+        slot.declined = true;
+        let mut is_over = false;
+        for (piece, cost) in std::mem::take(&mut slot.pieces) {
+            is_over |= piece.is_last();
+            self.line.consumed(Class::of(lane), cost);
+        }
+        if is_over {
+            state.files.remove(&(lane, file));
+        }
+    }
+}
+
+/// A file that is being received.
+struct Arriving<'a> {
+    receiver: &'a Receiver<'a>,
+    lane: Lane,
+    file: FileId,
+    by: By,
+    is_over: bool,
+}
+
+impl Arriving<'_> {
+    fn wait<T>(&self, mut take: impl FnMut(&mut Slot) -> Option<T>) -> Result<T, Error> {
+        let heard = self.receiver.heard;
+        let mut state = heard.lock();
+        loop {
+            let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("a file twice"))?;
+            if let Some(found) = take(slot) {
+                slot.awaited = false;
+                return Ok(found);
+            }
+            slot.awaited = true;
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state = heard.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Incoming for Arriving<'_> {
+    fn begins_otherwise(&mut self) -> Result<bool, Error> {
+        let otherwise = self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, Piece::Unsent(None))))?;
+        if otherwise {
+            self.next()?;
+        }
+        Ok(otherwise)
+    }
+
+    fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+        let refusal = |piece: &Piece| match piece {
+            Piece::Unsent(problem) => problem.clone(),
+            Piece::Data(_) | Piece::Copy { .. } | Piece::Whole(..) | Piece::End(_) => None,
+        };
+        self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
+    }
+
+    fn digested_by(&self) -> By {
+        self.by
+    }
+
+    fn next(&mut self) -> Result<Piece, Error> {
+        let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
+        self.receiver.line.consumed(Class::of(self.lane), cost);
+        if piece.is_last() {
+            self.is_over = true;
+            self.receiver.heard.lock().files.remove(&(self.lane, self.file));
+        }
+        Ok(piece)
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.receiver.let_go(self.lane, self.file);
+        }
+    }
+}

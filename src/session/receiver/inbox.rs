@@ -1,0 +1,424 @@
+//! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
+
+use crate::apply::Piece;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::{Entry, Kind};
+use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
+use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
+use crate::report::Tally;
+use crate::report::event::Event;
+use crate::session::connection::{Ear, Line, unexpected, wait_for};
+use crate::session::digest_exchange::{Next, Survey};
+use crate::walk::Ticket;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The sender's messages, until they are taken.
+#[derive(Default)]
+pub struct Heard {
+    state: Mutex<State>,
+    /// Signalled for a directory listing, the roots, or the end.
+    pub(super) told: Condvar,
+    /// Signalled for a piece of an awaited file.
+    pub(super) arrived: Condvar,
+}
+
+/// Messages that were not taken yet, and what may still come.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) roots: Option<Roots>,
+    has_roots: bool,
+    joiner: Joiner,
+    /// The cost of the pieces of the listing that is being assembled.
+    joining_cost: u64,
+    pub(super) dirs: Dirs,
+    /// The digests of the destination that are still to be sent. Listings from the sender shorten the list.
+    pub(super) survey: Survey,
+    /// How many directory listings have begun.
+    next_dir: DirId,
+    /// Files of the last listing whose unrequested data is still to come.
+    early: VecDeque<FileId>,
+    pub(super) dirs_ended: Option<Tally>,
+    /// How many first requests for files are not answered completely.
+    pub(super) asked: usize,
+    /// Files that were requested or come without a request, as far as they arrived.
+    pub(super) files: HashMap<(Lane, FileId), Slot>,
+    /// The file in progress on each lane.
+    under_way: [Option<FileId>; 3],
+    /// For the client: the events of the server.
+    events: VecDeque<(Event, u64)>,
+    /// We have everything, and have reported it.
+    pub(super) has_all: bool,
+    pub(super) bye: Option<Tally>,
+    pub(super) failed: Option<Error>,
+}
+
+/// A file as far as it arrived.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) pieces: VecDeque<(Piece, u64)>,
+    /// It is not needed: discard its data.
+    pub(super) declined: bool,
+    /// All of it has arrived.
+    pub(super) is_whole: bool,
+    /// A thread waits for it.
+    pub(super) awaited: bool,
+    /// It was requested with the blocks of a basis.
+    pub(super) has_blocks: bool,
+}
+
+impl Heard {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether no more messages will come.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
+    /// Records that no more messages will come, and why.
+    pub(super) fn silence(&self, error: Error) {
+        let mut state = self.lock();
+        if state.bye.is_none() {
+            state.failed.get_or_insert(error);
+        }
+        drop(state);
+        self.told.notify_all();
+        self.arrived.notify_all();
+    }
+
+    /// Starts the survey of the destination.
+    pub(super) fn begin(&self, survey: Survey) {
+        let state = &mut *self.lock();
+        state.survey = survey;
+        // The survey may have begun before these listings arrived.
+        state.dirs.iter().for_each(|told| state.survey.heed(told));
+    }
+
+    /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
+    /// to send, or the sender no longer needs it.
+    pub(super) fn next(&self) -> Option<(Next, Vec<Ticket>)> {
+        let mut state = self.lock();
+        let is_over = state.dirs_ended.is_some() || state.failed.is_some();
+        let next = if is_over { None } else { state.survey.begin() };
+        next.map(|next| (next, state.survey.needless()))
+    }
+
+    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        wait_for(self.lock(), &self.told, |state| {
+            let found = take(state).map(Ok);
+            found.or_else(|| state.failed.clone().map(Err))
+        })
+    }
+}
+
+/// Listings that were received and not taken, in order, each with its cost.
+#[derive(Default)]
+pub(super) struct Dirs {
+    told: VecDeque<(Box<Told>, u64)>,
+    /// Their total cost.
+    cost: u64,
+    /// Their entries, and the total length of their files and symlinks.
+    listed: (u64, u64),
+}
+
+impl Dirs {
+    fn push(&mut self, told: Box<Told>, cost: u64) {
+        let (entries, bytes) = listed(&told);
+        self.cost += cost;
+        self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
+        self.told.push_back((told, cost));
+    }
+
+    /// Iterates over the listings, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Told> {
+        self.told.iter().map(|(told, _)| &**told)
+    }
+
+    /// Takes the first listing.
+    pub(super) fn pop(&mut self) -> Option<(Box<Told>, u64)> {
+        let (told, cost) = self.told.pop_front()?;
+        let (entries, bytes) = listed(&told);
+        self.cost -= cost;
+        self.listed = (self.listed.0 - entries, self.listed.1.wrapping_sub(bytes));
+        Some((told, cost))
+    }
+
+    /// Returns the first listing.
+    pub(super) fn first(&self) -> Option<&Told> {
+        self.told.front().map(|(told, _)| &**told)
+    }
+
+    /// Returns whether any listing has entries.
+    pub(super) fn has_entries(&self) -> bool {
+        self.listed.0 > 0
+    }
+
+    /// Returns whether there are this many entries, or so much data that the sender may have to wait.
+    pub(super) fn are_ahead(&self, entries: u64) -> bool {
+        self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.listed.0 >= entries
+    }
+
+    /// Returns their entries, and the total length of their files and symlinks.
+    pub(super) fn listed(&self) -> (u64, u64) {
+        self.listed
+    }
+}
+
+/// Returns the entries of a listing, and the total length of its files and symlinks. Modulo 2^64, because a peer may
+/// lie.
+fn listed(told: &Told) -> (u64, u64) {
+    let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
+    let bytes = told.list.entries.iter().filter(counts).fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes));
+    (told.list.len() as u64, bytes)
+}
+
+impl Heard {
+    /// Waits for the next event of the server, and returns it with its cost. `None`: there will be no more.
+    pub fn next_event(&self) -> Option<(Event, u64)> {
+        self.wait(|state| match state.events.pop_front() {
+            None if state.bye.is_some() => Some(None),
+            event => event.map(Some),
+        })
+        .ok()
+        .flatten()
+    }
+}
+
+/// Handles the messages of a sender: queues them in [`Heard`], and consumes those on the line that need not be kept.
+pub struct ReceiverEar<'a> {
+    /// The queues.
+    pub heard: &'a Heard,
+    /// The connection.
+    pub line: &'a Line,
+    /// Data may come without a request.
+    pub takes_unasked: bool,
+    /// The sender is the server, which sends its events.
+    pub hears_events: bool,
+    /// Set when the sender is the client and reports that its user stopped the run.
+    pub interrupted: &'a AtomicBool,
+    /// The most memory that the listing of one directory may take, in bytes; `None`: no limit.
+    pub max_alloc_bytes: Option<u64>,
+}
+
+impl ReceiverEar<'_> {
+    /// Checks that a listing may begin: the one before it must be complete.
+    fn begin_dir(&self, state: &mut State, told: &Told) -> Result<(), Error> {
+        if !state.has_roots {
+            return Err(unexpected("a directory before the arguments"));
+        }
+        if told.id != state.next_dir {
+            return Err(unexpected("a directory out of turn"));
+        }
+        if !state.early.is_empty() {
+            return Err(unexpected("a directory before the data of the last one"));
+        }
+        if told.with_data && !self.takes_unasked {
+            return Err(unexpected("data that was not asked for"));
+        }
+        state.next_dir += 1;
+        Ok(())
+    }
+
+    /// Checks that a file may come on a lane: it was requested, or it is next.
+    fn expect(&self, state: &State, lane: Lane, file: FileId) -> Result<(), Error> {
+        let is_expected = match lane {
+            Lane::Early => state.early.front() == Some(&file),
+            Lane::Asked | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
+        };
+        if is_expected { Ok(()) } else { Err(unexpected("data of a file that was not asked for")) }
+    }
+
+    /// Handles a piece of a file.
+    fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
+        let is_last = piece.is_last();
+        self.expect(state, lane, file)?;
+        match lane {
+            Lane::Early if is_last => _ = state.early.pop_front(),
+            Lane::Asked if is_last => state.asked -= 1,
+            _ => {}
+        }
+        let slot = match lane {
+            Lane::Early => state.files.entry((lane, file)).or_default(),
+            Lane::Asked | Lane::Again => {
+                state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of a file that was not asked for"))?
+            }
+        };
+        if slot.declined {
+            self.line.consumed(Class::of(lane), cost);
+            if is_last {
+                state.files.remove(&(lane, file));
+            }
+            return Ok(());
+        }
+        slot.is_whole = is_last;
+        // A small file comes in one piece, and there may be half a million of them: allocate more only when more comes.
+        if is_last && slot.pieces.is_empty() {
+            slot.pieces.reserve_exact(1);
+        }
+        slot.pieces.push_back((piece, cost));
+        if slot.awaited {
+            self.heard.arrived.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Handles the beginning or continuation of a listing.
+    fn part_of_dir(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
+        if let Message::Dir(told) = &message {
+            self.begin_dir(state, told)?;
+        }
+        state.joining_cost += cost;
+        let held_bytes = state.joiner.held_bytes() + state.joining_cost;
+        if let Some(max_bytes) = self.max_alloc_bytes.filter(|&max_bytes| held_bytes > max_bytes) {
+            return Err(too_long(state.joiner.path(), max_bytes));
+        }
+        match state.joiner.push(message)? {
+            Some(told) => {
+                if told.with_data {
+                    let files = told.list.entries.iter().enumerate();
+                    let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
+                    state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
+                }
+                // The cost of its earlier pieces was consumed as they came.
+                state.joining_cost = 0;
+                state.survey.heed(&told);
+                state.dirs.push(told, cost);
+            }
+            None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("a directory without end")),
+            // A listing may be longer than the window, and is not taken before it is complete.
+            None => self.line.consumed(Class::Dirs, cost),
+        }
+        Ok(())
+    }
+
+    /// Handles the beginning, a piece or the end of a file, or the report that it does not come.
+    fn part_of_file(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
+        let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
+        let (lane, file, piece) = match message {
+            Message::Whole { file, lane, data, digest } => {
+                if state.under_way[lane as usize].is_some() {
+                    return Err(unexpected("a file in another one"));
+                }
+                (lane, file, Piece::Whole(data, digest))
+            }
+            Message::Begin { file, lane } => {
+                self.expect(state, lane, file)?;
+                if state.under_way[lane as usize].replace(file).is_some() {
+                    return Err(unexpected("a file in another one"));
+                }
+                self.line.consumed(Class::of(lane), cost);
+                if lane == Lane::Early {
+                    state.files.entry((lane, file)).or_default();
+                }
+                return Ok(());
+            }
+            Message::Data { lane, data } => (lane, under_way(lane)?, Piece::Data(data)),
+            Message::Copy { lane, offset_bytes, len_bytes } => {
+                (lane, under_way(lane)?, Piece::Copy { offset_bytes, len_bytes })
+            }
+            Message::End { lane, digest } => (lane, under_way(lane)?, Piece::End(digest)),
+            Message::Unsent { file, lane, problem } => {
+                if state.under_way[lane as usize].is_some_and(|other| other != file) {
+                    return Err(unexpected("the end of a file that is not under way"));
+                }
+                (lane, file, Piece::Unsent(problem))
+            }
+            _ => return Err(unexpected("no part of a file")),
+        };
+        if piece.is_last() {
+            state.under_way[lane as usize] = None;
+        }
+        self.piece(state, lane, file, piece, cost)
+    }
+}
+
+/// A directory whose listing takes more memory than `--max-alloc` permits.
+fn too_long(path: &[u8], max_bytes: u64) -> Error {
+    let path = if path.is_empty() { ".".into() } else { String::from_utf8_lossy(path) };
+    let words = format!("sparsync: the listing of directory \"{path}\" exceeds --max-alloc={max_bytes}");
+    Error::new(Exit::Malloc, words).with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit")
+}
+
+impl Ear for ReceiverEar<'_> {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        let mut state = self.heard.lock();
+        let state = &mut *state;
+        if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
+            return Err(unexpected("something after the last word"));
+        }
+        match message {
+            Message::Roots(roots) if !state.has_roots => {
+                state.has_roots = true;
+                state.roots = Some(*roots);
+            }
+            message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
+                self.part_of_dir(state, message, cost)?;
+            }
+            Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
+                state.joiner.end()?;
+                if !state.early.is_empty() {
+                    return Err(unexpected("the end before the data of the last directory"));
+                }
+                self.line.consumed(Class::Dirs, cost);
+                state.dirs_ended = Some(*tally);
+            }
+            // Only a thread that waits for the piece is woken: there may be a hundred thousand pieces.
+            message @ (Message::Whole { .. }
+            | Message::Begin { .. }
+            | Message::Data { .. }
+            | Message::Copy { .. }
+            | Message::End { .. }
+            | Message::Unsent { .. }) => return self.part_of_file(state, message, cost),
+            Message::Event(event) if self.hears_events => state.events.push_back((event, cost)),
+            Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
+            Message::Fail { exit, message, role } => {
+                if exit == Exit::Signal && !self.hears_events {
+                    self.interrupted.store(true, Ordering::Relaxed);
+                }
+                return Err(Error::new(exit, message).by(role));
+            }
+            _ => return Err(unexpected("something that a sender does not say now")),
+        }
+        self.heard.told.notify_all();
+        Ok(())
+    }
+
+    fn silence(&self, error: Error) {
+        self.heard.silence(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flist::DirList;
+    use crate::path::RelPath;
+    use crate::proto::Seen;
+    use crate::session::digest_exchange::SeenDir;
+
+    /// Over a network, the first part of the survey is sent before anything else. So the first listings may arrive
+    /// before the survey goes on.
+    #[test]
+    fn what_was_told_before_a_survey_goes_on_cuts_it_short() {
+        let mut survey = Survey::of(Ticket::of(0), [7; 16]);
+        assert!(matches!(survey.begin(), Some(Next::Take(_))));
+        let mut list = DirList::default();
+        list.push_name(b"file", false);
+        let seen = Seen::Dir { digest: None, children: vec![1, 2] };
+        let tickets = vec![Ticket::of(1), Ticket::of(2)];
+        let found = SeenDir { tickets, list: Some((RelPath::root(), list)), ..SeenDir::bare(seen) };
+        survey.took(found, &mut |_, _| ());
+        let heard = Heard::default();
+        heard.lock().dirs.push(Box::default(), 0);
+        heard.begin(survey);
+        let Some((Next::Tell(Seen::Absent), needless)) = heard.next() else { panic!("nobody wants to know more") };
+        assert_eq!(needless.len(), 2);
+        // Once all listings have arrived, the sender needs nothing more.
+        heard.lock().dirs_ended = Some(Tally::default());
+        assert!(heard.next().is_none());
+    }
+}

@@ -1,0 +1,240 @@
+//! What a receiving client has requested, so that the sender cannot give it anything else.
+//!
+//! It rejects only what no honest sender could send. If a shell or wildcards were involved, any name is accepted. See
+//! rsync(1) on `--trust-sender`.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{Chain, Side, Verdict};
+use crate::options::select::{MissingArgs, Recurse};
+use crate::options::{ArgStyle, FilesFrom};
+use crate::path;
+use crate::proto::{Roots, Told};
+use crate::walk::run_context::Terms;
+use std::collections::HashSet;
+
+/// The request of a client.
+#[derive(Debug)]
+pub struct Request {
+    reach: Reach,
+    /// The sender's rules that can be checked here; `None` if there are none.
+    rules: Option<Chain>,
+    /// The sender may name entries to delete (`--delete-missing-args`).
+    may_miss: bool,
+}
+
+/// The part of the transfer that the sender may use.
+#[derive(Debug)]
+enum Reach {
+    /// Everything: the content of a directory was requested, or the names cannot be determined here.
+    Anywhere,
+    /// Any name, because wildcards were given. But the directory that contains the matches is not listed completely, so
+    /// nothing in it may be deleted.
+    AnyName,
+    /// These paths, everything below those whose content was requested, and the directories that lead to them.
+    Paths { named: HashSet<Vec<u8>>, with_content: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
+}
+
+impl Request {
+    /// Returns the request of a server that receives: its client decides what to send.
+    pub fn anything(terms: &Terms<'_>) -> Request {
+        let may_miss = terms.options.select.missing_args == MissingArgs::Delete;
+        Request { reach: Reach::Anywhere, rules: None, may_miss }
+    }
+
+    /// Returns the request of a client. `sources` are the arguments as given, `listed` the names from `--files-from` if
+    /// that is read here. `has_remote_words`: the server gets options that this end does not interpret.
+    pub fn of(terms: &Terms<'_>, sources: &[Vec<u8>], listed: Option<&[Vec<u8>]>, has_remote_words: bool) -> Request {
+        let anything = Request::anything(terms);
+        let options = terms.options;
+        if options.connect.trust_sender {
+            return anything;
+        }
+        let rules = terms.rules.fixed(Side::Sender);
+        let rules = (!has_remote_words && !rules.is_empty()).then_some(rules);
+        let is_elsewhere = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
+        let is_split = matches!(options.connect.args, ArgStyle::OldPaths | ArgStyle::OldAll);
+        let names = listed.unwrap_or(sources);
+        let reach = match is_elsewhere || is_split || has_remote_words {
+            true => Reach::Anywhere,
+            false => {
+                Reach::of(names, options.select.relative, listed.is_none(), options.select.recurse == Recurse::Full)
+            }
+        };
+        Request { reach, rules, ..anything }
+    }
+
+    /// Rejects roots that were not requested.
+    pub fn check_roots(&self, roots: &Roots) -> Result<(), Error> {
+        if let (Some(missing), false) = (roots.missing.first(), self.may_miss) {
+            return Err(refuse("to remove", missing.as_bytes()));
+        }
+        for path in roots.missing.iter().chain(&roots.whole) {
+            if !self.reach.holds(path.as_bytes()) {
+                return Err(refuse("unrequested", path.as_bytes()));
+            }
+        }
+        match &self.reach {
+            Reach::Paths { leading, .. } if roots.top.is_some() && !leading.contains(&b"."[..]) => {
+                Err(refuse("unrequested", b"."))
+            }
+            Reach::AnyName | Reach::Anywhere | Reach::Paths { .. } => Ok(()),
+        }
+    }
+
+    /// Rejects a directory that was not requested, or one with entries that were not requested.
+    pub fn check(&self, told: &Told) -> Result<(), Error> {
+        if told.is_named && told.may_delete {
+            return Err(refuse("to clear", told.path.as_bytes()));
+        }
+        let dir = told.path.as_bytes();
+        let leads = match &self.reach {
+            Reach::Anywhere => false,
+            Reach::AnyName => told.path.is_root(),
+            Reach::Paths { leading, .. } => !self.reach.holds(dir) && (dir.is_empty() || leading.contains(dir)),
+        };
+        if !leads && !self.reach.holds(dir) {
+            return Err(refuse("unrequested", dir));
+        }
+        if leads && told.may_delete {
+            return Err(refuse("to clear", dir));
+        }
+        // Directories that lead to an argument are sent whatever the rules say.
+        let is_leading = |path: &[u8]| match &self.reach {
+            Reach::Anywhere | Reach::AnyName => false,
+            Reach::Paths { leading, .. } => leads && leading.contains(path),
+        };
+        if !told.itself.is_empty() && !is_leading(dir) {
+            self.check_rules(dir, true)?;
+        }
+        for entry in &told.list.entries {
+            let path = path::join(dir, told.list.name(entry));
+            if is_leading(&path) {
+                continue;
+            }
+            if !self.reach.holds(&path) {
+                return Err(refuse("unrequested", &path));
+            }
+            self.check_rules(&path, entry.is_dir())?;
+        }
+        Ok(())
+    }
+
+    fn check_rules(&self, path: &[u8], is_dir: bool) -> Result<(), Error> {
+        match &self.rules {
+            Some(rules) if rules.verdict(Side::Sender, path, is_dir) != Verdict::Include => {
+                Err(refuse("excluded", path))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Reach {
+    /// Returns what `names` can stand for. `expands`: a shell or the server may expand them. `recurses`: a name
+    /// includes everything below it, and not only if it ends in a slash.
+    fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> Reach {
+        let (mut named, mut with_content, mut leading) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut is_wild = false;
+        for name in names {
+            let has_wildcard = |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
+            let last = path::file_name(name);
+            let rest = match name.windows(3).position(|window| window == b"/./").filter(|_| relative) {
+                Some(at) => &name[at + 3..],
+                None => name,
+            };
+            let parts: Vec<&[u8]> = rest.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+            let climbs = name.split(|&b| b == b'/').any(|part| part == b"..");
+            // In some shells `.*` matches `.` and `..`, too.
+            let is_dotted = last.starts_with(b".") && has_wildcard(last);
+            let is_home = expands && name.starts_with(b"~");
+            let is_content = match relative {
+                true => parts.is_empty() || climbs || is_home,
+                false => matches!(last, b"" | b"." | b".."),
+            };
+            if is_content || is_dotted {
+                return Reach::Anywhere;
+            }
+            let kept = if relative { parts.as_slice() } else { std::slice::from_ref(&last) };
+            if kept.iter().any(|part| has_wildcard(part)) || is_home && last == name.as_slice() {
+                is_wild = true;
+                continue;
+            }
+            if relative && name.starts_with(b"./") {
+                leading.insert(b".".to_vec());
+            }
+            let whole = kept.join(&b'/');
+            let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            leading.extend(ends.map(|at| whole[..at].to_vec()));
+            if recurses || matches!(last, b"" | b"." | b"..") {
+                with_content.insert(whole.clone());
+            }
+            named.insert(whole);
+        }
+        if is_wild { Reach::AnyName } else { Reach::Paths { named, with_content, leading } }
+    }
+
+    /// Whether a path may be sent.
+    fn holds(&self, path: &[u8]) -> bool {
+        match self {
+            Reach::Anywhere => true,
+            Reach::AnyName => !path.is_empty(),
+            Reach::Paths { named, with_content, .. } => {
+                let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                named.contains(path) || ends.any(|end| with_content.contains(&path[..end]))
+            }
+        }
+    }
+}
+
+fn refuse(what: &str, path: &[u8]) -> Error {
+    let path = if path.is_empty() { b"." } else { path };
+    let line = [b"ERROR: rejecting ".as_slice(), what.as_bytes(), b" file-list name: ", path].concat();
+    Error::new(Exit::Protocol, line).by("Receiver")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(names: &[&str], relative: bool) -> Reach {
+        Reach::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true, true)
+    }
+
+    #[test]
+    fn an_argument_stands_for_its_last_element_and_what_is_below() {
+        let reach = reach(&["a/b", "/x/c"], false);
+        assert!(reach.holds(b"b") && reach.holds(b"b/deep/er") && reach.holds(b"c"));
+        assert!(!reach.holds(b"a") && !reach.holds(b"bb") && !reach.holds(b""));
+    }
+
+    #[test]
+    fn a_relative_one_stands_for_its_path() {
+        let reach = reach(&["/top/./a//b", "c/d/"], true);
+        assert!(reach.holds(b"a/b") && reach.holds(b"c/d/e"));
+        assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
+        let Reach::Paths { leading, .. } = reach else { panic!("no wildcard") };
+        assert_eq!(leading, HashSet::from([b"a".to_vec(), b"c".to_vec()]));
+    }
+
+    #[test]
+    fn without_recursion_a_directory_stands_for_itself_unless_its_content_is_named() {
+        let names = ["a/b", "c/d/", "e/."].map(|name| name.as_bytes().to_vec());
+        let reach = Reach::of(&names, true, true, false);
+        assert!(reach.holds(b"a/b") && reach.holds(b"c/d") && reach.holds(b"c/d/f") && reach.holds(b"e/f"));
+        assert!(!reach.holds(b"a/b/f") && !reach.holds(b"c/f"));
+    }
+
+    #[test]
+    fn what_nobody_here_can_tell_is_anything() {
+        for name in ["", ".", "a/", "a/.", "a/..", ".*", "a/.?"] {
+            assert!(matches!(reach(&[name], false), Reach::Anywhere), "{name}");
+        }
+        for name in ["", ".", "a/../b", "~/a", "a/./"] {
+            assert!(matches!(reach(&[name], true), Reach::Anywhere), "{name}");
+        }
+        for (name, relative) in [("a*", false), ("~", false), ("~me", false), ("a/b?/c", true), ("[ab]", false)] {
+            assert!(matches!(reach(&["x", name], relative), Reach::AnyName), "{name}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The messages that a sender receives: checks that each may come now, and queues it for the sender's threads.
+
+use crate::error::Error;
+use crate::proto::message::LARGE_TIMES_MAX;
+use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
+use crate::report::Tally;
+use crate::session::connection::{Ear, unexpected, wait_for};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The receiver's messages, until they are taken.
+#[derive(Default)]
+pub struct Heard {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Messages that were not taken yet, and what may still come.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) seen: VecDeque<(Seen, u64)>,
+    /// The last [`Seen::Large`] reports on the current directory.
+    large: Larger,
+    /// One queue for each lane of requests: [`Lane::Asked`] and [`Lane::Again`].
+    pub(super) orders: [VecDeque<(Order, u64)>; 2],
+    /// All listings were sent, so the receiver may report that it is done.
+    pub(super) has_told_all: bool,
+    pub(super) finished: Option<Tally>,
+    failed: Option<Error>,
+    /// Set when no more messages will come.
+    is_unheard: Option<Arc<AtomicBool>>,
+}
+
+/// A request of the receiver.
+pub(super) enum Order {
+    Send(FileId, Basis),
+    Remove(FileId),
+    Forget(DirId),
+}
+
+impl Heard {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `take` returns a value, or returns an error if the receiver's messages have ended.
+    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        wait_for(self.lock(), &self.changed, |state| {
+            let found = take(state).map(Ok);
+            found.or_else(|| state.failed.clone().map(Err))
+        })
+    }
+
+    /// Registers a flag that is set when no more messages will come.
+    pub(super) fn tells(&self, is_unheard: Arc<AtomicBool>) {
+        let mut state = self.lock();
+        if state.failed.is_some() {
+            is_unheard.store(true, Ordering::Relaxed);
+        }
+        state.is_unheard = Some(is_unheard);
+    }
+
+    /// Returns whether no more messages will come.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
+    /// Waits until the receiver has everything, and returns its counts. Digests of `owed` directories may still come
+    /// and are no longer needed; `passed` is called with their cost.
+    pub(super) fn finished(&self, mut owed: Owed, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
+        loop {
+            let (cost, finished) = self.wait(|state| {
+                let mut all_cost = 0;
+                while !owed.is_paid()
+                    && let Some((seen, cost)) = state.seen.pop_front()
+                {
+                    owed.pay(&seen);
+                    all_cost += cost;
+                }
+                (all_cost > 0 || state.finished.is_some()).then(|| (all_cost, state.finished.clone()))
+            })?;
+            match finished {
+                Some(tally) => return Ok(tally),
+                None => passed(cost),
+            }
+        }
+    }
+}
+
+/// How many directories the receiver still reports before the next one that matters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owed(pub(super) usize);
+
+impl Owed {
+    pub(super) fn is_paid(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Counts the report on one directory.
+    pub(super) fn pay(&mut self, seen: &Seen) {
+        match seen {
+            Seen::Absent => self.0 -= 1,
+            // Another report on the same directory follows.
+            Seen::Large(_) => {}
+            Seen::Dir { children, .. } => self.0 = self.0 - 1 + children.len(),
+        }
+    }
+}
+
+/// The last reported size of a large directory, and how often it was reported.
+#[derive(Default)]
+struct Larger {
+    entries: u64,
+    times: u32,
+}
+
+impl Larger {
+    fn hear(&mut self, seen: &Seen) -> Result<(), Error> {
+        let Seen::Large(entries) = *seen else {
+            *self = Larger::default();
+            return Ok(());
+        };
+        if self.times == LARGE_TIMES_MAX || self.times > 0 && entries <= self.entries {
+            return Err(unexpected("a large directory that is no larger than it was said to be"));
+        }
+        *self = Larger { entries, times: self.times + 1 };
+        Ok(())
+    }
+}
+
+impl Ear for Heard {
+    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
+            return Err(unexpected("something after the last word"));
+        }
+        match message {
+            Message::Digests(seen) => {
+                seen.iter().try_for_each(|seen| state.large.hear(seen))?;
+                // The cost of the message is consumed with its last item.
+                let count = seen.len();
+                let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
+                state.seen.extend(seen.into_iter().zip(costs));
+            }
+            Message::Want { file, lane, basis } => {
+                let at = lane_index(lane).ok_or_else(|| unexpected("a file on a lane that is not asked for"))?;
+                state.orders[at].push_back((Order::Send(file, basis), cost));
+            }
+            Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
+            Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
+            Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
+            Message::Fail { exit, message, role } => return Err(Error::new(exit, message).by(role)),
+            _ => return Err(unexpected("something that a receiver does not say")),
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn silence(&self, error: Error) {
+        let mut state = self.lock();
+        state.failed.get_or_insert(error);
+        if let Some(is_unheard) = &state.is_unheard {
+            is_unheard.store(true, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// Returns the index of the request queue for a lane, or `None` if nothing is requested on it.
+pub(super) fn lane_index(lane: Lane) -> Option<usize> {
+    match lane {
+        Lane::Asked => Some(0),
+        Lane::Again => Some(1),
+        Lane::Early => None,
+    }
+}

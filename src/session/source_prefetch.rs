@@ -1,0 +1,340 @@
+//! Scans the source ahead of the sender, with bounded memory.
+//!
+//! A sending client starts the scan while it still connects. The scan sends nothing and changes nothing, so it can be
+//! discarded without harm. Its results, problems included, wait for [`Looking::meet`].
+
+use crate::digest::Comparison;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::Entry;
+use crate::fs::ids::Ids;
+use crate::options::CheckMode;
+use crate::proto::message::DIGEST_LEN_BYTES;
+use crate::proto::unfit;
+use crate::report::event::{Problem, Wants, Weight};
+use crate::session::dest_prescan::Glance;
+use crate::session::dir_digest::{Digester, can_compare};
+use crate::walk::run_context::Terms;
+use crate::walk::source::{Contents, SourceWalk};
+use crate::walk::source_args::{Gathered, Gatherer};
+use crate::walk::{Listed, Look, Scanner, SourceTask, Ticket};
+use crate::work::clock::Since;
+use crate::work::thread::spawn;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+/// How long a prefetched scan may be used. Older results are discarded and the source is scanned again: the user may
+/// change it while ssh waits for a password.
+pub const EARLY_IS_GOOD_FOR: Duration = Duration::from_secs(5);
+
+/// The parameters of a scan of the source.
+pub struct Aim<'a> {
+    /// The context of the run.
+    pub terms: Terms<'a>,
+    /// The source arguments, as given.
+    pub arguments: &'a [Vec<u8>],
+    /// The names listed by `--files-from`.
+    pub listed: Option<&'a [Vec<u8>]>,
+    /// The key of directory digests.
+    pub key: [u8; 16],
+    /// How to digest contents that the peer will compare; `None` if that is not known yet, and then none are digested.
+    pub compared_by: Option<&'a Comparison>,
+    /// What the digests depend on.
+    pub audience: Audience,
+    /// Set if there is no peer yet: how long the results may be used. The audience is then a guess, and more is
+    /// buffered.
+    pub early: Option<Duration>,
+}
+
+/// Properties of the peer and of the requested output that a scan of the source depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Audience {
+    /// Directory digests are compared.
+    pub compares: bool,
+    /// The receiver may change owners, so digests include them.
+    pub is_super: bool,
+}
+
+impl<'a> Aim<'a> {
+    /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
+    /// the digests made so far are computed again.
+    pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
+        let audience = Audience { compares: can_compare(terms.options, Wants::default()), is_super };
+        Aim { terms, arguments, listed: None, key, compared_by: None, audience, early: Some(EARLY_IS_GOOD_FOR) }
+    }
+
+    /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
+    pub fn look<R>(&self, body: impl FnOnce(Looking<'_>) -> R) -> Result<R, Error> {
+        let options = self.terms.options;
+        let (ids, is_over, is_unheard) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+        let compared_by = self.compared_by.filter(|_| options.check.mode == CheckMode::Digest);
+        self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
+            let walk = SourceWalk {
+                contents: compared_by.map(|by| Contents { by, is_unheard: &is_unheard }),
+                is_over: Some(&is_over),
+                ..self.terms.source_walk(wanted())
+            };
+            let digester = Digester { key: self.key, options, owners: false, ids: &ids };
+            let look = SourceLook { walk, digester, audience: Mutex::new(self.audience) };
+            look.set_audience(self.audience);
+            let scanner = if self.early.is_some() { Scanner::early(look) } else { Scanner::new(look, false) };
+            let scanner = &scanner;
+            std::thread::scope(|scope| {
+                let (tell, gathered) = mpsc::channel();
+                let (begun, good_for) = (Since::now(), self.early);
+                let looking = Looking {
+                    scanner,
+                    gathered,
+                    start: RefCell::default(),
+                    is_over: &is_over,
+                    is_unheard: is_unheard.clone(),
+                    begun,
+                    good_for,
+                };
+                let mut gather = Some(move || {
+                    let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
+                    let start = found.map(|gathered| Start {
+                        top: gathered.top_entry(&scanner.walk().walk.wanted),
+                        root: scanner.start(gathered.task(None)),
+                        gathered,
+                    });
+                    // If nothing receives the result, the scan is over.
+                    let _ = tell.send(start);
+                });
+                for _ in 0..self.terms.threads {
+                    let gather = gather.take();
+                    spawn(scope, "scan", move || {
+                        gather.into_iter().for_each(|gather| gather());
+                        scanner.work();
+                    })?;
+                }
+                Ok(body(looking))
+            })
+        })
+    }
+}
+
+/// The tree that a client scans while it still connects.
+pub enum Early<'l> {
+    /// The source, if the client sends.
+    Source(Box<Looking<'l>>),
+    /// The destination, if the client receives.
+    Dest(Glance<'l>),
+}
+
+impl<'l> Early<'l> {
+    /// Returns the scan of the source, if it is one.
+    pub fn source(&self) -> Option<&Looking<'l>> {
+        match self {
+            Early::Source(looking) => Some(looking),
+            Early::Dest(_) => None,
+        }
+    }
+
+    /// Returns the scan of the destination, if it is one.
+    pub fn dest(&self) -> Option<&Glance<'l>> {
+        match self {
+            Early::Source(_) => None,
+            Early::Dest(glance) => Some(glance),
+        }
+    }
+}
+
+/// The result of gathering the source arguments.
+pub struct Start {
+    /// The gathered arguments.
+    pub gathered: Gathered,
+    /// The entry of the directory whose content is the transfer's root.
+    pub top: Option<Entry>,
+    /// The ticket of the first directory.
+    pub root: Ticket,
+}
+
+/// A scan of the source in progress. Dropping it ends the scan.
+pub struct Looking<'l> {
+    scanner: &'l Scanner<SourceLook<'l>>,
+    gathered: mpsc::Receiver<Result<Start, Error>>,
+    /// The result if it has arrived but was not taken.
+    start: RefCell<Option<Result<Start, Error>>>,
+    is_over: &'l AtomicBool,
+    is_unheard: Arc<AtomicBool>,
+    begun: Since,
+    good_for: Option<Duration>,
+}
+
+impl Looking<'_> {
+    /// Returns a flag that stops the digesting of contents once it is set, because the peer is gone. Listings stay
+    /// complete: a partial listing that is sent as complete would cause deletions.
+    pub fn is_unheard(&self) -> Arc<AtomicBool> {
+        self.is_unheard.clone()
+    }
+
+    /// Returns the user and group names of this machine.
+    pub fn ids(&self) -> &Ids {
+        self.scanner.walk().digester.ids
+    }
+
+    /// Returns how many entries were found so far.
+    #[cfg(test)]
+    pub fn found(&self) -> u64 {
+        self.scanner.listed().0
+    }
+
+    /// Whether the results so far are recent enough to be used.
+    pub fn is_fresh(&self) -> bool {
+        self.good_for.is_none_or(|good_for| self.begun.elapsed() <= good_for)
+    }
+
+    /// Ends the prefetch phase: from now on the results are taken in order, for this audience.
+    pub fn meet(&self, audience: Audience) {
+        self.scanner.walk().set_audience(audience);
+        self.scanner.end_early();
+    }
+
+    /// Waits for the gathered arguments. They can be taken only once.
+    pub fn start(&self) -> Result<Start, Error> {
+        let start = self.start.take().map_or_else(|| self.gathered.recv(), Ok);
+        start.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")))
+    }
+
+    /// Calls `look` with the gathered arguments without taking them. Returns `None` if they could not be gathered;
+    /// [`Looking::start`] returns the error.
+    pub fn peek<R>(&self, look: impl FnOnce(&Start) -> R) -> Option<R> {
+        let mut start = self.start.borrow_mut();
+        if start.is_none() {
+            *start = self.gathered.recv().ok();
+        }
+        start.as_ref()?.as_ref().ok().map(look)
+    }
+
+    /// Takes the listing of a directory, with the digest for the current audience.
+    pub fn take(&self, ticket: Ticket) -> Found {
+        let look = self.scanner.walk();
+        let mut found = self.scanner.take(ticket);
+        if found.audience != look.audience() {
+            look.put_digest(&mut found);
+        }
+        found
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.is_unheard.store(true, Ordering::Relaxed);
+        self.scanner.close();
+    }
+}
+
+/// A scanned directory of the source.
+pub struct Found {
+    /// Its entries.
+    pub listed: Listed,
+    /// Its digest; `None` if digests are not compared or the directory must be sent in any case.
+    pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
+    /// The entry index and ticket of each subdirectory that is walked, in order.
+    pub tickets: Vec<(u32, Ticket)>,
+    /// Its directories are closed; see [`super::scan::Place::reopened`].
+    pub is_parked: bool,
+    /// The audience that the digest was made for.
+    audience: Audience,
+}
+
+/// Scans directories of the source.
+struct SourceLook<'a> {
+    walk: SourceWalk<'a>,
+    /// Its `owners` is overridden by the audience.
+    digester: Digester<'a>,
+    audience: Mutex<Audience>,
+}
+
+impl SourceLook<'_> {
+    fn audience(&self) -> Audience {
+        *self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_audience(&self, audience: Audience) {
+        // Owners are compared only if they are preserved.
+        let is_super = audience.is_super && self.digester.options.preserve.owner;
+        *self.audience.lock().unwrap_or_else(PoisonError::into_inner) = Audience { is_super, ..audience };
+    }
+
+    fn put_digest(&self, found: &mut Found) {
+        found.audience = self.audience();
+        let Audience { compares, is_super } = found.audience;
+        let listed = &found.listed;
+        // Problems and notes must be sent, so no digest may hide the directory.
+        let is_silent =
+            listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named;
+        let digester = Digester { owners: is_super, ..self.digester };
+        found.digest = match compares && is_silent {
+            true => digester.digest(&listed.path, &listed.source, &|_| true),
+            false => None,
+        };
+    }
+}
+
+impl Look for SourceLook<'_> {
+    type Task = SourceTask;
+    type Found = Found;
+
+    fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
+        let (mut listed, mut tasks) = self.walk.list(task);
+        leave_out_unfit(&mut listed, &mut tasks);
+        let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
+        let tickets = at.into_iter().map(|at| (at, Ticket::NONE)).collect();
+        let mut found = Found { listed, digest: None, tickets, is_parked: false, audience: self.audience() };
+        self.put_digest(&mut found);
+        (found, tasks)
+    }
+
+    fn number(&self, found: &mut Found, tickets: &mut dyn Iterator<Item = Ticket>) {
+        for ((_, mine), ticket) in found.tickets.iter_mut().zip(tickets) {
+            *mine = ticket;
+        }
+    }
+
+    fn below(&self, found: &Found) -> Vec<Ticket> {
+        found.tickets.iter().map(|&(_, ticket)| ticket).collect()
+    }
+
+    fn park(&self, found: &mut Found) {
+        for place in found.listed.places.iter_mut().flatten() {
+            *place = place.parked();
+        }
+        found.is_parked = true;
+    }
+
+    fn size(&self, found: &Found) -> (usize, (u64, u64)) {
+        let tally = &found.listed.tally;
+        (found.listed.source.len(), (tally.listed.total(), tally.total_bytes))
+    }
+}
+
+/// Removes entries that cannot be encoded for a peer and reports them. `tasks` holds the tasks of the subdirectories
+/// with their entry indices.
+fn leave_out_unfit(listed: &mut Listed, tasks: &mut Vec<(u32, SourceTask)>) {
+    if listed.source.entries.iter().all(|entry| unfit(entry).is_none()) {
+        return;
+    }
+    let whole = std::mem::take(&mut listed.source);
+    let mut subs = std::mem::take(&mut listed.subs).into_iter();
+    let mut old_tasks = std::mem::take(tasks).into_iter().peekable();
+    for (at, entry) in (0..).zip(&whole.entries) {
+        let name = whole.name(entry);
+        let sub = if entry.is_dir() { subs.next() } else { None };
+        let task = old_tasks.next_if(|(of, _)| *of == at);
+        if let Some(why) = unfit(entry) {
+            let path = listed.path.join(name);
+            let line = [b"sparsync: skipping \"", path.as_bytes(), b"\": ", why.as_bytes()].concat();
+            // Same weight as an unreadable entry, so that nothing is deleted at the destination.
+            listed.problems.push(Problem::said(line, Weight::SourceError));
+            continue;
+        }
+        tasks.extend(task.map(|(_, task)| (listed.source.len() as u32, task)));
+        listed.subs.extend(sub);
+        listed.source.push_entry(name, entry.clone());
+    }
+}

@@ -1,0 +1,401 @@
+//! A client that scans its source or destination before it is connected, and sends messages before the server does.
+
+use super::*;
+use crate::options::Compression;
+use crate::path::RelPath;
+use crate::proto::message::{ASKS_FIRST, GUESSES};
+use crate::session::Refusal;
+use crate::session::dest_prescan::Guess;
+use crate::session::source_prefetch::{Aim, Early};
+use crate::session::tests::no_room::{Trees, all};
+use crate::transport::ceiling::Ceiling;
+use crate::walk::run_context::Terms;
+
+/// Returns a client in `cwd` that sends `src` to `dst`, or receives it.
+fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Near<'a> {
+    Near {
+        key: [7; 16],
+        options,
+        speech: Speech::ours(compression_choice::features(None)),
+        setup: setup(is_pull),
+        sources: vec![at(cwd, "src")],
+        dest: is_pull.then(|| at(cwd, "dst")),
+        rules: rules(),
+        listed: None,
+        cwd,
+        umask: 0o022,
+        stop,
+        threads: 2,
+        repeats: false,
+        interrupted: stop,
+        is_net: false,
+    }
+}
+
+/// Returns the context of such a client.
+fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
+    Terms {
+        options: near.options,
+        rules: &near.rules,
+        cwd: near.cwd,
+        umask: near.umask,
+        stop: near.stop,
+        threads: near.threads,
+        repeats: false,
+        interrupted: near.stop,
+    }
+}
+
+/// Returns what its server makes of the request. `operand`: the path to serve.
+fn settled(options: &Options, operand: &[u8]) -> Settled {
+    let operands = vec![operand.to_vec()];
+    Settled {
+        options: options.clone(),
+        rules: rules(),
+        operands,
+        listed: None,
+        repeats: false,
+        server_stops: Arc::default(),
+        ceiling: Ceiling::default(),
+        beyond: None,
+    }
+}
+
+fn rules() -> Rules {
+    Rules::new(Vec::new(), ChainOptions::default())
+}
+
+fn at(cwd: &[u8], name: &str) -> Vec<u8> {
+    [cwd, b"/", name.as_bytes(), b"/"].concat()
+}
+
+/// Pushes a tree in which a file appears after the client has scanned it. Returns the names in `dst/d` afterwards.
+/// `good_for`: how long the scan is valid. `speaks_first`: the client sends what it can before the server sends
+/// anything.
+fn pushed(good_for: Duration, speaks_first: bool) -> String {
+    let top = tempfile::tempdir().unwrap();
+    let trees = [("d/file".to_owned(), "before".to_owned())];
+    Trees::of(&trees, &[]).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+    let near = client(&options, cwd, &stop, false);
+    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "dst")));
+    let aim = Aim { early: Some(good_for), ..Aim::early(terms_of(&near), &near.sources, [7; 16], true) };
+    let ended = aim.look(|looking| {
+        while looking.found() < 2 {
+            std::thread::yield_now();
+        }
+        std::fs::write(top.path().join("src/d/other"), "new").unwrap();
+        let early = Early::Source(Box::new(looking));
+        let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
+        let said = speaks_first.then(|| near.first_words(Some(&early)));
+        said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+        std::thread::scope(|scope| {
+            let speech = Speech::ours(compression_choice::features(None));
+            scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
+        })
+    });
+    ended.unwrap().unwrap();
+    let mut there: Vec<_> = std::fs::read_dir(top.path().join("dst/d"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    there.sort();
+    there.join(" ")
+}
+
+#[test]
+fn a_look_counts_for_a_while_and_then_there_is_another() {
+    assert_eq!(pushed(LIMIT, false), "file");
+    assert_eq!(pushed(Duration::ZERO, false), "file other");
+}
+
+#[test]
+fn a_look_of_which_the_server_was_told_counts() {
+    assert_eq!(pushed(LIMIT, true), "file");
+    assert_eq!(pushed(Duration::ZERO, true), "file");
+}
+
+/// Pulls into a destination in which a file changes after the client has scanned it. Returns the text of the file
+/// afterwards. `good_for`: how long the scan is valid. `whole`: the guess of what is compared. `elsewhere`: the
+/// destination is replaced meanwhile.
+fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
+    let top = tempfile::tempdir().unwrap();
+    let tree = [("d/file".to_owned(), "text".to_owned())];
+    Trees::of(&tree, &tree).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+    let near = client(&options, cwd, &stop, true);
+    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "src")));
+    let set_time = |path: &str| {
+        let file = std::fs::File::options().write(true).open(top.path().join(path)).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
+    };
+    ["src/d/file", "dst/d/file"].iter().for_each(|path| set_time(path));
+    for name in ["d", "."] {
+        let time = std::fs::metadata(top.path().join("src").join(name)).unwrap().modified().unwrap();
+        std::fs::File::open(top.path().join("dst").join(name)).unwrap().set_modified(time).unwrap();
+    }
+    let whole = RelPath::parse(whole.as_bytes()).unwrap();
+    let dest = at(cwd, "dst");
+    let guess = Guess { terms: terms_of(&near), dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
+    let ended = guess.look(|glance| {
+        let glance = glance.expect("there is a destination");
+        while glance.seen() < if whole.is_root() { 2 } else { 1 } {
+            std::thread::yield_now();
+        }
+        std::fs::write(top.path().join("dst/d/file"), "changed since").unwrap();
+        if elsewhere {
+            std::fs::rename(top.path().join("dst"), top.path().join("old")).unwrap();
+        }
+        let (ours, theirs) = pipe::pair(ROOM_BYTES);
+        std::thread::scope(|scope| {
+            let speech = Speech::ours(compression_choice::features(None));
+            scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            near.run(ours, (None, Some(Early::Dest(glance))), &mut reporter(&options), &mut Tally::default())
+        })
+    });
+    ended.unwrap().unwrap();
+    std::fs::read_to_string(top.path().join("dst/d/file")).unwrap()
+}
+
+#[test]
+fn a_look_at_the_destination_counts_for_a_while_and_then_there_is_another() {
+    assert_eq!(pulled(LIMIT, "", false), "changed since");
+    assert_eq!(pulled(Duration::ZERO, "", false), "text");
+}
+
+#[test]
+fn a_look_at_something_else_does_not_count() {
+    assert_eq!(pulled(LIMIT, "d", false), "text");
+    assert_eq!(pulled(LIMIT, "", true), "text");
+}
+
+/// A pull of `source` into `dst` by a client that guesses that `whole` will be compared.
+struct Guessing<'a> {
+    source: &'a str,
+    whole: &'a str,
+    /// The files in the destination; `None` if it does not exist.
+    dest: Option<&'a [(&'a str, &'a str)]>,
+    /// The features of the server, besides those that all have.
+    features: u64,
+    /// The client does not wait for the server's greeting.
+    speaks_first: bool,
+}
+
+impl Guessing<'_> {
+    /// Returns the exit code, and whether the copy equals the source.
+    fn run(&self) -> (Exit, bool) {
+        let top = tempfile::tempdir().unwrap();
+        let source = [("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
+        let owned =
+            |tree: &[(&str, &str)]| tree.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        let (source, dest): (Vec<_>, Vec<_>) = (owned(&source), owned(self.dest.unwrap_or_default()));
+        Trees::of(&source, &dest).make(top.path());
+        if self.dest.is_none() {
+            std::fs::remove_dir(top.path().join("dst")).unwrap();
+        }
+        let cwd = top.path().as_os_str().as_bytes();
+        let (options, stop) = (options(&["-a", "--delete"]), AtomicBool::new(false));
+        let near = client(&options, cwd, &stop, true);
+        let settle = |_: &Setup| Ok(settled(&options, &[cwd, b"/", self.source.as_bytes()].concat()));
+        let (dest, whole) = (at(cwd, "dst"), RelPath::parse(self.whole.as_bytes()).unwrap());
+        let guess = Guess { terms: terms_of(&near), dest: &dest, whole, key: [7; 16], good_for: LIMIT };
+        let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
+        let ended = guess.look(|glance| {
+            let glance = glance.expect("it is a directory, or is not there");
+            while glance.foretold().count() == 0 {
+                std::thread::yield_now();
+            }
+            let early = Early::Dest(glance);
+            let said = self.speaks_first.then(|| near.first_words(Some(&early)));
+            said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+            std::thread::scope(|scope| {
+                let speech = Speech { features: compression_choice::features(None) | self.features, ..Speech::ours(0) };
+                scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+                near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
+            })
+        });
+        let tree = |name: &str| {
+            let all = all(&top.path().join(name));
+            all.into_iter().map(|(path, told)| (path, told.replace(&format!("{name}/"), ""))).collect::<Vec<_>>()
+        };
+        let dest = if self.source.ends_with('/') { "dst" } else { "dst/src" };
+        let is_whole = std::fs::read_dir(top.path().join("dst")).is_ok() && tree(dest) == tree("src");
+        (ended.unwrap().map_or_else(|error| error.exit, |()| Exit::Ok), is_whole)
+    }
+}
+
+#[test]
+fn whatever_was_guessed_all_is_copied() {
+    let same: &[_] = &[("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
+    let other: &[_] = &[("a", "other"), ("d/b", "b"), ("d/x/y", "y"), ("src/d/e/c", "old"), ("z", "z")];
+    for dest in [None, Some(&[][..]), Some(same), Some(other)] {
+        for (source, whole) in [("src/", ""), ("src", "src"), ("src/", "d"), ("src/", "x"), ("src", ""), ("src", "d")] {
+            for features in [GUESSES, 0] {
+                for speaks_first in [true, false] {
+                    let case = Guessing { source, whole, dest, features, speaks_first };
+                    let name = format!("{source} as {whole:?} to {dest:?}, {features}, {speaks_first}");
+                    assert_eq!(case.run(), (Exit::Ok, true), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// Runs a client that has scanned `dst` in `home`, and requests a tree from a scripted server.
+fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
+    let home = stage.home();
+    let honest = move |link: Link| {
+        let cwd = home.as_os_str().as_bytes();
+        let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+        let near = client(&options, cwd, &stop, true);
+        let dest = at(cwd, "dst");
+        let guess =
+            Guess { terms: terms_of(&near), dest: &dest, whole: RelPath::root(), key: [7; 16], good_for: LIMIT };
+        let ended = guess.look(|glance| {
+            let glance = glance.expect("there is a destination");
+            while glance.foretold().count() < 2 {
+                std::thread::yield_now();
+            }
+            near.run(link, (None, Some(Early::Dest(glance))), &mut reporter(&options), &mut Tally::default())
+        });
+        ended.unwrap()
+    };
+    let (ended, _) = against(ROOM_BYTES, honest, play);
+    let (exit, message) = ended.map_or_else(|error| (error.exit, error.message), |()| (Exit::Ok, Vec::new()));
+    Ended { exit, sentence: String::from_utf8_lossy(&message).into_owned() }
+}
+
+#[test]
+fn what_is_seen_of_a_destination_is_said_with_what_is_wanted() {
+    for features in [GUESSES, 0] {
+        let stage = Stage::new();
+        stage.has("dst/d/file", "text");
+        let ended = by_hand(&stage, |peer| {
+            peer.greet_as(features, None);
+            assert_eq!(peer.hear_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
+            assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+            let digests = |message: Option<Message>| match message {
+                Some(Message::Digests(seen)) => seen.len(),
+                message => panic!("{message:?}"),
+            };
+            // A server without this feature gets them only when it asks. Setup and digests are sent in one piece.
+            assert_eq!(peer.has_more(), features == GUESSES);
+            if features == GUESSES {
+                assert_eq!(digests(peer.hear()), 2);
+            }
+            peer.send();
+            peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+            if features == 0 {
+                assert_eq!(digests(peer.hear()), 2);
+            }
+            peer.say(&dirs_end());
+            assert!(matches!(peer.hear(), Some(Message::WantsEnd(_))), "it says nothing again");
+        });
+        assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+    }
+}
+
+#[test]
+fn what_was_said_of_another_destination_ends_the_run() {
+    let stage = Stage::new();
+    stage.has("dst/d/file", "text");
+    let ended = by_hand(&stage, |peer| {
+        peer.greet_as(GUESSES, None);
+        peer.hear_greeting();
+        assert!(peer.hear_until(|message| matches!(message, Message::Digests(_)).then_some(())).is_some());
+        std::fs::rename(stage.home().join("dst"), stage.home().join("old")).unwrap();
+        std::fs::create_dir(stage.home().join("dst")).unwrap();
+        peer.send();
+        peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+        peer.say(&dirs_end());
+    });
+    ended.refuses(Exit::FileSelect, "was replaced by another");
+}
+
+/// Copies with a client that sends what it can before it hears from a server with these compressions. Returns the exit
+/// code, and whether the client could send its request.
+fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
+    let top = tempfile::tempdir().unwrap();
+    Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let (options, stop) = (options(words), AtomicBool::new(false));
+    let near = client(&options, cwd, &stop, is_pull);
+    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })));
+    let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
+    let first = near.first_words(None);
+    let words = first.words();
+    ours.writer.write_all(&words).unwrap();
+    let mut greeting = Vec::new();
+    encode_greeting(&near.speech.greeting([0; 16]), &mut greeting);
+    let has_setup = words.len() > greeting.len();
+    let speech = Speech::ours(compression_choice::features(Some(takes)));
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        near.run(ours, (Some(first), None), &mut reporter(&options), &mut Tally::default())
+    });
+    let text = std::fs::read_to_string(top.path().join("dst/d/file"));
+    assert_eq!(text.is_ok_and(|text| text == "text"), ended.is_ok(), "{words:?}");
+    (ended.map_or_else(|error| error.exit, |()| Exit::Ok), has_setup)
+}
+
+#[test]
+fn what_is_said_first_suits_a_server_that_is_not_known() {
+    use Compression::{Lz4, Zlib, Zstd};
+    let (auto, lz4) = (["-a", "-z"], ["-a", "-z", "--compress-choice=lz4"]);
+    for is_pull in [true, false] {
+        for takes in [&[Zstd, Lz4][..], &[Lz4], &[Zlib]] {
+            assert_eq!(met(&["-a"], takes, is_pull), (Exit::Ok, true));
+            assert_eq!(met(&auto, takes, is_pull), (Exit::Ok, true));
+            // What depends on the server waits for its greeting.
+            let ended = if takes.contains(&Lz4) { Exit::Ok } else { Exit::Unsupported };
+            assert_eq!(met(&lz4, takes, is_pull), (ended, false));
+        }
+    }
+}
+
+/// A copy of which the server grants only a part, with these feature bits. Returns whether it was rejected as a whole,
+/// and whether the file was copied.
+fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool, bool) {
+    let top = tempfile::tempdir().unwrap();
+    Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
+    let cwd = top.path().as_os_str().as_bytes();
+    let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
+    let near = client(&options, cwd, &stop, is_pull);
+    let near = Near { speech: Speech { features: near.speech.features | ours, ..near.speech.clone() }, ..near };
+    let settle = |_: &Setup| {
+        let beyond = Some(Error::new(Exit::FileSelect, "a part"));
+        Ok(Settled { beyond, ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })) })
+    };
+    let (mut link, far) = pipe::pair(ROOM_BYTES);
+    let said = speaks_first.then(|| near.first_words(None));
+    said.iter().for_each(|first| link.writer.write_all(&first.words()).unwrap());
+    let speech = Speech::ours(compression_choice::features(None) | theirs);
+    let is_refused = std::thread::scope(|scope| {
+        scope.spawn(move || session::serve(far, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        match near.open(link, said, None) {
+            Err(Refusal::NotGranted(why)) => {
+                assert_eq!((why.exit, &why.message[..]), (Exit::FileSelect, &b"a part"[..]));
+                true
+            }
+            Err(Refusal::Failed(error)) => panic!("{error}"),
+            Ok(opened) => {
+                near.play(opened, None, &mut reporter(&options), &mut Tally::default()).unwrap();
+                false
+            }
+        }
+    });
+    (is_refused, top.path().join("dst/d/file").exists())
+}
+
+#[test]
+fn a_client_that_has_another_way_hears_what_is_not_granted_before_anything_is_done() {
+    for (is_pull, speaks_first) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert_eq!(weighed([ASKS_FIRST; 2], is_pull, speaks_first), (true, false));
+        for one_knows in [[ASKS_FIRST, 0], [0, ASKS_FIRST]] {
+            assert_eq!(weighed(one_knows, is_pull, speaks_first), (false, true), "it is as it always was");
+        }
+    }
+}

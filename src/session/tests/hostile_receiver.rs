@@ -1,0 +1,606 @@
+//! A hostile receiver, against a server that sends and a client that sends.
+
+use super::*;
+use crate::proto::message::GUESSES;
+use crate::proto::{Basis, Class, Seen};
+use crate::transport::ceiling::Ceiling;
+
+/// Pulls from an honest server after greeting and setup. The server has a file `a` and a directory `d` with a file `b`.
+fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
+    let stage = Stage::new();
+    stage.has("a", "hello").has("d/b", "hello");
+    let ended = serve(&stage, words, true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        play(peer);
+    });
+    stage.is_clean();
+    (stage, ended)
+}
+
+/// Serves an honest client that sends the same tree.
+fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
+    let stage = Stage::new();
+    stage.has("a", "hello").has("d/b", "hello");
+    let ended = Client { words, ..Client::default() }.against(&stage, |peer| {
+        peer.hear_greeting();
+        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive();
+        play(peer);
+    });
+    stage.is_clean();
+    (stage, ended)
+}
+
+/// As [`pull`], with a guess of what is compared, and digests that are sent before anything is read.
+fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
+    let stage = Stage::new();
+    stage.has("a", "hello").has("d/b", "hello");
+    let ended = serve(&stage, &["-r"], true, |peer| {
+        let guess = RelPath::parse(guess.as_bytes()).ok();
+        peer.greet_so(&Greeting { features: GUESSES, guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
+        peer.say_all(said);
+        peer.hear_greeting();
+        peer.receive();
+        play(peer);
+    });
+    stage.is_clean();
+    (stage, ended)
+}
+
+/// Returns the report on a directory whose listing must be sent, with this many subdirectories.
+fn seen(children: usize) -> Seen {
+    Seen::Dir { digest: None, children: vec![7; children] }
+}
+
+/// Reads which directories are listed, and whether with their data, until the end.
+fn hear_dirs(peer: &mut Peer) -> Vec<(String, bool)> {
+    let mut told = Vec::new();
+    while let Some(message) = peer.hear() {
+        match message {
+            Message::Dir(dir) => told.push((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data)),
+            Message::DirsEnd(_) => _ = peer.say(&Message::WantsEnd(Box::default())),
+            _ => {}
+        }
+    }
+    told
+}
+
+#[test]
+fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
+    let all = || vec![(String::new(), true), ("d".to_owned(), true)];
+    let listed = || vec![(String::new(), false), ("d".to_owned(), true)];
+    let digests = |seen: &[Seen]| Message::Digests(seen.to_vec());
+    let cases = [
+        // The guess is right: the digests count, and no others are awaited.
+        ("", vec![digests(&[Seen::Absent])], all()),
+        ("", vec![digests(&[seen(0)])], listed()),
+        // The guess is wrong: the digests are ignored, however many and in however many messages.
+        ("d", vec![digests(&[Seen::Absent, seen(0)])], listed()),
+        ("d", vec![digests(&[seen(0)]), digests(&[Seen::Absent])], all()),
+        ("x", vec![digests(&[seen(2), seen(1)]), digests(&[Seen::Absent, Seen::Absent, seen(0)])], listed()),
+    ];
+    for (guess, said, expected) in cases {
+        let mut told = Vec::new();
+        let (_, ended) = guessed(guess, &said, |peer| told = hear_dirs(peer));
+        assert_eq!((told, ended.exit), (expected, Exit::Ok), "{guess}: {}", ended.sentence);
+    }
+}
+
+#[test]
+fn what_the_receiver_has_besides_is_not_waited_for() {
+    // After ours it has two more directories, about which it could report for a long time.
+    let (_, ended) = pull(&["-r"], |peer| {
+        let d = crate::digest::keyed_name(&[7; 16], b"d");
+        let root = Seen::Dir { digest: None, children: vec![1, d, 2, 3] };
+        peer.say(&Message::Digests(vec![root, Seen::Dir { digest: None, children: vec![4] }, Seen::Absent, seen(0)]));
+        assert_eq!(hear_dirs(peer), [(String::new(), false), ("d".to_owned(), false)]);
+    });
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+}
+
+#[test]
+fn a_directory_of_fewer_entries_is_told_before_the_other_one_is_looked_at() {
+    let d = crate::digest::keyed_name(&[7; 16], b"d");
+    let told = || [(String::new(), false), ("d".to_owned(), false)];
+    let root = || Seen::Dir { digest: None, children: vec![d] };
+    // The source has two entries. At least two may be the same, three are more.
+    for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
+        let (_, ended) = pull(&["-r"], |peer| {
+            peer.say(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
+            let mut first = Vec::new();
+            if heard_first > 0 {
+                first.extend(peer.hear_until(|message| match message {
+                    Message::Dir(dir) => {
+                        Some((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
+                    }
+                    _ => None,
+                }));
+            }
+            peer.say(&Message::Digests(vec![root(), seen(0)]));
+            let all: Vec<_> = first.into_iter().chain(hear_dirs(peer)).collect();
+            assert_eq!(all, told(), "{large:?}");
+        });
+        assert_eq!(ended.exit, Exit::Ok, "{large:?}: {}", ended.sentence);
+    }
+}
+
+#[test]
+fn what_is_said_of_another_directory_must_come_to_its_end() {
+    let (_, ended) = guessed("x", &[Message::Digests(vec![seen(60); 100])], Peer::hang_up);
+    assert_eq!(ended.exit, Exit::Stream);
+}
+
+fn want(dir: DirId, entry: u32) -> Message {
+    Message::Want { file: file(dir, entry), lane: Lane::Asked, basis: Basis::None }
+}
+
+/// Reads all listings of the sender, which learns that the receiver has nothing.
+fn hear_all(peer: &mut Peer) {
+    // Digests are expected if the options permit comparing them; without them nothing is listed.
+    peer.say(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
+    let told = peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
+    assert!(told.is_some(), "it tells everything");
+}
+
+/// A receiver that sends these messages after all listings, to a server and to a client. Both reject them.
+#[track_caller]
+fn refused(said: &[Message], words: &str) {
+    let server = pull(&["-r"], |peer| {
+        hear_all(peer);
+        peer.say_all(said);
+    });
+    let client = pushed(&["-r"], |peer| {
+        hear_all(peer);
+        peer.say_all(said);
+    });
+    for (stage, ended) in [server, client] {
+        ended.refuses(Exit::Protocol, words);
+        assert_eq!(stage.names(), ["a", "d/", "d/b"]);
+    }
+}
+
+macro_rules! refused {
+    ($name:ident, $words:expr, [$($message:expr),* $(,)?]) => {
+        #[test]
+        fn $name() {
+            refused(&[$($message),*], $words);
+        }
+    };
+}
+
+#[test]
+fn an_honest_pull_by_hand_is_served() {
+    let (_, ended) = pull(&["-r"], |peer| {
+        hear_all(peer);
+        peer.say(&want(0, 0));
+        let came = peer.hear_until(|message| match message {
+            Message::Whole { data, .. } => Some(data.clone()),
+            _ => None,
+        });
+        assert_eq!(came.as_deref(), Some(&b"hello"[..]));
+        peer.say_all(&[Message::Done(0), Message::WantsEnd(Box::default())]);
+        assert!(peer.hear_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+}
+
+// Listing 0 is the root: entry 0 is `a`, entry 1 is `d`. Listing 1 is `d`.
+
+refused!(a_want_of_a_directory, "what was told as no file", [want(0, 1)]);
+refused!(a_want_out_of_range, "what was told as no file", [want(0, 2)]);
+refused!(a_want_far_out_of_range, "what was told as no file", [want(1, u32::MAX)]);
+refused!(a_want_of_a_directory_that_was_not_told, "a file of no told directory", [want(2, 0)]);
+refused!(a_want_of_an_impossible_directory, "a file of no told directory", [want(u64::MAX, 0)]);
+refused!(a_want_behind_done, "a file of no told directory", [Message::Done(0), want(0, 0)]);
+refused!(
+    a_second_try_of_what_was_not_told,
+    "a file of no told directory",
+    [Message::Want { file: file(9, 0), lane: Lane::Again, basis: Basis::None }]
+);
+refused!(a_removal_without_the_option, "without --remove-source-files", [Message::Placed(file(0, 0))]);
+refused!(a_removal_of_a_directory, "a file that was not told", [Message::Placed(file(0, 1))]);
+refused!(a_removal_of_what_was_not_told, "a file of no told directory", [Message::Placed(file(7, 0))]);
+refused!(
+    a_basis_of_nonsense,
+    "",
+    [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::Blocks(vec![0xff; 40]) }]
+);
+refused!(roots_of_a_receiver, "does not say", [said_roots()]);
+refused!(a_directory_of_a_receiver, "does not say", [dir(0, "", &[])]);
+refused!(the_end_of_directories_of_a_receiver, "does not say", [dirs_end()]);
+refused!(data_of_a_receiver, "does not say", [whole(Lane::Asked, file(0, 0))]);
+refused!(a_goodbye_of_a_receiver, "does not say", [Message::Bye(Box::default())]);
+refused!(a_setup_again, "does not say", [Message::Setup(Box::new(setup(true)))]);
+refused!(
+    a_grant_that_is_huge,
+    "granted more of Early than was said",
+    [Message::Grant { class: Class::Early, bytes: 1 << 40 }]
+);
+refused!(
+    a_grant_of_one_byte_too_many,
+    "granted more of Dirs than was said",
+    [Message::Grant { class: Class::Dirs, bytes: 4 << 20 }]
+);
+
+#[test]
+fn the_end_of_wants_before_all_was_told() {
+    for run in [pull as fn(&[&str], fn(&mut Peer)) -> (Stage, Ended), pushed] {
+        let (_, ended) = run(&["-r"], |peer| _ = peer.say(&Message::WantsEnd(Box::default())));
+        ended.refuses(Exit::Protocol, "does not say");
+    }
+}
+
+#[test]
+fn wants_behind_the_end_of_wants() {
+    for behind in [Message::WantsEnd(Box::default()), want(0, 0), Message::Done(0)] {
+        let (_, ended) = pull(&["-r"], |peer| {
+            hear_all(peer);
+            peer.say_all(&[Message::WantsEnd(Box::default()), behind]);
+            let came = peer.hear_until(|message| matches!(message, Message::Whole { .. }).then_some(()));
+            assert!(came.is_none());
+        });
+        // The server may have ended the session before this message arrived.
+        assert!(matches!(ended.exit, Exit::Ok | Exit::Protocol), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_removal_of_what_has_changed_since_it_was_told() {
+    let stage = Stage::new();
+    stage.has("a", "hello");
+    let home = stage.home();
+    let ended = serve(&stage, &["-r", "--remove-source-files"], true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        hear_all(peer);
+        std::fs::write(home.join("a"), "something else").unwrap();
+        peer.say_all(&[Message::Placed(file(0, 0)), Message::WantsEnd(Box::default())]);
+        assert!(peer.hear_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
+    });
+    assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
+    assert_eq!(stage.names(), ["a"]);
+}
+
+#[test]
+fn a_file_that_became_a_symlink_since_it_was_told() {
+    let (_, ended) = {
+        let stage = Stage::new();
+        stage.has("a", "hello");
+        let home = stage.home();
+        let ended = serve(&stage, &["-r"], true, |peer| {
+            peer.greet(Some(setup(true)));
+            peer.hear_greeting();
+            peer.receive();
+            hear_all(peer);
+            std::fs::remove_file(home.join("a")).unwrap();
+            std::os::unix::fs::symlink("../outside/secret", home.join("a")).unwrap();
+            peer.say(&want(0, 0));
+            let came = peer.hear_until(|message| match message {
+                Message::Unsent { .. } => Some(false),
+                Message::Whole { .. } | Message::Begin { .. } => Some(true),
+                _ => None,
+            });
+            assert_eq!(came, Some(false), "what the symlink leads to is not told");
+            peer.say(&Message::WantsEnd(Box::default()));
+        });
+        (stage, ended)
+    };
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+}
+
+#[test]
+fn a_want_twice_is_answered_twice() {
+    let (_, ended) = pull(&["-r"], |peer| {
+        hear_all(peer);
+        peer.say_all(&[want(0, 0), want(0, 0)]);
+        for _ in 0..2 {
+            assert!(peer.hear_until(|message| matches!(message, Message::Whole { .. }).then_some(())).is_some());
+        }
+        peer.say(&Message::WantsEnd(Box::default()));
+    });
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+}
+
+#[test]
+fn a_prefix_longer_than_the_file() {
+    let (_, ended) = pull(&["-r"], |peer| {
+        hear_all(peer);
+        let basis = Basis::Prefix { len_bytes: i64::MAX as u64, digest: None };
+        peer.say(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis });
+        let is_over = |message: &Message| matches!(message, Message::End { .. } | Message::Unsent { .. }).then_some(());
+        assert!(peer.hear_until(is_over).is_some());
+        peer.say(&Message::WantsEnd(Box::default()));
+    });
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+}
+
+#[test]
+fn nothing_is_sent_in_a_dry_run() {
+    let (_, ended) = pull(&["-rn"], |peer| {
+        hear_all(peer);
+        peer.say(&want(0, 0));
+    });
+    ended.refuses(Exit::Protocol, "a file of no told directory");
+}
+
+#[test]
+fn a_server_that_sends_hears_no_events() {
+    let (_, ended) = pull(&["-r"], |peer| {
+        hear_all(peer);
+        peer.say(&Message::Event(crate::report::event::Event::Checked(1)));
+    });
+    ended.refuses(Exit::Protocol, "does not say");
+}
+
+// Endless messages.
+
+/// Sends a message until the connection is closed, or far more often than any window permits.
+fn endless(peer: &mut Peer, message: &Message) -> bool {
+    let begun = peer.said_bytes;
+    while peer.said_bytes - begun < 64 << 20 {
+        if !peer.say(message) {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn digests_without_end() {
+    // An endless tree that the sender lacks is skipped, and nothing of it is stored.
+    let seen = vec![Seen::Dir { digest: None, children: vec![1; 1000] }; 16];
+    let (_, ended) = pull(&["-r"], |peer| {
+        endless(peer, &Message::Digests(seen));
+        peer.hang_up();
+    });
+    // A receiver that sends faster than the sender skips is rejected.
+    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+}
+
+#[test]
+fn digests_without_children_and_end() {
+    // The sender skips only the digests of directories that it lacks.
+    let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
+    ended.refuses(Exit::Protocol, "more of Digests than it may");
+}
+
+#[test]
+fn a_large_directory_that_is_spoken_of_again_and_again() {
+    for said in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
+        let (_, ended) = pull(&["-r"], |peer| {
+            for &entries in said {
+                peer.say(&Message::Digests(vec![Seen::Large(entries)]));
+            }
+        });
+        ended.refuses(Exit::Protocol, "a large directory that is no larger than it was said to be");
+    }
+}
+
+#[test]
+fn wants_without_end_and_nobody_who_reads() {
+    let stage = Stage::new();
+    stage.has("a", &"x".repeat(60_000));
+    let ended = serve(&stage, &["-r"], true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        hear_all(peer);
+        endless(peer, &want(0, 0));
+    });
+    // By then data has filled its window, so the requests are not consumed.
+    ended.refuses(Exit::Protocol, "more of Wants than it may");
+}
+
+#[test]
+fn events_without_end_at_a_client_that_sends() {
+    let (_, ended) = pushed(&["-r"], |peer| {
+        for _ in 0..50_000 {
+            peer.say(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 100])));
+        }
+        peer.hang_up();
+    });
+    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+}
+
+// Ends of sessions.
+
+#[test]
+fn a_fail_ends_the_run_with_its_code() {
+    for code in [Exit::Protocol, Exit::Partial, Exit::Malloc] {
+        let (_, ended) = pushed(&["-r"], |peer| {
+            let message = b"\x1b]0;title\x07".to_vec();
+            peer.say(&Message::Fail { exit: code, message, role: "Receiver" });
+        });
+        assert_eq!(ended.exit, code);
+    }
+}
+
+#[test]
+fn a_receiver_that_says_nothing_and_hangs_up() {
+    for words in [&["-r"][..], &["-rn"], &["-rt"]] {
+        let (_, ended) = pull(words, |peer| peer.hang_up());
+        assert_eq!(ended.exit, Exit::Stream);
+        let (_, ended) = pushed(words, |peer| peer.hang_up());
+        assert_eq!(ended.exit, Exit::Stream);
+    }
+}
+
+/// Returns what a receiver sends in a whole session, if it need not react to the sender.
+fn recorded() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
+    let mut dialect = Native::new(1);
+    let said = [
+        Message::Setup(Box::new(setup(true))),
+        Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]),
+        Message::Ping,
+    ];
+    said.iter().for_each(|message| dialect.encode(message, &mut bytes).unwrap());
+    bytes
+}
+
+#[test]
+fn a_conversation_cut_off_at_every_byte() {
+    let bytes = recorded();
+    for end in 0..=bytes.len() {
+        let stage = Stage::new();
+        stage.has("a", "hello").has("d/b", "hello");
+        let ended = serve(&stage, &["-r"], true, |peer| {
+            peer.say_bytes(&bytes[..end]);
+            peer.hang_up();
+        });
+        assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
+        assert_eq!(stage.names(), ["a", "d/", "d/b"]);
+    }
+}
+
+/// Returns what a server that receives sends to a client: before the last listing, and after it.
+fn recorded_for_a_client() -> [Vec<u8>; 2] {
+    let mut before = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut before);
+    let mut dialect = Native::new(1);
+    let digests = Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]);
+    dialect.encode(&digests, &mut before).unwrap();
+    let mut behind = Vec::new();
+    let said = [
+        want(0, 0),
+        Message::Event(crate::report::event::Event::Note(b"note".to_vec())),
+        Message::Placed(file(0, 0)),
+        Message::Done(0),
+        want(1, 0),
+        Message::Done(1),
+        Message::WantsEnd(Box::default()),
+    ];
+    said.iter().for_each(|message| dialect.encode(message, &mut behind).unwrap());
+    [before, behind]
+}
+
+#[test]
+fn a_push_of_a_client_cut_off_at_every_byte() {
+    let [before, behind] = recorded_for_a_client();
+    let len = before.len() + behind.len();
+    let mut removed = 0;
+    for end in 0..=len {
+        let stage = Stage::new();
+        stage.has("a", "hello").has("d/b", "hello");
+        let client = Client { words: &["-r", "--remove-source-files"], ..Client::default() };
+        let ended = client.against_unmet(&stage, |peer| {
+            peer.say_bytes(&before[..end.min(before.len())]);
+            if let Some(rest @ 0..) = end.checked_sub(before.len()) {
+                peer.hear_greeting();
+                assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+                peer.receive();
+                assert!(peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
+                peer.say_bytes(&behind[..rest]);
+            }
+            if end < len {
+                peer.hang_up();
+            }
+        });
+        let expected = if end < len { Exit::Stream } else { Exit::Ok };
+        assert_eq!(ended.exit, expected, "cut off behind byte {end}: {}", ended.sentence);
+        // Only a placed file may be removed.
+        let names = stage.names();
+        assert!(names == ["a", "d/", "d/b"] || names == ["d/", "d/b"], "cut off behind byte {end}: {names:?}");
+        let is_removed = names.len() == 2;
+        assert!(!is_removed || end > before.len() + 5, "cut off behind byte {end}");
+        removed += usize::from(is_removed);
+    }
+    assert!(removed > 0, "nothing was removed");
+}
+
+#[test]
+fn a_peer_that_neither_reads_nor_hangs_up_does_not_hold_a_failed_run() {
+    let stage = Stage::new();
+    stage.has("a", &"x".repeat(8 << 20));
+    let ended = serve(&stage, &["-r"], true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        hear_all(peer);
+        peer.say(&want(0, 0));
+        peer.say_bytes(&[0xff; 64]);
+        peer.forget();
+    });
+    assert_eq!(ended.exit, Exit::Protocol);
+}
+
+#[test]
+fn the_reason_comes_through_a_slow_link_behind_all_that_waits() {
+    let stage = Stage::new();
+    stage.has("a", &"x".repeat(16 << 20));
+    let (has_left, mut lost) = (Arc::default(), 0);
+    let ended = serve_by(64 << 10, &has_left, &stage, &["-r", "--no-compress"], true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+        hear_all(peer);
+        peer.say(&want(0, 0));
+        peer.hear_until(|message| matches!(message, Message::Data { .. }).then_some(()));
+        // The connection is slow: data up to the window is queued along the way.
+        let slowly = |peer: &mut Peer| {
+            std::thread::sleep(Duration::from_millis(300));
+            peer.hear().is_some()
+        };
+        assert!(slowly(peer));
+        peer.say_bytes(&[0xff; 64]);
+        while slowly(peer) {
+            // A process that has exited sends nothing more. In this process, its thread goes on.
+            lost += usize::from(has_left.load(Ordering::SeqCst));
+        }
+    });
+    ended.refuses(Exit::Protocol, "");
+    // The pipe holds less than a piece of data, and the error message.
+    assert!(lost <= 2, "{lost} messages were on their way when it left");
+}
+
+#[test]
+fn silence_ends_with_the_timeout() {
+    let (to_us, _kept) = (std::io::pipe().unwrap(), ());
+    let (reader, writer) = to_us;
+    let patience = crate::transport::link::Patience {
+        idle: Some(Duration::from_millis(1)),
+        ..crate::transport::link::Patience::default()
+    };
+    let mut greeting = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut greeting);
+    Native::new(1).encode(&Message::Setup(Box::new(setup(true))), &mut greeting).unwrap();
+    std::io::Write::write_all(&mut &writer, &greeting).unwrap();
+    let stage = Stage::new();
+    let home = stage.home();
+    let link = Link {
+        parting: patience.parting.clone(),
+        reader: Box::new(crate::transport::link::PatientReader::new(reader, patience)),
+        writer: Box::new(std::io::sink()),
+        leave: None,
+        moved: Default::default(),
+    };
+    let settle = |setup: &Setup| {
+        let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
+        let operands = vec![home.as_os_str().as_bytes().to_vec()];
+        Ok(Settled {
+            options: options(&["-r", "--timeout=1"]),
+            rules,
+            operands,
+            listed: None,
+            repeats: false,
+            server_stops: Default::default(),
+            ceiling: Ceiling::default(),
+            beyond: None,
+        })
+    };
+    let exit = session::serve(
+        link,
+        &Speech::ours(compression_choice::features(None)),
+        b"/",
+        0o022,
+        &AtomicBool::new(false),
+        2,
+        &settle,
+    );
+    drop(writer);
+    assert_eq!(exit, Exit::Timeout);
+}

@@ -1,0 +1,923 @@
+//! A hostile sender, against a server that receives and a client that receives.
+
+use super::*;
+use crate::digest;
+use crate::proto::{Basis, Class};
+use crate::transport::squeeze::{AsItIs, Method, Squeeze, Squeezer};
+use std::os::unix::fs::PermissionsExt;
+
+/// Pushes to an honest server after greeting and setup.
+fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
+    let ended = serve(stage, words, false, |peer| {
+        peer.greet(Some(setup(false)));
+        peer.hear_greeting();
+        peer.send();
+        play(peer);
+    });
+    stage.is_clean();
+    ended
+}
+
+/// Serves an honest client that requested `sources`.
+fn pulled(stage: &Stage, client: &Client<'_>, play: impl FnOnce(&mut Peer)) -> Ended {
+    let ended = client.against(stage, |peer| {
+        peer.hear_greeting();
+        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.send();
+        play(peer);
+    });
+    stage.is_clean();
+    ended
+}
+
+fn pull(words: &'static [&'static str], sources: &'static [&'static str]) -> Client<'static> {
+    Client { words, sources, ..Client::default() }
+}
+
+/// Answers every request with a file of five bytes, and ends the session normally.
+fn oblige(peer: &mut Peer) {
+    while let Some(message) = peer.hear() {
+        match message {
+            Message::Want { file, lane, .. } => _ = peer.say(&whole(lane, file)),
+            Message::WantsEnd(_) => {
+                peer.say(&Message::Bye(Box::default()));
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Defines a test in which the sender sends these messages after its roots, to a server with `-r`.
+macro_rules! refused {
+    ($name:ident, $exit:ident, $words:expr, [$($message:expr),* $(,)?]) => {
+        #[test]
+        fn $name() {
+            let stage = Stage::new();
+            push(&stage, &["-r"], |peer| peer.say_all(&[said_roots(), $($message),*])).refuses(Exit::$exit, $words);
+            assert_eq!(stage.files(), [""; 0]);
+        }
+    };
+}
+
+fn with_data(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
+    Message::Dir(Box::new(Told { with_data: true, ..told(id, path, entries) }))
+}
+
+fn open_ended(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
+    Message::Dir(Box::new(Told { more: true, ..told(id, path, entries) }))
+}
+
+fn more(entries: &[(&str, u32)], last: bool) -> Message {
+    Message::More { list: list(entries, 5), subs: Vec::new(), problems: Vec::new(), notes: Vec::new(), last }
+}
+
+#[test]
+fn an_honest_push_by_hand_arrives() {
+    let stage = Stage::new();
+    let ended = push(&stage, &["-r"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE), ("d", DIR)]), with_data(1, "d", &[("b", FILE)])]);
+        peer.say_all(&[whole(Lane::Early, file(1, 0)), dirs_end()]);
+        oblige(peer);
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+    assert_eq!(stage.names(), ["a", "d/", "d/b"]);
+}
+
+// Names encoded by hand, because the encoder rejects them.
+
+/// Encodes a `Dir` of one file with this path and this name.
+fn forged(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let honest = dir(0, &"p".repeat(path.len()), &[(&"n".repeat(name.len()), FILE)]);
+    Native::new(1).encode(&honest, &mut frame).unwrap();
+    for (spelled, wanted) in [(b'p', path), (b'n', name)] {
+        let at = frame.windows(wanted.len()).position(|window| window.iter().all(|&byte| byte == spelled));
+        let at = at.expect("it is spelled in full");
+        frame[at..at + wanted.len()].copy_from_slice(wanted);
+    }
+    frame
+}
+
+macro_rules! forged_name {
+    ($name:ident, $path:expr, $entry:expr, $words:expr) => {
+        #[test]
+        fn $name() {
+            let stage = Stage::new();
+            let frame = forged($path, $entry);
+            let play = |peer: &mut Peer| {
+                peer.say(&said_roots());
+                peer.say_bytes(&frame);
+            };
+            push(&stage, &["-r"], play).refuses(Exit::Protocol, $words);
+            let play = |peer: &mut Peer| {
+                peer.say(&said_roots());
+                peer.say_bytes(&frame);
+            };
+            pulled(&stage, &pull(&["-r"], &["d/"]), play).refuses(Exit::Protocol, $words);
+            assert_eq!(stage.names(), [""; 0]);
+        }
+    };
+}
+
+forged_name!(a_name_that_climbs, b"ppp", b"..", "bad message Dir: name");
+forged_name!(a_name_with_a_slash, b"ppp", b"../outside/x", "bad message Dir: name");
+forged_name!(a_name_with_nul, b"ppp", b"a\0b", "bad message Dir: name");
+forged_name!(an_absolute_name, b"ppp", b"/etc/x", "bad message Dir: name");
+forged_name!(a_name_that_is_a_dot, b"ppp", b".", "bad message Dir: name");
+forged_name!(a_path_that_climbs, b"../outside", b"xx", "bad message Dir: path");
+forged_name!(a_path_that_climbs_in_its_middle, b"a/../../outside", b"xx", "bad message Dir: path");
+forged_name!(an_absolute_path, b"/etc", b"xx", "bad message Dir: path");
+
+#[test]
+fn a_name_twice_as_symlink_and_directory() {
+    // The encoder rejects this list, but the pieces of a listing can contain it.
+    let stage = Stage::new();
+    let ended = push(&stage, &["-rl"], |peer| {
+        peer.say(&said_roots());
+        peer.say(&open_ended(0, "", &[("d", LINK)]));
+        let piece = Message::More {
+            list: list(&[("d", DIR)], 0),
+            subs: vec![ToldSub { is_walked: true, is_implied: false }],
+            problems: Vec::new(),
+            notes: Vec::new(),
+            last: true,
+        };
+        peer.say_all(&[piece, dir(1, "d", &[("x", FILE)])]);
+    });
+    ended.refuses(Exit::Protocol, "is there twice");
+    assert_eq!(stage.names(), [""; 0]);
+}
+
+#[test]
+fn a_directory_below_a_symlink_that_was_told() {
+    let stage = Stage::new();
+    let ended = push(&stage, &["-rl"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("d", LINK)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
+        oblige(peer);
+    });
+    ended.refuses(Exit::Protocol, "a directory to which none led");
+}
+
+#[test]
+fn a_directory_where_the_receiver_has_a_symlink() {
+    let stage = Stage::new();
+    std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
+    let ended = push(&stage, &["-r"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
+        oblige(peer);
+    });
+    // The symlink is replaced, as in rsync.
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+    assert_eq!(stage.names(), ["d/", "d/x"]);
+}
+
+#[test]
+fn a_stray_directory_below_a_symlink_of_the_receiver() {
+    let stage = Stage::new();
+    std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
+    let stray = Told { itself: list(&[(".", DIR)], 0), ..told(0, "d/sub", &[("x", FILE)]) };
+    let ended = push(&stage, &["-r"], |peer| {
+        peer.say_all(&[said_roots(), Message::Dir(Box::new(stray)), dirs_end()]);
+        oblige(peer);
+    });
+    assert_ne!(ended.exit, Exit::Ok);
+    assert_eq!(stage.names(), ["d"]);
+}
+
+#[test]
+fn a_symlink_that_is_exchanged_for_a_directory_during_the_run() {
+    let stage = Stage::new();
+    let home = stage.home();
+    let ended = push(&stage, &["-r"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)])]);
+        // The receiver requests the file once the directory exists and is open.
+        let wanted = peer.hear_until(|message| match message {
+            Message::Want { file, lane, .. } => Some((*lane, *file)),
+            _ => None,
+        });
+        std::fs::rename(home.join("d"), home.join("e")).unwrap();
+        std::os::unix::fs::symlink("../outside", home.join("d")).unwrap();
+        let (lane, file) = wanted.expect("it wants the file");
+        peer.say_all(&[whole(lane, file), dirs_end()]);
+        oblige(peer);
+    });
+    assert!(matches!(ended.exit, Exit::Ok | Exit::Partial), "{ended:?}");
+    assert_eq!(std::fs::read(home.join("e/x")).unwrap(), b"hello");
+}
+
+// Directories out of order.
+
+refused!(
+    a_directory_out_of_order,
+    Protocol,
+    "makes no sense here",
+    [dir(0, "", &[("a", DIR), ("b", DIR)]), dir(1, "b", &[]), dir(2, "a", &[("y", FILE)]), dirs_end(),]
+);
+refused!(
+    a_directory_to_which_none_led,
+    Protocol,
+    "to which none led",
+    [dir(0, "", &[]), dir(1, "x", &[("y", FILE)]), dirs_end()]
+);
+refused!(an_id_that_was_passed_over, Protocol, "out of turn", [dir(1, "", &[])]);
+refused!(an_id_twice, Protocol, "out of turn", [dir(0, "", &[]), dir(0, "a", &[])]);
+refused!(pieces_of_no_directory, Protocol, "continues no directory", [more(&[], true)]);
+refused!(pieces_behind_the_last, Protocol, "continues no directory", [dir(0, "", &[]), more(&[("x", FILE)], true)]);
+refused!(
+    pieces_out_of_order,
+    Protocol,
+    "not behind the entries",
+    [open_ended(0, "", &[("b", FILE)]), more(&[("a", FILE)], true)]
+);
+refused!(a_directory_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dir(1, "a", &[])]);
+refused!(the_end_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dirs_end()]);
+// The receiver is still running because it waits for a file.
+refused!(the_end_twice, Protocol, "makes no sense here", [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]);
+refused!(
+    a_directory_behind_the_end,
+    Protocol,
+    "makes no sense here",
+    [dir(0, "", &[("a", FILE)]), dirs_end(), dir(1, "d", &[])]
+);
+refused!(the_roots_twice, Protocol, "makes no sense here", [said_roots()]);
+refused!(a_setup_behind_the_setup, Protocol, "makes no sense here", [Message::Setup(Box::new(setup(false)))]);
+refused!(
+    an_event_of_a_client,
+    Protocol,
+    "makes no sense here",
+    [Message::Event(crate::report::event::Event::Checked(1))]
+);
+refused!(a_goodbye_at_once, Protocol, "makes no sense here", [Message::Bye(Box::default())]);
+refused!(
+    a_goodbye_before_the_files_came,
+    Protocol,
+    "makes no sense here",
+    [dir(0, "", &[("a", FILE)]), dirs_end(), Message::Bye(Box::default())]
+);
+refused!(
+    a_clearing_of_what_was_only_named,
+    Protocol,
+    "rejecting to clear",
+    [Message::Dir(Box::new(Told { is_named: true, may_delete: true, ..told(0, "", &[]) }))]
+);
+
+#[test]
+fn a_directory_before_the_roots() {
+    push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dir(0, "", &[]))).refuses(Exit::Protocol, "before the arguments");
+}
+
+#[test]
+fn the_end_before_the_roots() {
+    push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dirs_end())).refuses(Exit::Protocol, "makes no sense here");
+}
+
+// Messages of a receiver, sent by the sender.
+
+refused!(digests_of_a_sender, Protocol, "makes no sense here", [Message::Digests(Vec::new())]);
+refused!(
+    a_want_of_a_sender,
+    Protocol,
+    "makes no sense here",
+    [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None }]
+);
+refused!(a_done_of_a_sender, Protocol, "makes no sense here", [Message::Done(0)]);
+refused!(a_placed_of_a_sender, Protocol, "makes no sense here", [Message::Placed(file(0, 0))]);
+refused!(a_wants_end_of_a_sender, Protocol, "makes no sense here", [Message::WantsEnd(Box::default())]);
+
+// Data.
+
+refused!(data_before_any_directory, Protocol, "not asked for", [whole(Lane::Early, file(0, 0))]);
+refused!(
+    data_of_a_directory_without,
+    Protocol,
+    "not asked for",
+    [dir(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]
+);
+refused!(
+    data_that_nobody_wants,
+    Protocol,
+    "not asked for",
+    [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]
+);
+refused!(
+    data_on_the_lane_of_second_tries,
+    Protocol,
+    "not asked for",
+    [dir(0, "", &[("a", FILE)]), whole(Lane::Again, file(0, 0))]
+);
+refused!(
+    a_beginning_that_nobody_wants,
+    Protocol,
+    "not asked for",
+    [Message::Begin { file: file(0, 7), lane: Lane::Asked }]
+);
+refused!(data_of_no_file, Protocol, "data of no file", [Message::Data { lane: Lane::Asked, data: vec![1] }]);
+refused!(
+    a_copy_of_no_file,
+    Protocol,
+    "data of no file",
+    [Message::Copy { lane: Lane::Again, offset_bytes: 0, len_bytes: 9 }]
+);
+refused!(an_end_of_no_file, Protocol, "data of no file", [Message::End { lane: Lane::Early, digest: [0; 16] }]);
+refused!(
+    an_unsent_that_nobody_wants,
+    Protocol,
+    "not asked for",
+    [Message::Unsent { file: file(3, 3), lane: Lane::Asked, problem: None }]
+);
+refused!(
+    data_of_a_directory_among_early_files,
+    Protocol,
+    "not asked for",
+    [with_data(0, "", &[("d", DIR)]), whole(Lane::Early, file(0, 0))]
+);
+refused!(
+    early_data_out_of_order,
+    Protocol,
+    "not asked for",
+    [with_data(0, "", &[("a", FILE), ("b", FILE)]), whole(Lane::Early, file(0, 1))]
+);
+refused!(
+    a_directory_before_the_data_of_the_last,
+    Protocol,
+    "before the data of the last",
+    [with_data(0, "", &[("a", FILE), ("d", DIR)]), dir(1, "d", &[])]
+);
+refused!(
+    the_end_before_the_data_of_the_last,
+    Protocol,
+    "before the data of the last",
+    [with_data(0, "", &[("a", FILE)]), dirs_end()]
+);
+
+#[test]
+fn early_data_twice() {
+    let stage = Stage::new();
+    push(&stage, &["-r"], |peer| {
+        let again = whole(Lane::Early, file(0, 0));
+        peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE)]), again.clone(), again]);
+    })
+    .refuses(Exit::Protocol, "not asked for");
+}
+
+#[test]
+fn a_file_in_another_one() {
+    let stage = Stage::new();
+    push(&stage, &["-r"], |peer| {
+        peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE), ("b", FILE)])]);
+        peer.say_all(&[Message::Begin { file: file(0, 0), lane: Lane::Early }, whole(Lane::Early, file(0, 0))]);
+    })
+    .refuses(Exit::Protocol, "a file in another one");
+    assert_eq!(stage.names(), [""; 0]);
+}
+
+#[test]
+fn unasked_data_where_options_forbid_it() {
+    for words in [&["-rn"][..], &["-r", "--append"], &["-r", "--max-size=1"], &["-rH"]] {
+        let stage = Stage::new();
+        push(&stage, words, |peer| {
+            peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]);
+        })
+        .refuses(Exit::Protocol, "data that was not asked for");
+        assert_eq!(stage.names(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_digest_that_lies_twice_costs_the_file_alone() {
+    let stage = Stage::new();
+    stage.has("a", "old").has("b", "old");
+    let ended = push(&stage, &["-rI"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE), ("b", FILE)]), dirs_end()]);
+        while let Some(message) = peer.hear() {
+            match message {
+                Message::Want { file, lane, .. } if file.entry == 0 => {
+                    peer.say(&Message::Whole { file, lane, data: b"wrong".to_vec(), digest: [0; 16] });
+                }
+                Message::Want { file, lane, .. } => _ = peer.say(&whole(lane, file)),
+                Message::WantsEnd(_) => break,
+                _ => {}
+            }
+        }
+        peer.say(&Message::Bye(Box::default()));
+    });
+    assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
+    assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"old");
+    assert_eq!(std::fs::read(stage.home().join("b")).unwrap(), b"hello");
+}
+
+#[test]
+fn a_copy_from_a_basis_that_is_not_there_costs_the_file_alone() {
+    let stage = Stage::new();
+    let ended = push(&stage, &["-r"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)]), dirs_end()]);
+        while let Some(message) = peer.hear() {
+            match message {
+                Message::Want { file, lane, .. } => peer.say_all(&[
+                    Message::Begin { file, lane },
+                    Message::Copy { lane, offset_bytes: 1 << 60, len_bytes: 1 << 60 },
+                    Message::End { lane, digest: digest::content(b"") },
+                ]),
+                Message::WantsEnd(_) => break,
+                _ => {}
+            }
+        }
+        peer.say(&Message::Bye(Box::default()));
+    });
+    assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
+    assert_eq!(stage.names(), [""; 0]);
+}
+
+#[test]
+fn a_length_that_lies_is_no_reason_to_reserve_memory() {
+    let stage = Stage::new();
+    let ended = push(&stage, &["-r"], |peer| {
+        let mut told = told(0, "", &[("a", FILE)]);
+        told.list.entries[0].len_bytes = i64::MAX as u64;
+        peer.say_all(&[said_roots(), Message::Dir(Box::new(told)), dirs_end()]);
+        oblige(peer);
+    });
+    // The file may have become shorter meanwhile. Its content has the right digest.
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
+    assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"hello");
+}
+
+#[test]
+fn a_connection_that_ends_in_a_file_leaves_the_old_one() {
+    let stage = Stage::new();
+    stage.has("a", "old");
+    let ended = push(&stage, &["-rI"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)])]);
+        let found = peer.hear_until(|message| match message {
+            Message::Want { file, lane, .. } => Some((*lane, *file)),
+            _ => None,
+        });
+        let (lane, file) = found.expect("it wants the file");
+        peer.say_all(&[Message::Begin { file, lane }, Message::Data { lane, data: vec![b'x'; 1000] }]);
+        peer.hang_up();
+    });
+    assert_eq!(ended.exit, Exit::Stream);
+    assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"old");
+}
+
+// Endless messages.
+
+/// Sends messages until the connection is closed. Returns how many bytes were accepted.
+fn endless(peer: &mut Peer, mut next: impl FnMut(u64) -> Message) -> usize {
+    let begun = peer.said_bytes;
+    for turn in 0.. {
+        if !peer.say(&next(turn)) {
+            break;
+        }
+    }
+    peer.said_bytes - begun
+}
+
+#[test]
+fn directories_without_end_that_nobody_takes() {
+    let stage = Stage::new();
+    let mut taken = 0;
+    let ended = push(&stage, &["-r"], |peer| {
+        // No listing leads to these directories, so the first one blocks the others.
+        peer.say_all(&[said_roots(), dir(0, "", &[("z", FILE)])]);
+        let names: Vec<String> = (0..2000).map(|at| format!("name{at:05}")).collect();
+        let entries: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), FILE)).collect();
+        let mut refused = 0;
+        taken = endless(peer, |turn| {
+            refused = turn;
+            dir(turn + 1, &format!("x{turn:08}"), &entries)
+        });
+    });
+    ended.refuses(Exit::Protocol, "more of Dirs than it may");
+    // Messages after the rejection were discarded for a while.
+    assert!(taken > 0);
+}
+
+#[test]
+fn a_directory_without_end_is_bounded() {
+    for (max_alloc_bytes, exit) in [(None, Exit::Protocol), (Some(1 << 26), Exit::Malloc)] {
+        let error = directory_without_end(max_alloc_bytes);
+        assert_eq!(error.exit, exit, "{error}");
+    }
+}
+
+/// Receives a directory that never ends, as pieces of 16 MiB.
+fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
+    let heard = crate::session::receiver::Heard::default();
+    let line = crate::session::connection::Line::new(Box::new(Native::new(1)));
+    let ear = crate::session::receiver::ReceiverEar {
+        heard: &heard,
+        line: &line,
+        takes_unasked: true,
+        hears_events: false,
+        interrupted: &AtomicBool::new(false),
+        max_alloc_bytes,
+    };
+    let hear = |message: Message, cost: u64| crate::session::connection::Ear::hear(&ear, message, cost);
+    hear(said_roots(), 1).unwrap();
+    hear(open_ended(0, "", &[]), 1 << 24).unwrap();
+    let ended = (0..1000).find_map(|_| hear(more(&[], false), 1 << 24).err());
+    ended.expect("it is too long")
+}
+
+#[test]
+fn events_without_end_of_a_server() {
+    // The client reads and prints all of them, so they take no memory.
+    let stage = Stage::new();
+    let ended = pulled(&stage, &pull(&["-r"], &["d/"]), |peer| {
+        for _ in 0..500 {
+            peer.say(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 10_000])));
+        }
+        peer.hang_up();
+    });
+    // They exceed the window: they were not granted, or they were consumed.
+    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+}
+
+#[test]
+fn pings_without_end_do_not_keep_a_connection_that_ends() {
+    let stage = Stage::new();
+    let ended = push(&stage, &["-r"], |peer| {
+        let mut pings = Vec::new();
+        (0..100_000).for_each(|_| Native::new(1).encode(&Message::Ping, &mut pings).unwrap());
+        peer.say_bytes(&pings);
+        peer.hang_up();
+    });
+    assert_eq!(ended.exit, Exit::Stream);
+}
+
+#[test]
+fn a_grant_of_what_was_never_said() {
+    for bytes in [1, 1 << 40] {
+        push(&Stage::new(), &["-r"], |peer| _ = peer.say(&Message::Grant { class: Class::Wants, bytes }))
+            .refuses(Exit::Protocol, "granted more of Wants than was said");
+    }
+}
+
+#[test]
+fn a_frame_of_no_length() {
+    let stage = Stage::new();
+    push(&stage, &["-r"], |peer| _ = peer.say_bytes(&[0xff; 64])).refuses(Exit::Protocol, "");
+}
+
+#[test]
+fn a_fail_with_odd_contents_is_the_end() {
+    let stage = Stage::new();
+    let message = b"\x1b[2J\0\xff\nrsync error: all is well".to_vec();
+    let ended = push(&stage, &["-r"], |peer| {
+        peer.say(&Message::Fail { exit: Exit::Malloc, message, role: "sender" });
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Malloc, ""));
+}
+
+// Requests of a client.
+
+#[test]
+fn a_client_takes_what_it_asked_for() {
+    let stage = Stage::new();
+    let ended = pulled(&stage, &pull(&["-r"], &["x/d"]), |peer| {
+        let named = Told { is_named: true, ..told(0, "", &[("d", DIR)]) };
+        let roots = Roots { found: 1, ..Roots::default() };
+        peer.say_all(&[Message::Roots(Box::new(roots)), Message::Dir(Box::new(named))]);
+        peer.say_all(&[dir(1, "d", &[("a", FILE)]), dirs_end()]);
+        oblige(peer);
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+    assert_eq!(stage.names(), ["d/", "d/a"]);
+}
+
+/// Defines a test in which a server sends these messages after roots without a top.
+macro_rules! unrequested {
+    ($name:ident, $client:expr, $words:expr, [$($message:expr),* $(,)?]) => {
+        #[test]
+        fn $name() {
+            let stage = Stage::new();
+            stage.has("mine", "mine");
+            let roots = Message::Roots(Box::new(Roots { found: 1, ..Roots::default() }));
+            let ended = pulled(&stage, &$client, |peer| {
+                peer.say_all(&[roots, $($message,)* dirs_end()]);
+                oblige(peer);
+            });
+            ended.refuses(Exit::Protocol, $words);
+            assert_eq!(stage.files(), ["mine"]);
+        }
+    };
+}
+
+unrequested!(
+    a_name_that_nobody_asked_for,
+    pull(&["-r"], &["x/d"]),
+    "unrequested file-list name: .bashrc",
+    [dir(0, "", &[(".bashrc", FILE), ("d", DIR)])]
+);
+unrequested!(
+    a_namesake_with_more_letters,
+    pull(&["-r"], &["x/d"]),
+    "unrequested file-list name: dd",
+    [dir(0, "", &[("dd", FILE)])]
+);
+unrequested!(
+    the_content_of_a_directory_that_was_asked_for_without_it,
+    pull(&["-d"], &["x/d"]),
+    "unrequested file-list name: d/f",
+    [dir(0, "", &[("d", DIR)]), dir(1, "d", &[("f", FILE)])]
+);
+unrequested!(
+    a_relative_name_in_another_directory,
+    pull(&["-rR"], &["a/b"]),
+    "unrequested file-list name: a/c",
+    [dir(0, "", &[("a", DIR)]), dir(1, "a", &[("c", FILE)])]
+);
+unrequested!(
+    a_directory_that_leads_to_no_argument,
+    pull(&["-rR"], &["a/b"]),
+    "unrequested file-list name: c",
+    [dir(0, "", &[("c", DIR)])]
+);
+unrequested!(
+    a_name_that_the_rules_exclude,
+    Client { excludes: &["*.o"], ..pull(&["-r"], &["x/"]) },
+    "excluded file-list name: a.o",
+    [dir(0, "", &[("a.o", FILE)])]
+);
+unrequested!(
+    a_directory_that_the_rules_exclude,
+    Client { excludes: &["/deep/"], ..pull(&["-r"], &["x/"]) },
+    "excluded file-list name: deep",
+    [dir(0, "", &[("deep", DIR)])]
+);
+unrequested!(
+    a_name_below_that_the_rules_exclude,
+    Client { excludes: &["d/*.o"], ..pull(&["-r"], &["x/"]) },
+    "excluded file-list name: d/a.o",
+    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), ..told(0, "d", &[("a.o", FILE)]) }))]
+);
+unrequested!(
+    a_clearing_of_the_root_for_a_named_argument,
+    pull(&["-r", "--delete"], &["x/d"]),
+    "rejecting to clear",
+    [Message::Dir(Box::new(Told { may_delete: true, ..told(0, "", &[("d", DIR)]) }))]
+);
+unrequested!(
+    a_clearing_of_the_root_for_wildcards,
+    pull(&["-r", "--delete"], &["x/d*"]),
+    "rejecting to clear",
+    [Message::Dir(Box::new(Told { may_delete: true, ..told(0, "", &[("d", DIR)]) }))]
+);
+unrequested!(
+    a_clearing_of_what_leads_to_an_argument,
+    pull(&["-rR", "--delete"], &["mine/b"]),
+    "rejecting to clear",
+    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), may_delete: true, ..told(0, "mine", &[]) }))]
+);
+
+#[test]
+fn kinds_that_no_option_asked_for_are_not_made() {
+    // A pipe, a socket, a device of each kind, a symlink. Symlinks and devices need options.
+    const KINDS: [(&str, u32); 5] =
+        [("b", 0o060_644), ("c", 0o020_644), ("l", LINK), ("p", 0o010_644), ("s", 0o140_644)];
+    for (words, made) in [(&["-r"][..], &["f"][..]), (&["-rl"], &["f", "l"]), (&["-rp"], &["f"])] {
+        let stage = Stage::new();
+        let client = Client { words, sources: &["x/"], ..Client::default() };
+        let ended = pulled(&stage, &client, |peer| {
+            let mut entries = vec![("f", 0o106_755)];
+            entries.extend(KINDS);
+            entries.sort_unstable();
+            let at = entries.iter().position(|(name, _)| *name == "f").expect("it is there") as u32;
+            peer.say_all(&[said_roots(), with_data(0, "", &entries), whole(Lane::Early, file(0, at)), dirs_end()]);
+            peer.hear_until(|message| matches!(message, Message::WantsEnd(_)).then_some(()));
+            peer.say(&Message::Bye(Box::default()));
+        });
+        assert_eq!(ended.exit, Exit::Ok, "{words:?}: {}", ended.sentence);
+        assert_eq!(stage.names(), made, "{words:?}");
+        let mode = std::fs::metadata(stage.home().join("f")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, if words == ["-rp"] { 0o6755 } else { 0o755 }, "{words:?}");
+    }
+}
+
+fn refuses_roots(client: &Client<'_>, roots: Roots, words: &str) {
+    let stage = Stage::new();
+    stage.has("mine", "mine");
+    let ended = pulled(&stage, client, |peer| {
+        peer.say_all(&[Message::Roots(Box::new(roots)), dirs_end()]);
+        oblige(peer);
+    });
+    ended.refuses(Exit::Protocol, words);
+    assert_eq!(stage.names(), ["mine"]);
+}
+
+fn path(path: &str) -> RelPath {
+    RelPath::parse(path.as_bytes()).unwrap()
+}
+
+#[test]
+fn names_to_remove_that_no_option_asked_for() {
+    let roots = Roots { missing: vec![path("mine")], ..roots() };
+    refuses_roots(&pull(&["-r"], &["x/"]), roots, "rejecting to remove file-list name: mine");
+}
+
+#[test]
+fn names_to_remove_that_no_argument_named() {
+    let roots = Roots { missing: vec![path("mine")], ..Roots::default() };
+    refuses_roots(&pull(&["-r", "--delete-missing-args"], &["x/d"]), roots, "unrequested file-list name: mine");
+}
+
+#[test]
+fn attributes_of_a_root_that_was_not_asked_for() {
+    refuses_roots(&pull(&["-r"], &["x/d"]), roots(), "unrequested file-list name: .");
+}
+
+#[test]
+fn a_question_for_digests_of_what_was_not_asked_for() {
+    let roots = Roots { found: 1, whole: vec![path("private")], ..Roots::default() };
+    refuses_roots(&pull(&["-r"], &["x/d"]), roots, "unrequested file-list name: private");
+}
+
+#[test]
+fn a_trusted_sender_is_not_asked() {
+    let stage = Stage::new();
+    let ended = pulled(&stage, &pull(&["-r", "--trust-sender"], &["x/d"]), |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("other", FILE)]), dirs_end()]);
+        oblige(peer);
+    });
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+    assert_eq!(stage.names(), ["other"]);
+}
+
+// Greetings.
+
+#[test]
+fn versions_that_do_not_meet() {
+    for (oldest, newest) in [(2, 9), (0, 0)] {
+        let stage = Stage::new();
+        let ended = serve(&stage, &["-r"], false, |peer| {
+            let mut greeting = Vec::new();
+            encode_greeting(&Greeting { oldest, newest, ..Greeting::ours([7; 16]) }, &mut greeting);
+            peer.say_bytes(&greeting);
+            peer.hear_greeting();
+        });
+        assert_eq!(ended.exit, Exit::Protocol);
+        stage.is_clean();
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
+    let client = |words| Client { words, ..Client::default() };
+    let stage = Stage::new();
+    let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
+    ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there knows zstd only");
+    // With -z alone, the client uses zstd.
+    let mut heard = None;
+    client(&["-r", "-z"]).against(&stage, |peer| {
+        peer.hear_greeting();
+        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive();
+        heard = peer.hear();
+        peer.hang_up();
+    });
+    assert!(matches!(heard, Some(Message::Roots(_))), "{heard:?}");
+}
+
+#[test]
+fn no_greeting_at_all() {
+    let ended = serve(&Stage::new(), &["-r"], false, |peer| {
+        peer.say_bytes(b"GET / HTTP/1.1\r\n\r\n");
+        peer.hear_greeting();
+    });
+    assert_eq!(ended.exit, Exit::Protocol);
+}
+
+#[test]
+fn a_client_that_hangs_up_in_its_greeting() {
+    let ended = serve(&Stage::new(), &["-r"], false, |peer| peer.hang_up());
+    assert_eq!(ended.exit, Exit::Stream);
+}
+
+#[test]
+fn a_setup_for_the_other_direction() {
+    let ended = serve(&Stage::new(), &["-r"], false, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.hear_greeting();
+        peer.receive();
+    });
+    ended.refuses(Exit::Protocol, "the other direction");
+}
+
+#[test]
+fn another_message_instead_of_the_setup() {
+    let ended = serve(&Stage::new(), &["-r"], false, |peer| {
+        peer.greet(None);
+        peer.say(&said_roots());
+        peer.hear_greeting();
+    });
+    assert_eq!(ended.exit, Exit::Protocol);
+}
+
+/// Returns what a sender sends in a whole session, if it need not react to the receiver.
+fn recorded() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
+    let mut dialect = Native::new(1);
+    dialect.encode(&Message::Setup(Box::new(setup(false))), &mut bytes).unwrap();
+    let told = [
+        said_roots(),
+        with_data(0, "", &[("a", FILE), ("d", DIR)]),
+        whole(Lane::Early, file(0, 0)),
+        with_data(1, "d", &[("b", FILE)]),
+        Message::Begin { file: file(1, 0), lane: Lane::Early },
+        Message::Data { lane: Lane::Early, data: b"hello".to_vec() },
+        Message::End { lane: Lane::Early, digest: digest::content(b"hello") },
+        dirs_end(),
+    ];
+    let mut frames = Vec::new();
+    told.iter().for_each(|message| dialect.encode(message, &mut frames).unwrap());
+    frames.chunks(70).for_each(|piece| bytes.extend(chunk(piece)));
+    bytes
+}
+
+#[test]
+fn a_conversation_cut_off_at_every_byte() {
+    let bytes = recorded();
+    for end in 0..=bytes.len() {
+        let stage = Stage::new();
+        let ended = serve(&stage, &["-r"], false, |peer| {
+            peer.say_bytes(&bytes[..end]);
+            peer.hang_up();
+        });
+        assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
+        stage.is_clean();
+        for name in stage.names().iter().filter(|name| !name.ends_with('/')) {
+            assert_eq!(std::fs::read(stage.home().join(name)).unwrap(), b"hello", "cut off behind byte {end}: {name}");
+        }
+    }
+}
+
+/// Returns what a sender sends to a client that pulls: its greeting, then the recorded push after its setup.
+fn recorded_for_a_client() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
+    let mut behind = bytes.clone();
+    Native::new(1).encode(&Message::Setup(Box::new(setup(false))), &mut behind).unwrap();
+    bytes.extend(&recorded()[behind.len()..]);
+    bytes
+}
+
+#[test]
+fn a_conversation_with_a_client_cut_off_at_every_byte() {
+    let bytes = recorded_for_a_client();
+    for end in 0..=bytes.len() {
+        let stage = Stage::new();
+        let ended = pull(&["-r"], &["x/"]).against_unmet(&stage, |peer| {
+            peer.say_bytes(&bytes[..end]);
+            peer.hang_up();
+        });
+        assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
+        stage.is_clean();
+        for name in stage.files() {
+            assert_eq!(std::fs::read(stage.home().join(&name)).unwrap(), b"hello", "cut off behind byte {end}: {name}");
+        }
+    }
+}
+
+// Floods.
+
+#[test]
+fn more_of_a_file_than_was_told() {
+    let stage = Stage::new();
+    stage.has("a", "basis");
+    let ended = push(&stage, &["-rI"], |peer| {
+        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)]), dirs_end()]);
+        let wanted = peer.hear_until(|message| match message {
+            Message::Want { file, lane, .. } => Some((*lane, *file)),
+            _ => None,
+        });
+        let (lane, file) = wanted.expect("it wants the file");
+        // Copies of the whole basis, as many as it takes.
+        let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31 }; 4];
+        peer.say(&Message::Begin { file, lane });
+        peer.say_all(&copies);
+    });
+    ended.refuses(Exit::Protocol, "far beyond the length that it told");
+    assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"basis");
+}
+
+#[test]
+fn a_compressed_bomb() {
+    // Half a gigabyte of frames of an unknown kind. The first one is rejected.
+    let zeros = vec![0; 1 << 20];
+    let mut bomb = Vec::new();
+    let mut squeezer = Squeezer::new(&mut bomb, Squeeze::Always(Method::Zstd(3)), AsItIs::default());
+    (0..512).for_each(|_| std::io::Write::write_all(&mut squeezer, &zeros).unwrap());
+    drop(squeezer);
+    assert!(bomb.len() < 200_000, "{}", bomb.len());
+    let stage = Stage::new();
+    let ended = serve(&stage, &["-r"], false, |peer| {
+        peer.greet(Some(setup(false)));
+        peer.hear_greeting();
+        peer.say_bytes(&bomb);
+    });
+    ended.refuses(Exit::Protocol, "unknown message of kind 0");
+    assert_eq!(stage.names(), [""; 0]);
+}

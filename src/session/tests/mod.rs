@@ -1,0 +1,522 @@
+//! Tests of whole sessions inside this process, against a scripted peer.
+
+mod early;
+mod hostile_receiver;
+mod hostile_sender;
+mod long_path;
+mod no_room;
+mod versions;
+
+use crate::cli;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{ChainOptions, Parsed, Rules, parse_exclude};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry};
+use crate::options::Options;
+use crate::path::RelPath;
+use crate::proto::{Dialect, Native, decode_greeting, encode_greeting};
+use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Speech, Told, ToldSub};
+use crate::report::event::Wants;
+use crate::report::{Banner, RunFacts, Tally, TextReporter};
+use crate::session;
+use crate::session::compression_choice;
+use crate::session::{Near, Settled};
+use crate::transport::Link;
+use crate::transport::ceiling::Ceiling;
+use crate::transport::pipe;
+use crate::transport::squeeze::{CHUNK_MAX_BYTES, Expander};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// The time limit of a session. Only one that hangs takes so long.
+const LIMIT: Duration = Duration::from_secs(90);
+/// The capacity of the pipe between the two ends.
+const ROOM_BYTES: usize = 1 << 20;
+
+/// A directory with the tree of the honest end, and one that this end must not touch.
+pub struct Stage {
+    top: tempfile::TempDir,
+    /// The limit for the windows of the honest end.
+    pub ceiling: Ceiling,
+}
+
+impl Stage {
+    /// Creates `home`, the honest end's tree, and `outside`, which belongs to neither end.
+    pub fn new() -> Stage {
+        let top = tempfile::tempdir().expect("a scratch directory");
+        for dir in ["home", "outside"] {
+            std::fs::create_dir(top.path().join(dir)).expect("our own directory");
+        }
+        std::fs::write(top.path().join("outside/secret"), "secret").expect("our own directory");
+        Stage { top, ceiling: Ceiling::default() }
+    }
+
+    /// Returns the directory of the honest end's tree.
+    pub fn home(&self) -> PathBuf {
+        self.top.path().join("home")
+    }
+
+    /// Returns the directory in which nothing may change.
+    pub fn outside(&self) -> PathBuf {
+        self.top.path().join("outside")
+    }
+
+    /// Writes a file of the honest end.
+    pub fn has(&self, name: &str, text: &str) -> &Stage {
+        let path = self.home().join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in home")).expect("our own directory");
+        std::fs::write(path, text).expect("our own directory");
+        self
+    }
+
+    /// Returns the names in the honest end's tree, sorted, directories with a slash.
+    pub fn names(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut dirs = vec![PathBuf::new()];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(self.home().join(&dir)).expect("our own directory") {
+                let entry = entry.expect("our own directory");
+                let path = dir.join(entry.file_name());
+                let is_dir = entry.file_type().expect("it is there").is_dir();
+                found.push(format!("{}{}", path.display(), if is_dir { "/" } else { "" }));
+                dirs.extend(is_dir.then_some(path));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Returns those names that are not directories.
+    pub fn files(&self) -> Vec<String> {
+        self.names().into_iter().filter(|name| !name.ends_with('/')).collect()
+    }
+
+    /// Asserts that nothing outside was touched, and no temporary file was left inside.
+    pub fn is_clean(&self) {
+        let outside: Vec<_> = std::fs::read_dir(self.outside()).expect("it is there").collect();
+        assert_eq!(outside.len(), 1, "{outside:?}");
+        assert_eq!(std::fs::read(self.outside().join("secret")).expect("it is there"), b"secret");
+        let top: Vec<_> = std::fs::read_dir(self.top.path()).expect("it is there").collect();
+        assert_eq!(top.len(), 2, "{top:?}");
+        let names = self.names();
+        let is_temporary = |name: &&String| name.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
+        assert_eq!(names.iter().find(is_temporary), None, "{names:?}");
+    }
+}
+
+/// How the honest end ended, and its error message.
+#[derive(Debug)]
+pub struct Ended {
+    pub exit: Exit,
+    /// The error of a client, or the error that a server sent to its client.
+    pub sentence: String,
+}
+
+impl Ended {
+    /// Asserts that it failed with this exit code, and that its message contains these words.
+    #[track_caller]
+    pub fn refuses(&self, exit: Exit, words: &str) {
+        assert_eq!(self.exit, exit, "{}", self.sentence);
+        assert!(self.sentence.contains(words), "{:?} does not say {words:?}", self.sentence);
+        assert!(!words.is_empty() || !self.sentence.is_empty());
+    }
+}
+
+/// The scripted peer.
+pub struct Peer {
+    link: Option<Link>,
+    said: Native,
+    heard: Native,
+    rest: Vec<u8>,
+    /// Bytes that the honest end accepted.
+    pub said_bytes: usize,
+    /// Messages are sent in chunks, as by a sender.
+    is_chunked: bool,
+    /// The error message that the honest end sent.
+    failed: Option<String>,
+}
+
+impl Peer {
+    fn new(link: Link) -> Peer {
+        Peer {
+            link: Some(link),
+            said: Native::new(1),
+            heard: Native::new(1),
+            rest: Vec::new(),
+            said_bytes: 0,
+            is_chunked: false,
+            failed: None,
+        }
+    }
+
+    /// Sends bytes. Returns `false` if the honest end has closed the connection.
+    pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let is_heard = match self.is_chunked {
+            true => bytes.chunks(CHUNK_MAX_BYTES).all(|piece| link.writer.write_all(&chunk(piece)).is_ok()),
+            false => link.writer.write_all(bytes).is_ok(),
+        };
+        self.said_bytes += if is_heard { bytes.len() } else { 0 };
+        is_heard
+    }
+
+    /// Acts as the sender from here on.
+    pub fn send(&mut self) {
+        self.is_chunked = true;
+    }
+
+    /// Acts as the receiver from here on.
+    pub fn receive(&mut self) {
+        let Some(Link { reader, writer, parting, leave, moved }) = self.link.take() else { return };
+        let reader = std::io::Cursor::new(std::mem::take(&mut self.rest)).chain(reader);
+        self.link = Some(Link { reader: Box::new(Expander::new(reader)), writer, parting, leave, moved });
+    }
+
+    /// Sends a message. Returns `false` if the honest end has closed the connection.
+    pub fn say(&mut self, message: &Message) -> bool {
+        let mut frame = Vec::new();
+        self.said.encode(message, &mut frame).expect("what the tests say can be spelled");
+        self.say_bytes(&frame)
+    }
+
+    /// Sends these messages.
+    pub fn say_all(&mut self, messages: &[Message]) {
+        for message in messages {
+            self.say(message);
+        }
+    }
+
+    /// Sends a greeting, and as the client a setup.
+    pub fn greet(&mut self, setup: Option<Setup>) {
+        self.greet_as(0, setup);
+    }
+
+    /// As [`Peer::greet`], with these features.
+    pub fn greet_as(&mut self, features: u64, setup: Option<Setup>) {
+        self.greet_so(&Greeting { features, ..Greeting::ours([7; 16]) }, setup);
+    }
+
+    /// As [`Peer::greet`], with this greeting.
+    pub fn greet_so(&mut self, greeting: &Greeting, setup: Option<Setup>) {
+        let mut spelled = Vec::new();
+        encode_greeting(greeting, &mut spelled);
+        let greeting = spelled;
+        self.say_bytes(&greeting);
+        if let Some(setup) = setup {
+            self.say(&Message::Setup(Box::new(setup)));
+        }
+    }
+
+    fn fill(&mut self) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let mut piece = vec![0; 64 << 10];
+        let got = link.reader.read(&mut piece).unwrap_or(0);
+        self.rest.extend_from_slice(&piece[..got]);
+        got > 0
+    }
+
+    /// Reads the greeting of the honest end.
+    pub fn hear_greeting(&mut self) -> Option<Greeting> {
+        loop {
+            if let Some((greeting, len)) = decode_greeting(&self.rest).expect("the honest end greets") {
+                self.rest.drain(..len);
+                return Some(greeting);
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads the next message, or returns `None` at the end of the connection.
+    pub fn hear(&mut self) -> Option<Message> {
+        loop {
+            let mut input = &self.rest[..];
+            if let Some(message) = self.heard.decode(&mut input).expect("the honest end can be understood") {
+                let left = input.len();
+                self.rest.drain(..self.rest.len() - left);
+                if let Message::Fail { message, .. } = &message {
+                    self.failed = Some(String::from_utf8_lossy(message).into_owned());
+                }
+                return Some(message);
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    /// Returns whether more data arrived together with the last message.
+    pub fn has_more(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Reads messages until `wanted` returns a value, or returns `None` at the end of the connection.
+    pub fn hear_until<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(found) = wanted(&self.hear()?) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// Reads until the honest end closes the connection. Returns the error message that it sent.
+    fn hear_out(&mut self) -> Option<String> {
+        while self.hear().is_some() {}
+        self.failed.take()
+    }
+
+    /// Neither reads nor closes the connection as long as the test runs.
+    pub fn forget(&mut self) {
+        std::mem::forget(self.link.take());
+    }
+
+    /// Closes the connection.
+    pub fn hang_up(&mut self) {
+        self.link = None;
+    }
+}
+
+/// Wraps bytes of a sender in an uncompressed chunk.
+pub fn chunk(piece: &[u8]) -> Vec<u8> {
+    [&[0], &(piece.len() as u32).to_le_bytes()[..], piece].concat()
+}
+
+/// Returns the options of these command-line words.
+pub fn options(words: &[&str]) -> Options {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    cli::settle(&words, &[], 0o022, 0).expect("the tests' options are right")
+}
+
+/// Runs the honest end and the scripted peer at once. The test fails if the honest end crashes or hangs. Returns the
+/// result of the honest end, and the error message that it sent.
+pub fn against<T: Send + 'static>(
+    room_bytes: usize,
+    honest: impl FnOnce(Link) -> T + Send + 'static,
+    play: impl FnOnce(&mut Peer),
+) -> (T, Option<String>) {
+    let (ours, theirs) = pipe::pair(room_bytes);
+    let (tell, told) = mpsc::channel();
+    let honest = std::thread::spawn(move || {
+        let _ = tell.send(honest(ours));
+    });
+    let mut peer = Peer::new(theirs);
+    play(&mut peer);
+    let failed = peer.hear_out();
+    drop(peer);
+    let ended = told.recv_timeout(LIMIT).expect("the honest end neither hangs nor crashes");
+    honest.join().expect("it told how it ended");
+    (ended, failed)
+}
+
+/// Runs a server that accepts any request of a client that `words` allow. It serves `home` or a path in it.
+pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut Peer)) -> Ended {
+    serve_by(ROOM_BYTES, &Arc::default(), stage, words, sends, play)
+}
+
+/// As [`serve`], over a pipe of this capacity. `has_left` is set when a server process would exit.
+pub fn serve_by(
+    room_bytes: usize,
+    has_left: &Arc<AtomicBool>,
+    stage: &Stage,
+    words: &[&str],
+    sends: bool,
+    play: impl FnOnce(&mut Peer),
+) -> Ended {
+    let (options, home, has_left) = (options(words), stage.home(), has_left.clone());
+    let ceiling = stage.ceiling.clone();
+    let honest = move |link: Link| {
+        let operand = [home.as_os_str().as_bytes(), b"/"].concat();
+        let settle = |setup: &Setup| {
+            if setup.server_sends != sends {
+                return Err(Error::new(Exit::Protocol, "sparsync: the other direction").into());
+            }
+            let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
+            Ok(Settled {
+                options: options.clone(),
+                rules,
+                operands: vec![operand.clone()],
+                listed: None,
+                repeats: false,
+                server_stops: Default::default(),
+                ceiling: ceiling.clone(),
+                beyond: None,
+            })
+        };
+        let exit = session::serve(
+            link,
+            &Speech::ours(compression_choice::features(None)),
+            home.as_os_str().as_bytes(),
+            0o022,
+            &AtomicBool::new(false),
+            2,
+            &settle,
+        );
+        has_left.store(true, Ordering::SeqCst);
+        exit
+    };
+    let (exit, failed) = against(room_bytes, honest, play);
+    Ended { exit, sentence: failed.unwrap_or_default() }
+}
+
+/// Returns the request of a client to a server that sends or receives.
+pub fn setup(server_sends: bool) -> Setup {
+    Setup {
+        server_sends,
+        words: Vec::new(),
+        remote_words: Vec::new(),
+        rules: Vec::new(),
+        cvs_home: None,
+        cvs_env: None,
+        listed: None,
+        operands: Vec::new(),
+        wants: Wants::default(),
+        profile: false,
+        umask: 0o022,
+    }
+}
+
+/// A client that sends `home`, or receives `sources` into it.
+#[derive(Default)]
+pub struct Client<'a> {
+    pub words: &'a [&'a str],
+    pub excludes: &'a [&'a str],
+    /// If empty, the client sends.
+    pub sources: &'a [&'a str],
+}
+
+impl Client<'_> {
+    /// Runs it against a scripted server.
+    pub fn against(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
+        self.against_unmet(stage, |peer| {
+            peer.greet(None);
+            play(peer);
+        })
+    }
+
+    /// As [`Client::against`], but the server has not sent its greeting.
+    pub fn against_unmet(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
+        let (options, home) = (options(self.words), stage.home());
+        let parsed: Vec<Parsed> =
+            self.excludes.iter().map(|rule| parse_exclude(rule.as_bytes()).expect("a rule")).collect();
+        let sources: Vec<Vec<u8>> = self.sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        let honest = move |link: Link| {
+            let receives = !sources.is_empty();
+            let home = [home.as_os_str().as_bytes(), b"/"].concat();
+            let rules = Rules::new(parsed.clone(), ChainOptions::default());
+            let near = Near {
+                key: crate::fs::sys::random(),
+                options: &options,
+                speech: Speech::ours(compression_choice::features(None)),
+                setup: setup(receives),
+                sources: if receives { sources } else { vec![home.clone()] },
+                dest: receives.then(|| home.clone()),
+                rules,
+                listed: None,
+                cwd: &home,
+                umask: 0o022,
+                stop: &AtomicBool::new(false),
+                threads: 2,
+                repeats: false,
+                interrupted: &AtomicBool::new(false),
+                is_net: false,
+            };
+            let mut tally = Tally::default();
+            let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);
+            ended.map(|()| tally.exit())
+        };
+        let (ended, _) = against(ROOM_BYTES, honest, play);
+        match ended {
+            Ok(exit) => Ended { exit, sentence: String::new() },
+            Err(error) => Ended { exit: error.exit, sentence: String::from_utf8_lossy(&error.message).into_owned() },
+        }
+    }
+}
+
+/// Returns a reporter without output.
+pub fn reporter(options: &Options) -> TextReporter {
+    let facts = RunFacts {
+        dry_run: options.dry_run,
+        list_only: options.select.list_only,
+        atimes: false,
+        banner: Banner::None,
+        pid: 1,
+        utf8_locale: true,
+        stdout_is_tty: false,
+        log_as_sender: false,
+        keeps_owner: false,
+        keeps_group: false,
+        sum: crate::options::Checksum::Xxh128,
+        rooted: Vec::new(),
+    };
+    let nowhere = || Box::new(std::io::sink());
+    TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
+}
+
+/// The mode of a regular file.
+pub const FILE: u32 = 0o100_644;
+/// The mode of a directory.
+pub const DIR: u32 = 0o040_755;
+/// The mode of a symlink.
+pub const LINK: u32 = 0o120_777;
+
+/// Returns a sorted list of names and modes. Files have the given length; symlinks lead to `../outside`.
+pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
+    let mut list = DirList::default();
+    for &(name, mode) in entries {
+        let mut entry = Entry::of(&Stat { mode, len_bytes, ..Stat::default() });
+        if mode == LINK {
+            entry.extra_mut().target = Some(b"../outside"[..].into());
+        }
+        list.push_entry(name.as_bytes(), entry);
+    }
+    list
+}
+
+/// Returns a directory listing whose subdirectories are walked.
+pub fn told(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
+    let subs = entries.iter().filter(|(_, mode)| *mode == DIR);
+    Told {
+        id,
+        path: RelPath::parse(path.as_bytes()).expect("a path"),
+        list: list(entries, 5),
+        subs: subs.map(|_| ToldSub { is_walked: true, is_implied: false }).collect(),
+        ..Told::default()
+    }
+}
+
+/// As [`told`], as a message.
+pub fn dir(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
+    Message::Dir(Box::new(told(id, path, entries)))
+}
+
+/// Returns roots whose content is the transfer.
+pub fn roots() -> Roots {
+    Roots { found: 1, top: Some(list(&[(".", DIR)], 0)), ..Roots::default() }
+}
+
+/// As [`roots`], as a message.
+pub fn said_roots() -> Message {
+    Message::Roots(Box::new(roots()))
+}
+
+/// Returns the message after the last listing.
+pub fn dirs_end() -> Message {
+    Message::DirsEnd(Box::default())
+}
+
+/// Returns the id of a file.
+pub fn file(dir: DirId, entry: u32) -> FileId {
+    FileId { dir, entry }
+}
+
+/// Returns the message for a whole file of five bytes.
+pub fn whole(lane: Lane, file: FileId) -> Message {
+    let data = b"hello".to_vec();
+    Message::Whole { file, lane, digest: crate::digest::whole(&data), data }
+}

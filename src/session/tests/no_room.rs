@@ -1,0 +1,461 @@
+//! Whole sessions over pipes with almost no capacity: they must not deadlock.
+
+use super::*;
+use crate::local::Local;
+use crate::proto::limits::INITIAL_WINDOWS;
+use crate::proto::{Class, class_of};
+use crate::transport::ceiling::Ceiling;
+use crate::walk::run_context::Terms;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::fs::MetadataExt;
+
+/// The least capacity of a pipe, and the kernel's default.
+const ROOMS_BYTES: [usize; 2] = [1, 64 << 10];
+
+/// The trees at the source and at the destination. The text `=name` makes a hard link to that file.
+#[derive(Clone, Debug, Default)]
+pub struct Trees {
+    source: BTreeMap<String, String>,
+    dest: BTreeMap<String, String>,
+}
+
+impl Trees {
+    pub fn of(source: &[(String, String)], dest: &[(String, String)]) -> Trees {
+        Trees { source: source.iter().cloned().collect(), dest: dest.iter().cloned().collect() }
+    }
+
+    /// Creates them in a directory.
+    pub fn make(&self, top: &Path) {
+        for (name, tree, secs) in [("src", &self.source, 2_000_000), ("dst", &self.dest, 1_000_000)] {
+            let root = top.join(name);
+            std::fs::create_dir(&root).unwrap();
+            for (name, text) in tree {
+                let path = root.join(name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                if let Some(other) = text.strip_prefix('=') {
+                    std::fs::hard_link(root.join(other), path).unwrap();
+                } else if let Some(target) = text.strip_prefix('>') {
+                    std::os::unix::fs::symlink(target, path).unwrap();
+                } else {
+                    std::fs::write(&path, text).unwrap();
+                    let file = std::fs::File::options().append(true).open(&path).unwrap();
+                    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(secs)).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Returns everything in a tree: kinds, modes, contents, times of files, and which names are hard links of each other.
+pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut first_names = BTreeMap::new();
+    let mut dirs = vec![top.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            let meta = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(top).unwrap().to_owned();
+            let mut told = format!("{:o}", meta.mode());
+            if meta.is_dir() {
+                dirs.push(path);
+            } else if meta.is_symlink() {
+                told += &format!(" {}", std::fs::read_link(&path).unwrap().display());
+            } else {
+                let first = first_names.entry(meta.ino()).or_insert_with(|| name.clone());
+                told += &format!(" {} {}", meta.mtime(), first.display());
+                told += &String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
+            }
+            found.insert(name, told);
+        }
+    }
+    found
+}
+
+/// How `src/` is copied to `dst/`.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Here,
+    Push(usize),
+    Pull(usize),
+}
+
+/// Copies, and returns the exit code and the content of both trees afterwards.
+fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, String>) {
+    let top = tempfile::tempdir().unwrap();
+    trees.make(top.path());
+    let options = options(words);
+    let exit = match way {
+        Way::Here => {
+            let (rules, umask) = (Rules::new(Vec::new(), ChainOptions::default()), 0o022);
+            let cwd = top.path().as_os_str().as_bytes();
+            let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
+            let (source, dest) = (at("src"), at("dst"));
+            let stop = AtomicBool::new(false);
+            let mut tally = Tally::default();
+            let mut reporter = reporter(&options);
+            let terms = Terms {
+                options: &options,
+                rules: &rules,
+                cwd,
+                umask,
+                stop: &stop,
+                threads: 2,
+                repeats: false,
+                interrupted: &stop,
+            };
+            let local = Local { terms, sources: vec![source], dest: Some(dest), listed: None };
+            local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
+        }
+        Way::Push(room_bytes) | Way::Pull(room_bytes) => {
+            let ours = || Speech::ours(compression_choice::features(None));
+            let is_pull = matches!(way, Way::Pull(_));
+            let [near, far] = converse(top.path(), options, is_pull, room_bytes, [ours(), ours()]);
+            assert_eq!(far.exit, Exit::Ok);
+            near.exit
+        }
+    };
+    (exit, all(top.path()))
+}
+
+/// Copies `src/` to `dst/` in a directory between a client and a server with these versions. Returns how each ended.
+pub fn converse(
+    top: &Path,
+    options: Options,
+    is_pull: bool,
+    room_bytes: usize,
+    [near, far]: [Speech; 2],
+) -> [Ended; 2] {
+    let rules = || Rules::new(Vec::new(), ChainOptions::default());
+    let cwd = top.as_os_str().as_bytes();
+    let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
+    let (source, dest) = (at("src"), at("dst"));
+    let stop = AtomicBool::new(false);
+    let mut tally = Tally::default();
+    let mut reporter = reporter(&options);
+    let near = Near {
+        key: crate::fs::sys::random(),
+        options: &options,
+        speech: near,
+        setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
+        sources: vec![source.clone()],
+        dest: is_pull.then(|| dest.clone()),
+        rules: rules(),
+        listed: None,
+        cwd,
+        umask: 0o022,
+        stop: &stop,
+        threads: 2,
+        repeats: false,
+        interrupted: &stop,
+        is_net: false,
+    };
+    let operand = if is_pull { &source } else { &dest };
+    let settle = |_: &Setup| {
+        Ok(Settled {
+            options: options.clone(),
+            rules: rules(),
+            operands: vec![operand.clone()],
+            listed: None,
+            repeats: false,
+            server_stops: Default::default(),
+            ceiling: Ceiling::default(),
+            beyond: None,
+        })
+    };
+    let (ours, theirs) = pipe::pair(room_bytes);
+    let (ended, far) = std::thread::scope(|scope| {
+        let far = scope.spawn(|| session::serve(theirs, &far, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        let ended = near.run(ours, (None, None), &mut reporter, &mut tally);
+        (ended, far.join().unwrap())
+    });
+    let (exit, sentence) = match ended {
+        Ok(()) => (tally.exit(), String::new()),
+        Err(error) => (error.exit, String::from_utf8_lossy(&error.message).into_owned()),
+    };
+    [Ended { exit, sentence }, Ended { exit: far, sentence: String::new() }]
+}
+
+/// Copies in every way. Each copy must end, with the result of the local one.
+#[track_caller]
+fn agree(trees: &Trees, words: &[&str]) {
+    agree_with(trees, words, &ROOMS_BYTES);
+}
+
+#[track_caller]
+fn agree_with(trees: &Trees, words: &[&str], rooms_bytes: &[usize]) {
+    let here = copy(trees, words, Way::Here);
+    for way in rooms_bytes.iter().flat_map(|&room_bytes| [Way::Push(room_bytes), Way::Pull(room_bytes)]) {
+        let (tell, told) = mpsc::channel();
+        let (trees, words) = (trees.clone(), words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
+        let shown = words.join(" ");
+        std::thread::spawn(move || {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let _ = tell.send(copy(&trees, &words, way));
+        });
+        let there = told.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{way:?} {shown}: it does not end"));
+        assert_eq!(there.0, here.0, "{way:?} {shown}");
+        let differs = |(one, other): &(_, _)| one != other;
+        let first = there.1.iter().zip(&here.1).find(differs);
+        assert!(first.is_none() && there.1.len() == here.1.len(), "{way:?} {shown}: {first:?}");
+    }
+}
+
+pub fn text(name: &str, len_bytes: usize) -> String {
+    name.bytes().cycle().take(len_bytes).map(char::from).collect()
+}
+
+fn tree(names: impl Iterator<Item = String>, len_bytes: usize) -> Vec<(String, String)> {
+    names.map(|name| (name.clone(), text(&name, len_bytes))).collect()
+}
+
+fn wide() -> Vec<(String, String)> {
+    tree((0..8).flat_map(|dir| (0..6).map(move |file| format!("d{dir}/f{file}"))), 40)
+}
+
+fn deep() -> Vec<(String, String)> {
+    tree((1..15).map(|depth| format!("{}f", "d/".repeat(depth))), 100)
+}
+
+fn large() -> Vec<(String, String)> {
+    tree(["a", "d/b", "d/e/c"].into_iter().map(str::to_owned), 400_000)
+}
+
+fn other(tree: &[(String, String)]) -> Vec<(String, String)> {
+    tree.iter().map(|(name, text)| (name.clone(), format!("old {}", &text[..text.len() / 2]))).collect()
+}
+
+fn elsewhere(tree: &[(String, String)]) -> Vec<(String, String)> {
+    tree.iter().map(|(name, text)| (format!("gone/{name}"), text.clone())).collect()
+}
+
+#[test]
+fn what_is_new() {
+    for tree in [wide(), deep()] {
+        agree(&Trees::of(&tree, &[]), &["-a"]);
+    }
+    agree_with(&Trees::of(&large(), &[]), &["-a"], &[1000, 64 << 10]);
+}
+
+#[test]
+fn what_has_changed() {
+    for tree in [wide(), deep()] {
+        agree(&Trees::of(&tree, &other(&tree)), &["-a"]);
+    }
+    agree_with(&Trees::of(&large(), &other(&large())), &["-a"], &[1000, 64 << 10]);
+}
+
+#[test]
+fn what_is_the_same() {
+    for tree in [wide(), deep()] {
+        agree(&Trees::of(&tree, &tree), &["-ac"]);
+        agree(&Trees::of(&tree, &tree), &["-aI"]);
+    }
+}
+
+#[test]
+fn what_is_gone() {
+    for words in [["-a", "--delete"], ["-a", "--delete-before"], ["-a", "--delete-delay"], ["-a", "--delete-after"]] {
+        agree(&Trees::of(&[], &wide()), &words);
+        agree(&Trees::of(&deep(), &elsewhere(&wide())), &words);
+    }
+}
+
+#[test]
+fn hard_links() {
+    let mut tree = wide();
+    let links: Vec<_> = tree.iter().step_by(3).map(|(name, _)| (format!("{name}.link"), format!("={name}"))).collect();
+    tree.extend(links);
+    agree(&Trees::of(&tree, &[]), &["-aH"]);
+    agree(&Trees::of(&tree, &other(&wide())), &["-aH", "--delete-before"]);
+}
+
+#[test]
+fn other_ways_to_place_and_to_choose() {
+    let tree = wide();
+    let grown: Vec<_> = tree.iter().map(|(name, text)| (name.clone(), text[..text.len() / 2].to_owned())).collect();
+    for words in [
+        &["-a", "--delay-updates"][..],
+        &["-a", "--append"],
+        &["-a", "--append-verify"],
+        &["-a", "--inplace"],
+        &["-a", "--whole-file"],
+        &["-a", "--remove-source-files"],
+        &["-a", "--existing"],
+        &["-a", "--existing", "--delete-before"],
+        &["-a", "--ignore-existing"],
+        &["-a", "--backup"],
+        &["-am"],
+        &["-an", "--delete"],
+        &["-rtc"],
+    ] {
+        agree_with(&Trees::of(&tree, &grown), words, &[257]);
+        let mut dest = elsewhere(&tree);
+        dest.extend(other(&tree).into_iter().step_by(2));
+        agree_with(&Trees::of(&tree, &dest), words, &[64 << 10]);
+    }
+}
+
+#[test]
+fn a_directory_that_is_longer_than_a_window() {
+    let names = (0..24_000).map(|at| (format!("{at:05}{}", "x".repeat(200)), String::new()));
+    let trees = Trees::of(&names.collect::<Vec<_>>(), &[]);
+    agree_with(&trees, &["-rn"], &[64 << 10]);
+}
+
+fn any_tree() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let text = prop_oneof![4 => "[ab]{0,30}", 1 => "[a]{100}".prop_map(|a| a.repeat(900)), 1 => ">[ab]{1,5}"];
+    proptest::collection::btree_map("([DE]/){0,3}[abc]{1,2}", text, 0..25)
+}
+
+// Times are always preserved, because successive runs create files in different seconds.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_trees(source in any_tree(), dest in any_tree(), room_bytes in prop_oneof![Just(1), 2..2000usize], choice in 0..7usize) {
+        let words: [&[&str]; 7] = [
+            &["-a"], &["-a", "--delete"], &["-aH", "--delete"], &["-ac", "--delete-before"], &["-a", "-I"],
+            &["-a", "--delete-after", "--delay-updates"], &["-rt", "--ignore-times", "--delete"],
+        ];
+        agree_with(&Trees { source, dest }, words[choice], &[room_bytes]);
+    }
+}
+
+/// A sender that handles requests when the test wants.
+struct SlowSender<'p> {
+    peer: &'p mut Peer,
+    /// Requested files that are not sent yet.
+    asked: VecDeque<FileId>,
+    /// Files that were requested again.
+    again: VecDeque<FileId>,
+    /// How much it could grant for requests, and how much data it may still send, in bytes.
+    owes_bytes: u64,
+    may_send_bytes: i64,
+    is_over: bool,
+}
+
+impl SlowSender<'_> {
+    fn hear(&mut self) {
+        let message = self.peer.hear().expect("it goes on");
+        let mut frame = Vec::new();
+        Native::new(1).encode(&message, &mut frame).unwrap();
+        if class_of(&message) == Some(Class::Wants) {
+            self.owes_bytes += frame.len() as u64;
+        }
+        match message {
+            Message::Want { file, lane: Lane::Again, .. } => self.again.push_back(file),
+            Message::Want { file, .. } => self.asked.push_back(file),
+            Message::Grant { class: Class::Asked, bytes } => self.may_send_bytes += bytes as i64,
+            Message::WantsEnd(_) => self.is_over = true,
+            Message::Fail { message, .. } => panic!("it ends: {}", String::from_utf8_lossy(&message)),
+            _ => {}
+        }
+    }
+
+    /// Returns the next requested file.
+    fn next(&mut self) -> FileId {
+        while self.asked.is_empty() {
+            self.hear();
+        }
+        self.asked.pop_front().expect("there is one")
+    }
+
+    /// Sends a file in these pieces.
+    fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: [u8; 16]) {
+        let lane = Lane::Asked;
+        let data = pieces.iter().map(|data| Message::Data { lane, data: data.clone() });
+        let whole = std::iter::once(Message::Begin { file, lane }).chain(data).chain([Message::End { lane, digest }]);
+        for message in whole {
+            while self.may_send_bytes <= 0 {
+                self.hear();
+            }
+            let mut frame = Vec::new();
+            Native::new(1).encode(&message, &mut frame).unwrap();
+            self.may_send_bytes -= frame.len() as i64;
+            self.peer.say(&message);
+        }
+    }
+
+    /// Handles all requests from here on, and ends the session.
+    fn oblige(&mut self) {
+        while !self.is_over {
+            self.peer.say(&Message::Grant { class: Class::Wants, bytes: std::mem::take(&mut self.owes_bytes) });
+            while let Some(file) = self.asked.pop_front() {
+                self.peer.say(&whole(Lane::Asked, file));
+            }
+            self.hear();
+        }
+        self.peer.say(&Message::Bye(Box::default()));
+    }
+}
+
+/// Runs such a sender within [`LIMIT`]. The server has a file of 3 MiB in each of some directories, and requests it
+/// with blocks of the shortest length, 240 KB of them. The second argument of `play`: how many requests fill three
+/// quarters of their window.
+fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 'static) {
+    const FILES: usize = 30;
+    let asked = (3 << 20) / 246_000;
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let stage = Stage::new();
+        let names: Vec<String> = (0..FILES).map(|dir| format!("d{dir:02}")).collect();
+        for name in &names {
+            stage.has(&format!("{name}/f"), "");
+            let file = std::fs::File::options().write(true).open(stage.home().join(name).join("f")).unwrap();
+            file.set_len(3 << 20).unwrap();
+        }
+        let ended = serve(&stage, &["-r", "--block-size=64"], false, |peer| {
+            peer.greet(Some(setup(false)));
+            peer.hear_greeting();
+            peer.send();
+            let dirs: Vec<_> = names.iter().map(|name| (name.as_str(), DIR)).collect();
+            peer.say_all(&[said_roots(), dir(0, "", &dirs)]);
+            for (name, id) in names.iter().zip(1..) {
+                peer.say(&dir(id, name, &[("f", FILE)]));
+            }
+            peer.say(&dirs_end());
+            let may_send_bytes = INITIAL_WINDOWS[Class::Asked as usize] as i64;
+            let (asked_files, again) = Default::default();
+            let mut sender =
+                SlowSender { peer, asked: asked_files, again, owes_bytes: 0, may_send_bytes, is_over: false };
+            play(&mut sender, asked);
+            sender.oblige();
+        });
+        let _ = tell.send((ended, stage.files().len()));
+    });
+    let (ended, files) = told.recv_timeout(LIMIT).expect("it ends");
+    assert_eq!((ended.exit, files), (Exit::Ok, FILES), "{}", ended.sentence);
+}
+
+#[test]
+fn what_is_sent_is_taken_although_what_was_asked_for_is_not_taken_up() {
+    plays_a_slow_sender(|sender, asked| {
+        let files: Vec<FileId> = (0..asked).map(|_| sender.next()).collect();
+        // The first one is so long that meanwhile as many files are requested as the window permits. The others exceed
+        // their window, so the run ends only if a thread that has finished one file takes the next one.
+        for (at, file) in files.into_iter().enumerate() {
+            let pieces = vec![vec![7; 256 << 10]; if at == 0 { 64 } else { 4 }];
+            sender.send(file, &pieces, crate::digest::content(&pieces.concat()));
+        }
+    });
+}
+
+#[test]
+fn what_is_not_right_is_asked_for_again_although_what_was_asked_for_is_not_taken_up() {
+    plays_a_slow_sender(|sender, asked| {
+        let mut files: VecDeque<FileId> = (0..asked).map(|_| sender.next()).collect();
+        // As many as there are threads that receive files: each waits for the file that it requests again.
+        files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 16]));
+        for _ in 0..2 {
+            while sender.again.is_empty() {
+                sender.hear();
+            }
+            let file = sender.again.pop_front().expect("there is one");
+            sender.peer.say(&whole(Lane::Again, file));
+        }
+        sender.asked.extend(files);
+    });
+}

@@ -1,0 +1,405 @@
+//! Two versions of the protocol: programs with different ranges of versions agree on one, or report why they cannot.
+//!
+//! There is only one version yet. The later one is defined here, as a future program could define it; the roles run on
+//! both.
+
+use super::*;
+use crate::proto::Basis;
+use crate::proto::message::{ACTS_AS_SUPER, CONTENT_OF_DEVICES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
+use crate::session::dest_prescan::LARGE_NAMES;
+use crate::session::tests::no_room::{Trees, all, converse, text};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+#[test]
+fn the_handshake_of_the_network_names_the_version() {
+    // The client's first messages are encoded in the newest version.
+    let newest = crate::proto::VERSIONS.end();
+    assert_eq!(crate::trust::tls::ALPN, format!("sparsync/{newest}").as_bytes());
+    assert_eq!(crate::trust::tls::ALPN_LANES, format!("sparsync/{newest}+lanes").as_bytes());
+}
+
+/// The kind of a message that version 2 introduced.
+const FINISHED: u8 = 25;
+/// The message of version 1 that it replaces.
+const END: u8 = 15;
+
+/// How many frames were encoded in version 1 and in version 2, by programs that support both.
+static SPELLED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// Version 2: each frame has a prefix of four bytes with its length, and a file ends with another kind of message.
+struct Second(Native);
+
+impl Second {
+    fn len_of(input: &[u8]) -> Option<usize> {
+        input.first_chunk().map(|len| 4 + u32::from_le_bytes(*len) as usize)
+    }
+}
+
+impl Dialect for Second {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
+        let mut frame = Vec::new();
+        self.0.encode(message, &mut frame)?;
+        if frame[0] == END {
+            frame[0] = FINISHED;
+        }
+        out.extend((frame.len() as u32).to_le_bytes());
+        out.extend(frame);
+        SPELLED[1].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
+        let Some(frame) = Self::len_of(input).and_then(|len| input.get(4..len)) else { return Ok(None) };
+        let mut frame = frame.to_vec();
+        assert_ne!(frame[0], END, "version 2 has no such message");
+        if frame[0] == FINISHED {
+            frame[0] = END;
+        }
+        *input = &input[4 + frame.len()..];
+        self.0.decode(&mut &frame[..])
+    }
+
+    fn frame_len(&self, input: &[u8]) -> crate::error::Result<Option<usize>> {
+        Ok(Self::len_of(input))
+    }
+}
+
+/// Version 1, counted.
+struct First(Native);
+
+impl Dialect for First {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
+        SPELLED[0].fetch_add(1, Ordering::Relaxed);
+        self.0.encode(message, out)
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
+        self.0.decode(input)
+    }
+
+    fn frame_len(&self, input: &[u8]) -> crate::error::Result<Option<usize>> {
+        self.0.frame_len(input)
+    }
+}
+
+/// A feature bit that this program does not know.
+const OF_ANOTHER_YEAR: u64 = 1 << 40;
+
+/// The versions and features of this program.
+fn today() -> Speech {
+    Speech::ours(compression_choice::features(None))
+}
+
+/// The versions and features of a later program, which has another feature and may not support version 1.
+fn later(versions: std::ops::RangeInclusive<u16>) -> Speech {
+    let dialect = |version| -> Box<dyn Dialect + Send> {
+        match version {
+            1 => Box::new(First(Native::new(1))),
+            _ => Box::new(Second(Native::new(1))),
+        }
+    };
+    Speech { versions, features: compression_choice::features(None) | OF_ANOTHER_YEAR, dialect }
+}
+
+/// Files that are sent whole, in pieces and as a delta, and one that is extra.
+fn trees() -> Trees {
+    let large = text("large", 300_000);
+    let source = [("a", "a".into()), ("d/large", large.clone()), ("d/new", text("new", 200_000))];
+    let dest = [("d/large", large + "less"), ("gone", "gone".into())];
+    let owned = |tree: &[(&str, String)]| tree.iter().map(|(name, text)| ((*name).into(), text.clone())).collect();
+    let (source, dest): (Vec<_>, Vec<_>) = (owned(&source), owned(&dest));
+    Trees::of(&source, &dest)
+}
+
+const WORDS: &[&str] = &["-a", "--delete", "--no-whole-file"];
+
+#[test]
+fn two_versions_talk_in_the_newest_that_both_speak() {
+    // Only programs that support both versions count their frames.
+    for (near, far, first, second) in [
+        (later(1..=2), later(1..=2), false, true),
+        (later(1..=2), today(), true, false),
+        (today(), later(1..=2), true, false),
+        (later(2..=2), later(1..=3), false, true),
+        (today(), today(), false, false),
+    ] {
+        for is_pull in [false, true] {
+            SPELLED.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+            let top = tempfile::tempdir().unwrap();
+            trees().make(top.path());
+            let case = format!("{:?} with {:?}, pull: {is_pull}", near.versions, far.versions);
+            let speeches = [near.clone(), far.clone()];
+            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, speeches);
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+            let all = all(top.path());
+            let in_tree = |tree: &str| -> Vec<_> {
+                let files = all.iter().filter_map(|(path, told)| Some((path.strip_prefix(tree).ok()?, told)));
+                files
+                    .filter(|(path, _)| !path.as_os_str().is_empty())
+                    .map(|(path, told)| {
+                        // After mode and time comes the path of the file's first link, which begins with the tree.
+                        (path.to_owned(), told.replace(&format!(" {tree}/"), " "))
+                    })
+                    .collect()
+            };
+            assert_eq!(in_tree("src"), in_tree("dst"), "{case}");
+            let [spelled_first, spelled_second] = SPELLED.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
+            assert_eq!((spelled_first, spelled_second), (first, second), "{case}");
+        }
+    }
+}
+
+#[test]
+fn versions_that_do_not_meet_end_the_run_at_both_ends() {
+    for (near, far, words) in [
+        (
+            today(),
+            later(2..=3),
+            "speaks version 1 of the protocol, the peer (sparsync 0.1.0) speaks versions 2 to 3 of the protocol: upgrade sparsync here",
+        ),
+        (
+            later(2..=3),
+            today(),
+            "speaks versions 2 to 3 of the protocol, the peer (sparsync 0.1.0) speaks version 1 of the protocol: upgrade sparsync there",
+        ),
+    ] {
+        for is_pull in [false, true] {
+            let top = tempfile::tempdir().unwrap();
+            trees().make(top.path());
+            let before = all(top.path());
+            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, [near.clone(), far.clone()]);
+            near.refuses(Exit::Protocol, words);
+            assert_eq!(far.exit, Exit::Protocol);
+            assert_eq!(all(top.path()), before);
+        }
+    }
+}
+
+#[test]
+fn a_message_of_a_later_version_is_refused_by_name() {
+    let words =
+        "unknown message of kind 25: only a version of the protocol after 1 can have it, and version 1 was agreed";
+    let stage = Stage::new();
+    let ended = serve(&stage, &["-r"], false, |peer| {
+        peer.greet(Some(setup(false)));
+        peer.hear_greeting();
+        peer.send();
+        peer.say_bytes(&[FINISHED, 0]);
+    });
+    ended.refuses(Exit::Protocol, words);
+    let client = Client { words: &["-r"], ..Client::default() };
+    let ended = client.against(&stage, |peer| {
+        peer.hear_greeting();
+        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive();
+        peer.say_bytes(&[FINISHED, 0]);
+    });
+    ended.refuses(Exit::Protocol, words);
+}
+
+#[test]
+fn what_a_later_program_can_do_besides_changes_nothing() {
+    for features in [OF_ANOTHER_YEAR, !ACTS_AS_SUPER] {
+        let top = tempfile::tempdir().unwrap();
+        trees().make(top.path());
+        let knows_more = Speech { features: compression_choice::features(None) | features, ..today() };
+        for speeches in [[knows_more.clone(), today()], [today(), knows_more]] {
+            let [near, far] = converse(top.path(), options(WORDS), false, ROOM_BYTES, speeches);
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+        }
+    }
+}
+
+/// The digests at the ends of contents.
+static ENDED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+
+/// The digests that were sent for comparing contents.
+static COMPARED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+
+/// How many contents were requested.
+static WANTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Held by the test whose sessions are recorded here.
+static NOTED: Mutex<()> = Mutex::new(());
+
+/// How many large directories were reported before they were scanned, and how many listings were sent.
+static LARGE: AtomicUsize = AtomicUsize::new(0);
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+/// Today's version, which records these.
+struct Noting(Native);
+
+impl Dialect for Noting {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
+        match message {
+            Message::End { digest, .. } => ENDED.lock().unwrap().push(*digest),
+            Message::Digests(all) => {
+                let large = all.iter().filter(|seen| matches!(seen, Seen::Large(_))).count();
+                LARGE.fetch_add(large, Ordering::Relaxed);
+            }
+            Message::Dir(told) => {
+                TOLD.fetch_add(1, Ordering::Relaxed);
+                let listed = |entry: &Entry| entry.extra.as_ref()?.digest;
+                COMPARED.lock().unwrap().extend(told.list.entries.iter().filter_map(listed));
+            }
+            Message::Want { basis, .. } => {
+                WANTED.fetch_add(1, Ordering::Relaxed);
+                if let Basis::Prefix { digest: Some(digest), .. } = basis {
+                    COMPARED.lock().unwrap().push(*digest);
+                }
+            }
+            _ => {}
+        }
+        self.0.encode(message, out)
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
+        self.0.decode(input)
+    }
+
+    fn frame_len(&self, input: &[u8]) -> crate::error::Result<Option<usize>> {
+        self.0.frame_len(input)
+    }
+}
+
+#[test]
+fn contents_are_digested_by_what_both_know() {
+    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let plain = text("new", 200_000);
+    let pieced = text("large", 300_000);
+    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
+    let new = today().features;
+    assert_eq!(new & 1 << 7, QUICK_DIGESTS, "the bit of the protocol");
+    for (features, is_quick) in [([new, new], true), ([new, new & !QUICK_DIGESTS], false), ([0, new], false)] {
+        for is_pull in [false, true] {
+            ENDED.lock().unwrap().clear();
+            let top = tempfile::tempdir().unwrap();
+            trees().make(top.path());
+            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, features.map(speech));
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+            let plain = plain.as_bytes();
+            let wanted = if is_quick { crate::digest::whole(plain) } else { crate::digest::content(plain) };
+            let mut wanted = vec![wanted, crate::digest::content(pieced.as_bytes())];
+            let mut ended = ENDED.lock().unwrap().clone();
+            wanted.sort_unstable();
+            ended.sort_unstable();
+            assert_eq!(ended, wanted, "{features:x?}, pull: {is_pull}");
+        }
+    }
+}
+
+#[test]
+fn contents_are_compared_by_what_both_know() {
+    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    // One is read in several pieces, the other in one.
+    let (long, short) = (text("same", 200_000), text("short", 1000));
+    let owned = |tree: &[(&str, &str)]| tree.iter().map(|&(name, text)| (name.into(), text.into())).collect::<Vec<_>>();
+    let other = owned(&[("long", &long), ("short", &short), ("other", "one")]);
+    let alike = owned(&[("long", &long), ("short", &short), ("other", "two")]);
+    let prefix = owned(&[("long", &long[..150_000])]);
+    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
+    let new = today().features;
+    assert_eq!(new & 1 << 10, KEYED_COMPARISON, "the bit of the protocol");
+    let digests = |texts: &[&str]| texts.iter().map(|text| crate::digest::content(text.as_bytes())).collect::<Vec<_>>();
+    let mut known: Vec<[u8; 16]> = Vec::new();
+    for (features, is_keyed) in [([new, new], true), ([new, new & !KEYED_COMPARISON], false), ([0, new], false)] {
+        for (words, dest, compared) in [
+            (&["-ac"], &alike, digests(&[&long, "one", &short])),
+            (&["-a", "--append-verify"], &prefix, digests(&[&long[..150_000]])),
+        ] as [(&[&str], _, _); 2]
+        {
+            for is_pull in [false, true] {
+                COMPARED.lock().unwrap().clear();
+                WANTED.store(0, Ordering::Relaxed);
+                let top = tempfile::tempdir().unwrap();
+                Trees::of(&other, dest).make(top.path());
+                let [near, far] = converse(top.path(), options(words), is_pull, ROOM_BYTES, features.map(speech));
+                let case = format!("{words:?}, {features:x?}, pull: {is_pull}");
+                assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+                assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
+                assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
+                let told = std::mem::take(&mut *COMPARED.lock().unwrap());
+                match is_keyed {
+                    false => assert_eq!(told, compared, "{case}"),
+                    // Each session has its own key.
+                    true => assert!(told.iter().all(|digest| !known.contains(digest)), "{case}"),
+                }
+                assert_eq!(told.len(), compared.len(), "{case}");
+                known.extend(told.iter().chain(&compared));
+                // The file that differs; or the file that is appended to and two that were missing.
+                let wanted = if words.len() == 1 { 1 } else { 3 };
+                assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn large_directories_are_spoken_of_by_what_both_know() {
+    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let owned = |tree: &[&str]| tree.iter().map(|&name| (name.to_owned(), "text".to_owned())).collect::<Vec<_>>();
+    let few = owned(&["a", "d/b", "d/e/c"]);
+    let many: Vec<(String, String)> = (0..=LARGE_NAMES)
+        .map(|at| (format!("many{at}"), String::new()))
+        .chain(owned(&["a", "d/b", "d/f/g", "h/i"]))
+        .collect();
+    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
+    let new = today().features;
+    assert_eq!(new & 1 << 11, LARGE_DIRS, "the bit of the protocol");
+    for (features, is_said) in
+        [([new, new], true), ([new, new & !LARGE_DIRS], false), ([new & !LARGE_DIRS, new], false)]
+    {
+        for (source, told) in [(&few, 3), (&many, 0)] {
+            let top = tempfile::tempdir().unwrap();
+            Trees::of(source, &many).make(top.path());
+            if told == 0 {
+                alike(top.path(), &["", "d", "d/f", "h"], &many);
+            }
+            LARGE.store(0, Ordering::Relaxed);
+            TOLD.store(0, Ordering::Relaxed);
+            let [near, far] = converse(top.path(), options(&["-a"]), false, ROOM_BYTES, features.map(speech));
+            let case = format!("{features:x?}, {} files", source.len());
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+            assert_eq!((LARGE.load(Ordering::Relaxed) > 0, TOLD.load(Ordering::Relaxed)), (is_said, told), "{case}");
+            for (name, text) in source.iter().chain(&many) {
+                assert_eq!(
+                    std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(),
+                    *text,
+                    "{case}: {name}"
+                );
+            }
+        }
+    }
+}
+
+/// A program that does not support the content of devices would replace a device by a file.
+#[test]
+fn nobody_is_asked_for_devices_who_does_not_know_of_them() {
+    let (new, old) = (today(), Speech { features: today().features & !CONTENT_OF_DEVICES, ..today() });
+    assert_eq!(new.features & 1 << 13, CONTENT_OF_DEVICES, "the bit of the protocol");
+    let file = [("a".to_owned(), "text".to_owned())];
+    for (server_sends, theirs, ours) in
+        [(false, "--write-devices", "--copy-devices"), (true, "--copy-devices", "--write-devices")]
+    {
+        for (option, far, exit) in [(theirs, &old, Exit::Unsupported), (theirs, &new, Exit::Ok), (ours, &old, Exit::Ok)]
+        {
+            let top = tempfile::tempdir().unwrap();
+            Trees::of(&file, &[]).make(top.path());
+            let speeches = [new.clone(), far.clone()];
+            let [near, _] = converse(top.path(), options(&["-a", option]), server_sends, ROOM_BYTES, speeches);
+            assert_eq!(near.exit, exit, "{option}: {}", near.sentence);
+            assert_eq!(top.path().join("dst/a").exists(), exit == Exit::Ok, "{option}");
+        }
+    }
+}
+
+/// Sets the same time on all directories and files of both trees.
+fn alike(top: &Path, dirs: &[&str], files: &[(String, String)]) {
+    for tree in ["src", "dst"] {
+        for name in files.iter().map(|(name, _)| name.as_str()).chain(dirs.iter().copied()) {
+            let entry = std::fs::File::open(top.join(tree).join(name)).unwrap();
+            entry.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
+        }
+    }
+}

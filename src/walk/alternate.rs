@@ -1,0 +1,170 @@
+//! Alternate destinations: other trees that may already hold what the destination lacks.
+
+use crate::flist::{DirList, Entry};
+use crate::fs::root::{Dir, Root};
+use crate::fs::{errno, operator, sys};
+use crate::options::{AltKind, LinkOwners};
+use crate::path::{self, RelPath};
+use crate::plan::alternate::{self, Candidate, Likeness, Use};
+use crate::plan::{self, Action, Decision};
+use crate::report::event::{Problem, Voice, Weight};
+use crate::walk::Original;
+use crate::walk::destination::DestWalk;
+use std::io;
+
+/// One alternate tree.
+#[derive(Debug, Clone)]
+pub struct Alternate {
+    /// Its top; `None` if a symlink of an untrusted user is in the way, which is reported on each use.
+    pub root: Option<Root>,
+    /// Whose symlinks may be followed in it.
+    pub owners: LinkOwners,
+}
+
+impl Alternate {
+    /// Opens a directory in it. Follows symlinks wherever they lead, except those of an untrusted user.
+    pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
+        let root = self.root.as_ref().ok_or_else(operator::refused)?;
+        match root.open_dir(path) {
+            Err(error) if errno::may_be_a_symlink(&error) => {
+                Ok(Dir::new(operator::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?))
+            }
+            opened => opened,
+        }
+    }
+}
+
+/// What an alternate tree has for an entry that is not a directory: something to link, to copy, or to use as the basis
+/// of a file.
+#[derive(Debug, Clone)]
+pub struct Hit {
+    /// The directory that holds it.
+    pub dir: Dir,
+    /// The mode of the entry.
+    pub mode: u32,
+    /// The index of the tree.
+    pub tree: usize,
+}
+
+impl DestWalk<'_> {
+    /// Decides again about an entry that alternate trees may have, and returns what they have.
+    pub fn decide_with_alternates(
+        &self,
+        dirs: &mut AltDirs,
+        path: &RelPath,
+        original: Original<'_>,
+        (dest_dir, dest): (Option<&Dir>, Option<&Entry>),
+        decision: Decision,
+    ) -> (Decision, Option<Hit>) {
+        let Original { entry, name, .. } = original;
+        let Some(kind) = self.alt_kind else { return (decision, None) };
+        let use_of_them = alternate::may_use(entry, dest, decision, kind, &self.policy);
+        if use_of_them == Use::Nothing {
+            return (decision, None);
+        }
+        let Some((found, hit)) = self.best(dirs, path, original) else { return (decision, None) };
+        if use_of_them == Use::VeryThing {
+            let is_linked = || kind == AltKind::Link && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name));
+            if found.likeness != Likeness::All || is_linked() {
+                return (decision, None);
+            }
+        }
+        (alternate::decide(entry, decision, found, kind, &self.policy), Some(hit))
+    }
+
+    /// Returns the best candidate that the alternate trees have for an entry; among equals the first.
+    fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: Original<'_>) -> Option<(Candidate, Hit)> {
+        let Original { entry, name, .. } = original;
+        // Times that `-O` omits are still compared and reported here.
+        let with_times = || {
+            let mut policy = self.policy.clone();
+            policy.preserve.omit_dir_times = false;
+            policy
+        };
+        let policy_of_dirs = (entry.is_dir() && self.policy.preserve.omit_dir_times).then(with_times);
+        let policy = policy_of_dirs.as_ref().unwrap_or(&self.policy);
+        let mut best: Option<(Candidate, Hit)> = None;
+        for (tree, alternate) in self.alternates.iter().enumerate() {
+            let Some(dir) = dirs.open(tree, alternate, path) else { continue };
+            let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false)) else {
+                continue;
+            };
+            let mut list = DirList::default();
+            let there = list.push(name, &stat);
+            let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
+            let there = &list.entries[0];
+            let mut fate = plan::fate(entry, Some(there), None, policy);
+            if fate.action == Action::AskDigest {
+                let same = (self.compare)(original, (&dir, name)).unwrap_or(false);
+                fate = plan::fate(entry, Some(there), Some(same), policy);
+            }
+            let Some(found) = Candidate::of(fate.action) else { continue };
+            if best.as_ref().is_none_or(|(best, _)| found.likeness > best.likeness) {
+                best = Some((found, Hit { dir, mode: stat.mode, tree }));
+            }
+            if found.likeness == Likeness::All {
+                break;
+            }
+        }
+        best
+    }
+}
+
+fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
+    let inode = |dir: &Dir| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
+    inode(a).is_some_and(|one| inode(b) == Some(one))
+}
+
+/// The directories of one path in the alternate trees, opened on first use.
+#[derive(Debug, Default)]
+pub struct AltDirs {
+    opened: Vec<Option<Namesake>>,
+    /// Errors to report. A tree with an error counts as one without the entry.
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Debug, Clone)]
+enum Namesake {
+    Open(Dir),
+    Missing,
+    Refused,
+}
+
+impl AltDirs {
+    /// Returns the directory of this path in one of the trees, or `None` if it cannot be opened.
+    pub fn open(&mut self, tree: usize, alternate: &Alternate, path: &RelPath) -> Option<Dir> {
+        if self.opened.len() <= tree {
+            self.opened.resize(tree + 1, None);
+        }
+        if self.opened[tree].is_none() {
+            let opened = alternate.open_dir(path);
+            self.opened[tree] = Some(match opened {
+                Err(error) if operator::is_refused(&error) => Namesake::Refused,
+                opened => self.found(alternate, (path, b""), opened).map_or(Namesake::Missing, Namesake::Open),
+            });
+        }
+        match self.opened[tree].as_ref()? {
+            Namesake::Open(dir) => return Some(dir.clone()),
+            Namesake::Missing => {}
+            Namesake::Refused => self.problems.push(Problem::said(operator::REFUSAL, Weight::Warning)),
+        }
+        None
+    }
+
+    /// Unwraps the result of examining a path in a tree. Records the error unless the path is unreachable.
+    fn found<T>(&mut self, alternate: &Alternate, (dir, name): (&RelPath, &[u8]), found: io::Result<T>) -> Option<T> {
+        match found {
+            Ok(found) => return Some(found),
+            Err(error) if errno::is_unreachable(&error) => {}
+            Err(error) => {
+                let full = alternate
+                    .root
+                    .as_ref()
+                    .map(|root| root.full(&path::join(dir.as_bytes(), name)))
+                    .unwrap_or_default();
+                self.problems.push(Problem::about(Voice::Generator, "failed to stat", &full, &error));
+            }
+        }
+        None
+    }
+}

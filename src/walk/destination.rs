@@ -1,0 +1,633 @@
+//! Lists the destination, joins it with the source's entries, and calls the planner for each pair.
+
+use crate::filter::{Chain, Side, Verdict};
+use crate::flist::entry::Stat;
+use crate::flist::join::{Join, Pair};
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::compare::SHORT_BYTES;
+use crate::fs::errno;
+use crate::fs::read::{self, Wanted};
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys;
+use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
+use crate::options::{CheckMode, Options};
+use crate::path::RelPath;
+use crate::plan::{self, Action, Decision, Policy, Reason};
+use crate::proto::ToldSub;
+use crate::report::event::{Problem, Voice, Weight};
+use crate::walk::alternate::{AltDirs, Alternate};
+use crate::walk::{
+    Compare, DirPlan, Listed, NONE, Original, Place, Step, SubDir, There, Ticket, enter, is_included, told_incomplete,
+};
+use crate::work::parallel;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::AsFd;
+
+/// The result of examining the destination's entry of a pair, if there is one. The flag says whether the contents are
+/// equal, if they were compared.
+type Look = io::Result<Option<(Stat, Option<bool>)>>;
+
+/// The least length, in bytes, from which resuming a file that a crash left unfinished saves time.
+const RESUMED_BYTES: u64 = 1 << 20;
+
+/// Returns whether a run resumes from the temporary file that a crash left beside a file of this length, so that its
+/// blocks need not be sent again. After an orderly exit, `--partial` decides what is kept, as in rsync.
+pub fn resumes(options: &Options, has_peer: bool, len_bytes: u64) -> bool {
+    let place = &options.place;
+    let is_apart = place.inplace || place.append.is_some() || place.delay_updates || place.temp_dir.is_some();
+    has_peer && len_bytes >= RESUMED_BYTES && options.delta.whole_file != Some(true) && !is_apart
+}
+
+/// How the destination is listed and compared. Shared by all workers.
+pub struct DestWalk<'a> {
+    /// The policy of the planner.
+    pub policy: Policy,
+    /// Which attributes are read of each entry.
+    pub wanted: Wanted<'a>,
+    /// Print which rule matched (`--debug=FILTER`).
+    pub tells_rules: bool,
+    /// The destination's top; `None` if it does not exist (dry run).
+    pub dest: Option<&'a Root>,
+    /// Extra entries may have to be listed.
+    pub delete: bool,
+    /// Extra entries are deleted at the end only (`--delete-after`). Rule files are read again then and may be valid by
+    /// that time.
+    pub deletes_later: bool,
+    /// How many threads may list one large directory.
+    pub threads: usize,
+    /// The receiver's rules, with no directory entered.
+    pub receiver_chain: &'a Chain,
+    /// Make steps for unchanged entries too.
+    pub unchanged: bool,
+    /// This is a dry run.
+    pub is_dry: bool,
+    /// Alternate destinations.
+    pub alternates: &'a [Alternate],
+    /// What the alternate trees are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
+    pub alt_kind: Option<crate::options::AltKind>,
+    /// `-K`: a symlink to a directory at the destination counts as the directory.
+    pub keep_dirlinks: bool,
+    /// Implied directories may be symlinks to directories: `-R --no-implied-dirs`.
+    pub follows_implied: bool,
+    /// Compares contents under `-c`: the source's directory and name with the destination's.
+    pub compare: &'a Compare<'a>,
+    /// Whether a file of this length, in bytes, resumes from what a crash left: [`resumes`].
+    pub resumes: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
+impl DestWalk<'_> {
+    /// Decides one directory whose source entries are known. The caller assigns the tickets of its subdirectories.
+    /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
+    /// examined for the directory digest.
+    pub fn decide(&self, found: Listed, there: &There, mut chain: Chain, known: Option<DirList>) -> DirPlan {
+        let mut plan = DirPlan::of(found);
+        for entry in &mut plan.source.entries {
+            self.wanted.adopt(entry);
+        }
+        // The directory above a named argument is not part of the transfer, and neither are its rules.
+        let is_entered = !plan.is_named || !plan.path.is_root();
+        let is_known = known.is_some();
+        let mut is_reached = true;
+        if let (There::Present, Some(root)) = (there, self.dest) {
+            match (root.open_dir_to_search(&plan.path), known) {
+                (Ok(dir), Some(known)) => {
+                    self.enter_rules(&mut plan, &dir, &mut chain, is_entered);
+                    plan.dest = known;
+                    plan.dest_dir = Some(dir);
+                }
+                (Ok(dir), None) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
+                (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
+                // The target of a symlink may have been deleted meanwhile. The generator notices that in order.
+                (Err(error), _) if self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
+                (Err(error), _) => {
+                    self.cannot_reach(&mut plan, root, &error);
+                    is_reached = plan.is_outside;
+                }
+            }
+        }
+        self.decide_all(&mut plan, &chain, is_known);
+        if plan.is_outside {
+            plan.steps.clear();
+        }
+        if !is_reached {
+            plan.leave_all();
+        }
+        plan.receiver_chain = Some(chain);
+        plan
+    }
+
+    /// Decides a single source directory without listing its parent at the destination.
+    pub fn decide_single(&self, mut found: Listed, chain: Chain) -> DirPlan {
+        let name = found.source.name(&found.source.entries[0]).to_vec();
+        match self.see_one(&found.path, &name) {
+            Ok(known) => self.decide(found, &There::Present, chain, Some(known)),
+            Err(error) => {
+                let full = self.dest.map(|root| root.full(found.path.join(&name).as_bytes()));
+                found.problems.push(cannot_stat(&full.unwrap_or_default(), &error));
+                let mut plan = self.decide(found, &There::Absent, chain, None);
+                plan.leave_all();
+                plan
+            }
+        }
+    }
+
+    /// Examines one directory inside a destination directory. The list is empty if there is none.
+    fn see_one(&self, parent: &RelPath, name: &[u8]) -> io::Result<DirList> {
+        let mut list = DirList::default();
+        let Some(root) = self.dest else { return Ok(list) };
+        let Some(dir) = errno::if_there(root.open_dir_to_search(parent))? else { return Ok(list) };
+        let Some(stat) = self.look_at_dest(&dir, name, self.keep_dirlinks)? else { return Ok(list) };
+        let entry = list.push(name, &stat);
+        let path = || parent.join(name).as_bytes().to_vec();
+        // An attribute that cannot be read counts as different.
+        let _ = self.wanted.complete_dest(entry, &stat, (&dir, name), &|| root.full(&path()), &path);
+        Ok(list)
+    }
+
+    /// Handles an error on opening the destination's directory. Under `-K` it may be a symlink that leads outside; then
+    /// nothing in it is examined or changed.
+    fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
+        if !((self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error)) {
+            let full = root.full(plan.path.as_bytes());
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, error));
+            return;
+        }
+        plan.is_outside = true;
+        for entry in plan.source.entries.iter().filter(|entry| !entry.is_dir()) {
+            let full = root.full(plan.path.join(plan.source.name(entry)).as_bytes());
+            plan.problems.push(cannot_stat(&full, error));
+        }
+    }
+
+    /// Reads the rule files of a destination directory, if they can matter.
+    fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
+        if self.delete && is_entered && chain.has_per_dir() {
+            let (mut fatal, mut may_delete) = (None, plan.may_delete);
+            let noted = (&plan.path, &mut plan.problems, &mut fatal, &mut may_delete);
+            let entered = enter(chain, dir, ("generator", self.policy.preserve.link_owners), noted);
+            if !self.deletes_later {
+                plan.fatal = plan.fatal.take().or(fatal);
+                plan.may_delete = may_delete;
+            }
+            *chain = entered;
+        }
+    }
+
+    fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
+        self.enter_rules(plan, &dir, chain, is_entered);
+        self.list_dest(plan, &dir, root);
+        plan.dest_dir = Some(dir);
+    }
+
+    /// Decides again if the destination's directory could not be examined when the plan was made. `dir`: the directory
+    /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
+    pub fn look_again(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
+        let Some(root) = self.dest else { return };
+        let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
+        plan.steps.clear();
+        plan.extras.clear();
+        plan.hits.clear();
+        plan.dest_unseen = false;
+        plan.hidden.clear();
+        plan.unknown.clear();
+        let mut chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        if let Some(dir) = dir {
+            self.see_dest(plan, dir.clone(), root, &mut chain, true);
+        }
+        self.decide_all(plan, &chain, false);
+        for sub in &mut plan.subdirs {
+            if let Some(known) = tickets.get(&sub.step.source) {
+                (sub.ticket, sub.implied) = (known.ticket, known.implied);
+            }
+        }
+        let denied = errno::denied();
+        let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
+        if plan.dest_unseen && self.delete && plan.may_delete {
+            // rsync names the root `.` in this message.
+            let dir: &[u8] = if plan.path.is_root() { b"." } else { plan.path.as_bytes() };
+            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(dir), &denied));
+        }
+        let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
+        for step in plan.steps.iter().filter(|step| hidden(step)) {
+            let name = plan.source.name(&plan.source.entries[step.source as usize]);
+            plan.problems.push(cannot_stat(&full(name), &denied));
+        }
+        let hidden = std::mem::take(&mut plan.hidden);
+        plan.steps.retain(|step| dir.is_some() && !hidden.contains(&step.source));
+        plan.receiver_chain = Some(chain);
+    }
+
+    /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
+    /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
+    fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
+        let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
+        let few = !self.delete && plan.source.len() <= 4;
+        let mut dest = DirList::default();
+        let mut untyped = Vec::new();
+        let mut left_over = Vec::new();
+        let listed = if few {
+            Ok(false)
+        } else {
+            read::names(dir, enough, |entry| {
+                if !self.delete && is_temp_name(entry.name) {
+                    left_over.push(entry.name.to_vec());
+                }
+                match entry.is_dir {
+                    Some(is_dir) => dest.push_name(entry.name, is_dir),
+                    None => untyped.push(entry.name.to_vec()),
+                }
+            })
+        };
+        let complete = match listed {
+            Ok(complete) => complete,
+            Err(error) => {
+                // Without deletions no list is needed.
+                plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
+                let is_gone = self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
+                if !errno::may_not_be_listed(&error) && !is_gone {
+                    let full = root.full(plan.path.as_bytes());
+                    plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                }
+                false
+            }
+        };
+        if !complete {
+            dest = DirList::default();
+            untyped = plan.source.entries.iter().map(|e| plan.source.name(e).to_vec()).collect();
+            left_over.retain(|name| !untyped.contains(name));
+            untyped.extend(left_over);
+        }
+        for (at, name) in untyped.iter().enumerate() {
+            match sys::stat(dir.fd(), name, false) {
+                Ok(stat) => dest.push_name(name, Kind::of_mode(stat.mode) == Some(Kind::Dir)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !complete => {
+                    plan.dest_unseen = true;
+                    plan.hidden.push(at as u32);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    plan.problems.push(cannot_stat(&root.full(plan.path.join(name).as_bytes()), &error));
+                    plan.unknown.insert(name.clone());
+                }
+            }
+        }
+        dest.sort();
+        plan.dest = dest;
+    }
+
+    /// Joins the two lists and decides each pair. `is_known`: the destination's entries are complete.
+    fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
+        let source = std::mem::take(&mut plan.source);
+        let mut dest = std::mem::take(&mut plan.dest);
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
+        let mut join = Join::default();
+        let mut left_over = Vec::new();
+        while let Some(pair) = join.next(&source, &dest, |at| dest.entries[at].is_dir()) {
+            match pair {
+                Pair::Source(source_at) => pairs.push((source_at as u32, NONE)),
+                Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
+                Pair::Dest(dest_at) => match self.continued(&source, dest.name(&dest.entries[dest_at])) {
+                    Some(source_at) => left_over.push((source_at, dest_at)),
+                    None => self.judge_extra(plan, &dest, dest_at, &mut full, chain),
+                },
+            }
+        }
+        let mut alternates = AltDirs::default();
+        let implied = if self.follows_implied { implied_dirs(&source, &plan.subs) } else { HashSet::new() };
+        let mut subs = std::mem::take(&mut plan.subs).into_iter();
+        for block in pairs.chunks(parallel::BLOCK) {
+            let looks = match is_known {
+                true => block.iter().map(|_| Ok(None)).collect(),
+                false => self.look_at_pairs(plan, (&source, &dest), block, &implied),
+            };
+            let mut found = Vec::with_capacity(block.len());
+            for (&(source_at, dest_at), looked) in block.iter().zip(looks) {
+                let known = (is_known && dest_at != NONE).then_some((dest_at as usize, None));
+                let looked = looked.unwrap_or_else(|error| {
+                    self.cannot_examine(plan, (source_at, source.name(&source.entries[source_at as usize])), &error);
+                    None
+                });
+                found.push(known.or_else(|| {
+                    let (stat, same) = looked?;
+                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
+                    Some((dest_at as usize, same))
+                }));
+            }
+            if self.policy.preserve.write_devices {
+                self.measure_devices(plan, &source, &mut dest, block.iter().zip(&found));
+            }
+            self.compare_rest(plan, (&source, &dest), block, &mut found);
+            for (&(source_at, _), found) in block.iter().zip(found) {
+                let (there, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
+                let source_at = source_at as usize;
+                let mut step = self.decide_one(plan, (&source, source_at), (&dest, there), same);
+                if plan.unknown.contains(source.name(&source.entries[source_at])) {
+                    step.decision.action = Action::Refuse(Reason::Unknown);
+                }
+                self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
+                match source.entries[source_at].is_dir() {
+                    true => {
+                        let told = subs.next().unwrap_or_default();
+                        let ticket = told.is_walked.then_some(Ticket::of(0));
+                        plan.subdirs.push(SubDir { step, ticket, implied: told.is_implied });
+                    }
+                    false if step.decision.action == Action::Keep && !self.unchanged => {}
+                    false => plan.steps.push(step),
+                }
+            }
+        }
+        for (source_at, dest_at) in left_over {
+            let goes_on =
+                |step: &Step| step.source as usize == source_at && matches!(step.decision.action, Action::Transfer(_));
+            if !plan.steps.iter().any(goes_on) {
+                self.judge_extra(plan, &dest, dest_at, &mut full, chain);
+                plan.extras.sort_unstable();
+            }
+        }
+        plan.source = source;
+        plan.dest = dest;
+    }
+
+    /// Returns the source file that resumes from a temporary file of this name, if it is transferred.
+    fn continued(&self, source: &DirList, temp: &[u8]) -> Option<usize> {
+        let at = source.find(name_of_temp(temp)?)?;
+        let entry = &source.entries[at];
+        (entry.kind() == Kind::File && (self.resumes)(entry.len_bytes)).then_some(at)
+    }
+
+    /// Handles an entry that only the destination has. Removes it if it is the temporary file of a crashed run;
+    /// otherwise records it as extra unless a rule protects it. `full`: the directory's path with a slash, used as
+    /// scratch space.
+    fn judge_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
+        let name = dest.name(&dest.entries[at]);
+        let is_dir = dest.entries[at].is_dir();
+        if let (Some(dir), false) = (&plan.dest_dir, is_dir)
+            && is_stale(dir, name)
+            && (self.is_dry || sys::unlink(dir.fd(), name).is_ok())
+        {
+            return;
+        }
+        if !self.delete || !plan.may_delete {
+            return;
+        }
+        let prefix = full.len();
+        full.extend_from_slice(name);
+        if chain.is_empty() || is_included(self.tells_rules, chain, Side::Receiver, full, is_dir, &mut plan.notes) {
+            plan.extras.push(at as u32);
+        }
+        full.truncate(prefix);
+    }
+
+    /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
+    /// their names becomes extra. Returns the tickets of the dropped directories.
+    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) -> Vec<Ticket> {
+        let mut pruned = Vec::new();
+        let dest = std::mem::take(&mut plan.dest);
+        let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
+        let mut full = plan.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        for sub in std::mem::take(&mut plan.subdirs) {
+            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            let path = plan.path.join(name);
+            let is_protected =
+                || self.receiver_chain.verdict(Side::Receiver, path.as_bytes(), true) != Verdict::Include;
+            if sub.ticket.is_some_and(|ticket| !is_bare(ticket)) || is_protected() {
+                plan.subdirs.push(sub);
+                continue;
+            }
+            plan.pruned.push(sub.step.source);
+            pruned.extend(sub.ticket);
+            if sub.step.dest != NONE {
+                self.judge_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
+            }
+        }
+        plan.extras.sort_unstable();
+        plan.dest = dest;
+        pruned
+    }
+
+    /// Examines an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as the
+    /// directory.
+    fn look_at_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
+        let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else { return Ok(None) };
+        if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
+            let there = match sys::stat(dir.fd(), name, true) {
+                Err(error) if errno::is_unreachable(&error) => None,
+                followed => Some(followed?),
+            };
+            return Ok(there.filter(|there| Kind::of_mode(there.mode) == Some(Kind::Dir)).or(Some(stat)));
+        }
+        Ok(Some(stat))
+    }
+
+    /// Records that the destination's entry for a source entry, given by index and name, could not be examined.
+    fn cannot_examine(&self, plan: &mut DirPlan, (source_at, name): (u32, &[u8]), error: &io::Error) {
+        let is_dir_closed = |dir: &Dir| sys::stat(dir.fd(), b".", false).is_err();
+        if error.kind() == io::ErrorKind::PermissionDenied && plan.dest_dir.as_ref().is_some_and(is_dir_closed) {
+            // The directory can be listed but not searched.
+            plan.dest_unseen = true;
+            plan.hidden.push(source_at);
+            return;
+        }
+        let full = self.dest.map(|root| root.full(plan.path.join(name).as_bytes())).unwrap_or_default();
+        plan.problems.push(cannot_stat(&full, error));
+        plan.unknown.insert(name.to_vec());
+    }
+
+    /// Fills in the attributes of an entry of the destination.
+    fn complete_dest(&self, plan: &mut DirPlan, dest: &mut DirList, at: usize, stat: &Stat) {
+        let Some(dir) = &plan.dest_dir else { return };
+        let (name, entry) = dest.entry_mut(at);
+        entry.set_stat(stat);
+        let path = || plan.path.join(name).as_bytes().to_vec();
+        let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
+        if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
+            told_incomplete(&mut plan.problems, &mut plan.fatal, "generator", incomplete, Weight::Failed);
+        }
+    }
+
+    /// Examines the destination's entries of these pairs. Also compares the contents of short files, if the decision
+    /// depends on them.
+    fn look_at_pairs(
+        &self,
+        plan: &DirPlan,
+        (source, dest): (&DirList, &DirList),
+        pairs: &[(u32, u32)],
+        implied: &HashSet<u32>,
+    ) -> Vec<Look> {
+        let compares = self.policy.check.mode == CheckMode::Digest;
+        let look = |&(source_at, dest_at): &(u32, u32)| {
+            let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else { return Ok(None) };
+            let entry = &source.entries[source_at as usize];
+            let name = dest.name(&dest.entries[dest_at as usize]);
+            let follows = entry.is_dir() && (self.keep_dirlinks || implied.contains(&source_at));
+            let Some(stat) = self.look_at_dest(dir, name, follows)? else { return Ok(None) };
+            let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
+            let is_asked = || self.asks_digest(entry, DirList::default().push(name, &stat));
+            let same = (may_be_same && is_asked()).then(|| self.is_same(plan, source, entry));
+            Ok(Some((stat, same)))
+        };
+        match compares {
+            false => parallel::map(pairs, self.threads, look),
+            true => parallel::share(pairs, parallel::threads_for_files(pairs.len(), self.threads), look),
+        }
+    }
+
+    /// Sets the lengths of devices that receive the content of a source file of the same name (`--write-devices`).
+    fn measure_devices<'p>(
+        &self,
+        plan: &DirPlan,
+        source: &DirList,
+        dest: &mut DirList,
+        pairs: impl Iterator<Item = (&'p (u32, u32), &'p Option<(usize, Option<bool>)>)>,
+    ) {
+        let Some(dir) = &plan.dest_dir else { return };
+        for (&(source_at, _), found) in pairs {
+            let &Some((dest_at, _)) = found else { continue };
+            let (name, there) = dest.entry_mut(dest_at);
+            if source.entries[source_at as usize].kind() != Kind::File || there.kind() != Kind::Device {
+                continue;
+            }
+            // If opening fails, the error is reported when the device is written.
+            let opened = sys::open_read(dir.fd(), name, false, false);
+            there.len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
+            there.extra_mut().takes_content = true;
+        }
+    }
+
+    /// Compares the contents of the remaining pairs whose decision depends on them. `found`: for each pair the index of
+    /// the destination's entry and the answer.
+    fn compare_rest(
+        &self,
+        plan: &DirPlan,
+        (source, dest): (&DirList, &DirList),
+        pairs: &[(u32, u32)],
+        found: &mut [Option<(usize, Option<bool>)>],
+    ) {
+        let questions = pairs.iter().zip(found).filter_map(|(&(source_at, _), found)| {
+            let (dest_at, same @ None) = found.as_mut()? else { return None };
+            let entry = &source.entries[source_at as usize];
+            self.asks_digest(entry, &dest.entries[*dest_at]).then_some((entry, same))
+        });
+        let (entries, answers): (Vec<&Entry>, Vec<&mut Option<bool>>) = questions.unzip();
+        let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
+        let threads = parallel::threads_for(lens_bytes, self.threads);
+        let same = parallel::share(&entries, threads, |entry| self.is_same(plan, source, entry));
+        for (answer, same) in answers.into_iter().zip(same) {
+            *answer = Some(same);
+        }
+    }
+
+    /// Returns whether the decision depends on the contents.
+    fn asks_digest(&self, source: &Entry, dest: &Entry) -> bool {
+        self.policy.check.mode == CheckMode::Digest
+            && plan::decide(source, Some(dest), None, false, &self.policy).action == Action::AskDigest
+    }
+
+    /// Returns whether the destination's file has the same content as the source's.
+    fn is_same(&self, plan: &DirPlan, source: &DirList, entry: &Entry) -> bool {
+        let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
+        let compare = |dir| (self.compare)(original, (dir, original.name)).unwrap_or(false);
+        plan.dest_dir.as_ref().is_some_and(compare)
+    }
+
+    /// Decides one pair. `same`: whether the contents are equal, if they were compared.
+    fn decide_one(
+        &self,
+        plan: &DirPlan,
+        (source, source_at): (&DirList, usize),
+        (dest, dest_at): (&DirList, Option<usize>),
+        same: Option<bool>,
+    ) -> Step {
+        let entry = &source.entries[source_at];
+        let name = source.name(entry);
+        let there = dest_at.map(|at| &dest.entries[at]);
+        let unsafe_link = self.policy.preserve.safe_links
+            && entry.kind() == Kind::Symlink
+            && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
+        let decision = plan::decide(entry, there, same, unsafe_link, &self.policy);
+        Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
+    }
+
+    /// Lets the alternate trees change a decision, and records what they have.
+    fn look_elsewhere(
+        &self,
+        plan: &mut DirPlan,
+        dirs: &mut AltDirs,
+        source: &DirList,
+        dest: &DirList,
+        step: &mut Step,
+    ) {
+        let entry = &source.entries[step.source as usize];
+        let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
+        let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
+        let (decision, hit) =
+            self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
+        step.decision = decision;
+        plan.problems.append(&mut dirs.problems);
+        if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
+            plan.hits.insert(step.source, hit);
+        }
+    }
+
+    /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
+    pub fn decide_root(
+        &self,
+        source: &Entry,
+        there: Option<&Entry>,
+        place: Option<&Place>,
+    ) -> (Decision, Vec<Problem>) {
+        let decision = match self.is_dry {
+            true => plan::decide(source, there, None, false, &self.policy),
+            false => plan::decide_root(source, there, &self.policy),
+        };
+        let (root, mut dirs) = (RelPath::root(), AltDirs::default());
+        let original = Original { entry: source, place, name: b"." };
+        let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
+        (decision, dirs.problems)
+    }
+
+    /// Lists what only the destination has now, in order: names, and whether they are directories. `chain`: the
+    /// receiver's rules in force here now.
+    pub fn extras_now(
+        &self,
+        path: &RelPath,
+        source: &DirList,
+        dir: &Dir,
+        chain: &Chain,
+    ) -> io::Result<Vec<(Vec<u8>, bool)>> {
+        let mut now =
+            DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), may_delete: true, ..DirPlan::default() };
+        let list = read::typed_names(dir)?;
+        let mut full = path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let mut join = Join::default();
+        while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
+            if let Pair::Dest(at) = pair {
+                self.judge_extra(&mut now, &list, at, &mut full, chain);
+            }
+        }
+        let extras = now.extras.iter().map(|&at| &list.entries[at as usize]);
+        Ok(extras.map(|entry| (list.name(entry).to_vec(), entry.is_dir())).collect())
+    }
+}
+
+/// Returns the indices of the implied directories.
+fn implied_dirs(source: &DirList, subs: &[ToldSub]) -> HashSet<u32> {
+    let dirs = (0u32..).zip(&source.entries).filter(|(_, entry)| entry.is_dir());
+    dirs.zip(subs).filter(|(_, told)| told.is_implied).map(|((at, _), _)| at).collect()
+}
+
+/// Returns the message for an entry of the destination that cannot be examined.
+fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
+    Problem::about(Voice::Generator, "recv_generator: failed to stat", full, error)
+}

@@ -1,0 +1,99 @@
+//! The context of a run: the inputs that every role gets, and what to read of each entry.
+
+use crate::filter::{Rules, Side};
+use crate::flist::{Entry, Kind};
+use crate::fs::read::Wanted;
+use crate::fs::sys;
+use crate::fs::xattr::{Who, XattrPolicy};
+use crate::options::{Options, Preserve, RemoveSource};
+use crate::plan;
+use crate::walk::source::SourceWalk;
+use std::sync::atomic::AtomicBool;
+
+/// The inputs that every role of a run gets.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// The settled options.
+    pub options: &'a Options,
+    /// The rules of the command line.
+    pub rules: &'a Rules,
+    /// The working directory, absolute.
+    pub cwd: &'a [u8],
+    /// The umask at the start of the process.
+    pub umask: u32,
+    /// Set to stop the run (a signal).
+    pub stop: &'a AtomicBool,
+    /// How many threads may work at once.
+    pub threads: usize,
+    /// If the connection is lost, the client connects again and repeats the run. Then no unfinished file may get its
+    /// final name.
+    pub repeats: bool,
+    /// Set when the user asked the client to stop.
+    pub interrupted: &'a AtomicBool,
+}
+
+impl Terms<'_> {
+    /// Whether `--checksum` treats two files as equal if access is denied at both ends, as rsync does. Not with
+    /// `--remove-source-files`: the source may be the only copy.
+    pub fn unreadable_is_same(&self) -> bool {
+        self.options.select.remove_source == RemoveSource::No
+    }
+
+    /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this
+    /// side preserves; `map` converts an entry of the source into what the destination should have.
+    pub fn with_wanted<R>(
+        &self,
+        preserve: &Preserve,
+        map: &(dyn Fn(&mut Entry) + Sync),
+        body: impl for<'x> FnOnce(&'x (dyn Fn() -> Wanted<'x> + 'x)) -> R,
+    ) -> R {
+        let shape = |entry: &mut Entry| {
+            if !preserve.chmod.is_empty() && entry.kind() != Kind::Symlink {
+                entry.mode = plan::chmod::apply(entry.mode, entry.is_dir(), &preserve.chmod);
+            }
+        };
+        let who = match (preserve.fake_super, sys::ids().0) {
+            (true, _) => Who::Fake,
+            (false, 0) => Who::Root,
+            (false, _) => Who::User,
+        };
+        let attribute_rules = [Side::Sender, Side::Receiver].map(|side| self.rules.chain(side, b""));
+        let has_rules = attribute_rules[0].xattr_verdict(Side::Sender, b"").is_some();
+        let sender_rules = |name: &[u8]| attribute_rules[0].xattr_verdict(Side::Sender, name).unwrap_or(true);
+        let receiver_rules = |name: &[u8]| attribute_rules[1].xattr_verdict(Side::Receiver, name).unwrap_or(true);
+        body(&|| Wanted {
+            hard_links: preserve.hard_links,
+            atimes: preserve.atimes,
+            xattrs: (preserve.xattrs > 0).then_some((
+                XattrPolicy::sender(who, preserve.xattrs, has_rules.then_some(&sender_rules)),
+                XattrPolicy::receiver(who, has_rules.then_some(&receiver_rules)),
+            )),
+            acls: preserve.acls,
+            fake_super: preserve.fake_super,
+            shape: &shape,
+            map,
+        })
+    }
+
+    /// Returns the walk over the source.
+    pub fn source_walk<'w>(&self, wanted: Wanted<'w>) -> SourceWalk<'w> {
+        let select = &self.options.select;
+        SourceWalk {
+            wanted,
+            links: self.options.preserve.links,
+            copy_links: select.copy_links,
+            copy_unsafe_links: select.copy_unsafe_links,
+            tells_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
+            tells_rules: self.options.output.debug.filter >= 1,
+            copy_devices: select.copy_devices,
+            unmunge_links: self.options.preserve.munge_links || self.options.preserve.munges_for_peer,
+            copy_dirlinks: select.copy_dirlinks,
+            open_noatime: select.open_noatime,
+            link_owners: self.options.preserve.link_owners,
+            one_file_system: select.one_file_system,
+            contents: None,
+            threads: self.threads,
+            is_over: None,
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! Lists one directory of the source at a time, as the filter rules and the options allow.
+
+use crate::digest::Comparison;
+use crate::filter::{Side, Verdict};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Kind, Time};
+use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
+use crate::fs::errno;
+use crate::fs::read::{ListedName, Names, Wanted};
+use crate::fs::sys;
+use crate::options::LinkOwners;
+use crate::path::RelPath;
+use crate::plan::safelink;
+use crate::proto::{ContentDigest, ToldSub};
+use crate::report::event::{Problem, Voice, Weight};
+use crate::walk::{
+    Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete,
+};
+use crate::work::clock::now_unix;
+use crate::work::parallel;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The result of examining one name.
+struct Looked {
+    stat: Stat,
+    /// The value of a symlink.
+    target: Option<Vec<u8>>,
+    /// The digest of the content, if it is wanted and the file is short.
+    digest: Option<ContentDigest>,
+}
+
+/// How the source is listed. Shared by all workers.
+pub struct SourceWalk<'a> {
+    /// Which attributes are read of each entry.
+    pub wanted: Wanted<'a>,
+    /// `-l`: send the value of symlinks.
+    pub links: bool,
+    /// `-L`
+    pub copy_links: bool,
+    /// `--copy-unsafe-links`
+    pub copy_unsafe_links: bool,
+    /// Print a line for each symlink that `--copy-unsafe-links` replaces.
+    pub tells_unsafe: bool,
+    /// Print which rule matched (`--debug=FILTER`).
+    pub tells_rules: bool,
+    /// `--copy-devices`: a device is sent as a file with its content.
+    pub copy_devices: bool,
+    /// `--munge-links`: the sender restores munged symlinks.
+    pub unmunge_links: bool,
+    /// `-k`
+    pub copy_dirlinks: bool,
+    /// `--open-noatime`
+    pub open_noatime: bool,
+    /// Whose symlinks may lead to per-directory rule files.
+    pub link_owners: LinkOwners,
+    /// How often `-x` was given.
+    pub one_file_system: u8,
+    /// How to digest the content of each file: `-c` with a peer.
+    pub contents: Option<Contents<'a>>,
+    /// How many threads may list one large directory.
+    pub threads: usize,
+    /// Set when the results are no longer needed. A large directory is then abandoned halfway.
+    pub is_over: Option<&'a AtomicBool>,
+}
+
+/// How file contents are digested for a peer.
+pub struct Contents<'a> {
+    /// The digest.
+    pub by: &'a Comparison,
+    /// Set when the digests are no longer needed.
+    pub is_unheard: &'a AtomicBool,
+}
+
+impl SourceWalk<'_> {
+    /// Lists one directory. Returns the tasks of its subdirectories in order, each with the index of its entry.
+    pub fn list(&self, task: SourceTask) -> (Listed, Vec<(u32, SourceTask)>) {
+        let mut found = Listed { path: task.path.clone(), ..Listed::default() };
+        let mut origins = task.origins;
+        found.is_named = !origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
+        found.may_delete = !found.is_named;
+        leave_out_further(&mut origins, &mut found);
+        for (index, origin) in origins.iter_mut().enumerate() {
+            self.list_origin(&mut found, index as u16, origin);
+        }
+        // An entry that several sources have counts once for each of them, as in rsync's list.
+        for entry in &found.source.entries {
+            found.tally.list(entry.kind(), entry.len_bytes, found.source.name(entry).len());
+        }
+        found.source.sort();
+        if origins.len() > 1 {
+            drop_duplicates(&mut found.source);
+        }
+        if let Some(contents) = &self.contents {
+            self.digest_long(&mut found, contents);
+        }
+        let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref());
+        (found, tasks)
+    }
+
+    fn list_origin(&self, found: &mut Listed, index: u16, origin: &mut Origin) {
+        let root = &origin.base.root;
+        let opened = match origin.listing {
+            Listing::All { .. } => root.open_dir(&origin.path),
+            // Named entries can be reached even if the directory cannot be listed.
+            Listing::Named(_) => root.open_dir_to_search(&origin.path),
+        };
+        let wants_device =
+            self.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. });
+        let opened = opened.and_then(|dir| {
+            if wants_device {
+                origin.dev = Some(sys::fstat(dir.fd())?.dev);
+            }
+            Ok(dir)
+        });
+        let dir = match opened {
+            Ok(dir) => dir,
+            Err(error) => {
+                let full = origin.base.root.full(origin.path.as_bytes());
+                found.problems.push(match error.kind() {
+                    io::ErrorKind::NotFound => vanished(&full),
+                    _ => Problem::failed(Voice::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
+                });
+                found.places.push(None);
+                // The content of a vanished directory is unknown. An unreadable one counts as empty; whether anything
+                // is deleted after such an error is decided for the whole run.
+                found.may_delete &= error.kind() != io::ErrorKind::NotFound;
+                return;
+            }
+        };
+        if self.open_noatime {
+            // If this is not permitted, the directory is read anyway.
+            let _ = sys::spare_atime(dir.fd());
+        }
+        let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
+        let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
+        if is_entered && origin.chain.has_per_dir() {
+            let noted = (&found.path, &mut found.problems, &mut found.fatal, &mut found.may_delete);
+            origin.chain = enter(&origin.chain, &place.dir, ("sender", self.link_owners), noted);
+        }
+        match &origin.listing {
+            Listing::All { .. } => self.list_all(found, index, &place, origin),
+            Listing::Named(names) => {
+                let names = names.clone();
+                for named in names.iter() {
+                    let name = named.renamed.as_deref().unwrap_or(&named.name);
+                    if named.renamed.is_some() {
+                        found.renamed_from = Some(named.name.clone());
+                    }
+                    let looked = self.look(&place, &named.name, &found.path, named.followed);
+                    if self.add(found, index, &place, (&named.name, name), looked, origin)
+                        && let Some(entry) = found.source.entries.last()
+                    {
+                        (1..named.times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
+                    }
+                }
+            }
+        }
+        found.places.push(Some(place));
+    }
+
+    fn list_all(&self, found: &mut Listed, index: u16, place: &Place, origin: &Origin) {
+        let chain = &origin.chain;
+        let mut names = Names::default();
+        if let Err(error) = names.list(&place.dir) {
+            let problem = if errno::may_not_be_listed(&error) {
+                // The directory of an argument was opened for search only. rsync would fail to open it for listing.
+                Problem::failed(Voice::Sender, "opendir", &place.full(b"."), &errno::denied())
+            } else {
+                Problem::failed(Voice::Sender, "readdir", &place.full(b""), &error)
+            };
+            found.problems.push(problem.weighing(Weight::SourceError));
+        }
+        let mut full = found.path.as_bytes().to_vec();
+        if !full.is_empty() {
+            full.push(b'/');
+        }
+        let prefix = full.len();
+        // A symlink may stand for a directory, so its own type is not conclusive.
+        let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
+        let sure = |listed: ListedName| listed.is_dir.filter(|is_dir| *is_dir || !follows);
+        let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
+            full.truncate(prefix);
+            full.extend_from_slice(name);
+            is_included(self.tells_rules, chain, Side::Sender, &full, is_dir, notes)
+        };
+        if !chain.is_empty() {
+            let notes = &mut found.notes;
+            let mut items = std::mem::take(&mut names.items);
+            items.retain(|&listed| sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes)));
+            names.items = items;
+        }
+        found.source.reserve(names.items.len(), names.len_bytes());
+        let dir = found.path.clone();
+        for block in names.items.chunks(parallel::BLOCK) {
+            if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
+                return;
+            }
+            let look = |&listed: &ListedName| self.look(place, names.name(listed), &dir, false);
+            let looks = match self.contents {
+                None => parallel::map(block, self.threads, look),
+                Some(_) => parallel::share(block, parallel::threads_for_files(block.len(), self.threads), look),
+            };
+            for (&listed, looked) in block.iter().zip(looks) {
+                let name = names.name(listed);
+                // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
+                // it.
+                let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
+                if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
+                    continue;
+                }
+                let problems = found.problems.len();
+                let added = self.add(found, index, place, (name, name), looked, origin);
+                if found.problems.len() > problems
+                    && let Err(error) = sys::stat(place.dir.fd(), b".", false)
+                {
+                    // The directory can be listed but not searched: one line is printed for all its names.
+                    found.problems.truncate(problems);
+                    let problem = Problem::failed(Voice::Sender, "opendir", &place.full(b""), &error);
+                    found.problems.push(problem.weighing(Weight::SourceError));
+                    return;
+                }
+                if added && !chain.is_empty() && sure(listed).is_none() {
+                    let is_dir = found.source.entries.last().is_some_and(Entry::is_dir);
+                    if !takes_part(name, is_dir, &mut found.notes) {
+                        found.source.entries.pop();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds a name that was examined, under its name in the transfer. Returns whether it was added.
+    fn add(
+        &self,
+        found: &mut Listed,
+        index: u16,
+        place: &Place,
+        (name, called): (&[u8], &[u8]),
+        looked: io::Result<Looked>,
+        origin: &Origin,
+    ) -> bool {
+        if self.tells_unsafe
+            && let Ok(target) = sys::read_link(place.dir.fd(), name)
+            && safelink::is_unsafe(&target, found.path.join(name).as_bytes())
+        {
+            let link = found.path.join(name);
+            let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+            found.notes.push(note);
+        }
+        let Looked { stat, target, digest } = match looked {
+            Ok(found) => found,
+            Err(error) => {
+                let named = matches!(origin.listing, Listing::Named(_));
+                found.problems.push(self.look_problem(place, name, named, &error));
+                return false;
+            }
+        };
+        let is_mount_point = Self::is_mount_point(origin, &stat);
+        if is_mount_point && self.one_file_system > 1 && matches!(origin.listing, Listing::All { below: true }) {
+            return false;
+        }
+        let entry = found.source.push(called, &stat);
+        entry.origin = index;
+        if is_mount_point {
+            entry.extra_mut().is_mount_point = true;
+        }
+        if let Some(target) = target {
+            entry.extra_mut().target = Some(target.into());
+        }
+        let path = || found.path.join(called).as_bytes().to_vec();
+        let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
+        if self.copy_devices && entry.kind() == Kind::Device {
+            // An entry that represents a device (`--fake-super`) is a file with its own content.
+            entry.set_stat(
+                &Stat { mode: entry.mode, uid: entry.uid, gid: entry.gid, ..stat }.as_file(stat.len_bytes, now()),
+            );
+            entry.extra_mut().rdev = 0;
+        }
+        // An entry that represents another kind (`--fake-super`) has no digest.
+        if digest.is_some() && entry.kind() == Kind::File {
+            entry.extra_mut().digest = digest;
+        }
+        if let Err(incomplete) = completed {
+            told_incomplete(&mut found.problems, &mut found.fatal, "sender", incomplete, Weight::SourceError);
+            found.source.entries.pop();
+            return false;
+        }
+        true
+    }
+
+    /// Returns whether `-x` stops the walk at this entry.
+    fn is_mount_point(origin: &Origin, stat: &Stat) -> bool {
+        Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
+    }
+
+    /// Digests the content of each long file in the listing.
+    fn digest_long(&self, found: &mut Listed, contents: &Contents<'_>) {
+        let (source, places, renamed_from) = (&found.source, &found.places, found.renamed_from.as_deref());
+        let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
+        let files: Vec<usize> = (0..source.len()).filter(|&at| is_long(&source.entries[at])).collect();
+        let lens_bytes = files.iter().map(|&at| source.entries[at].len_bytes);
+        let digests = parallel::share(&files, parallel::threads_for(lens_bytes, self.threads), |&at| {
+            let entry = &source.entries[at];
+            let place = places.get(entry.origin as usize)?.as_ref()?;
+            let name = renamed_from.unwrap_or(source.name(entry));
+            // A file that cannot be read has no digest.
+            self.digest(place, name, entry.len_bytes, contents).ok()
+        });
+        for (at, digest) in files.into_iter().zip(digests) {
+            found.source.entries[at].extra_mut().digest = digest;
+        }
+    }
+
+    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64, contents: &Contents<'_>) -> io::Result<ContentDigest> {
+        let follow = self.copy_links || self.copy_unsafe_links;
+        let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
+        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.is_unheard.load(Ordering::Relaxed))
+    }
+
+    /// Examines one name, and follows symlinks if the options require it.
+    fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
+        let (mut stat, target) = self.look_through(place, name, dir, followed)?;
+        if self.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
+            stat = self.content_of_device(place, name, followed, stat);
+        }
+        let is_short = stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
+        let contents = self.contents.as_ref().filter(|_| is_short);
+        // A file that cannot be read has no digest.
+        let digest = contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
+        Ok(Looked { stat, target, digest })
+    }
+
+    /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
+    /// each time.
+    fn content_of_device(&self, place: &Place, name: &[u8], followed: bool, stat: Stat) -> Stat {
+        let follow = followed || self.copy_links || self.copy_unsafe_links;
+        let opened = sys::open_read(place.dir.fd(), name, follow, self.open_noatime);
+        // If opening fails, the error is reported when the content is requested.
+        let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
+        stat.as_file(len_bytes, now())
+    }
+
+    /// Returns the attributes of a name, or of what it leads to if the options require that, and the value of a
+    /// symlink.
+    fn look_through(
+        &self,
+        place: &Place,
+        name: &[u8],
+        dir: &RelPath,
+        followed: bool,
+    ) -> io::Result<(Stat, Option<Vec<u8>>)> {
+        let mut stat = sys::stat(place.dir.fd(), name, self.copy_links || followed)?;
+        if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
+            return Ok((stat, None));
+        }
+        let mut target = sys::read_link(place.dir.fd(), name)?;
+        if self.copy_unsafe_links && safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
+            return Ok((sys::stat(place.dir.fd(), name, true)?, None));
+        }
+        if self.copy_dirlinks {
+            match sys::stat(place.dir.fd(), name, true) {
+                Ok(there) if Kind::of_mode(there.mode) == Some(Kind::Dir) => return Ok((there, None)),
+                Err(error) if !errno::is_unreachable(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        // The length of the value as stored here, whatever value is sent.
+        stat.len_bytes = target.len() as u64;
+        if self.unmunge_links {
+            target.drain(..target.len() - safelink::unmunge(&target).len());
+        }
+        Ok((stat, self.links.then_some(target)))
+    }
+
+    fn look_problem(&self, place: &Place, name: &[u8], named: bool, error: &io::Error) -> Problem {
+        let full = place.full(name);
+        if error.kind() == io::ErrorKind::NotFound {
+            if sys::stat(place.dir.fd(), name, false).is_ok() {
+                let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
+                return Problem::said(line, Weight::SourceError);
+            }
+            if !named {
+                return vanished(&full);
+            }
+            // A missing argument gives exit code 23, but does not stop deletions.
+            return Problem::failed(Voice::Sender, "link_stat", &full, error);
+        }
+        if named {
+            return Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
+        }
+        let mut line = b"rsync: [sender] readlink_stat(\"".to_vec();
+        line.extend_from_slice(&full);
+        line.extend_from_slice(b"\") failed: ");
+        line.extend_from_slice(&crate::report::event::errno_words(error));
+        Problem::said(line, Weight::SourceError)
+    }
+
+    /// Returns the tasks of the subdirectories, and records in `found.subs` how each is walked.
+    fn tasks_below(&self, found: &mut Listed, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
+        let (mut tasks, mut problems) = (Vec::new(), Vec::new());
+        // rsync also reads per-directory rule files above the first directory of a run, and only above that one.
+        let mut is_first = found.path.is_root() && found.is_named;
+        for at in 0..found.source.len() {
+            let entry = &found.source.entries[at];
+            if !entry.is_dir() {
+                continue;
+            }
+            let name = found.source.name(entry);
+            let (mut below, is_implied) = self.origins_below((found, &mut problems), origins, node, (name, entry));
+            found.subs.push(ToldSub { is_walked: !below.is_empty(), is_implied });
+            if below.is_empty() {
+                continue;
+            }
+            if found.path.is_root() {
+                for origin in below.iter_mut().skip(usize::from(is_first)) {
+                    origin.chain = origin.chain.for_further_source();
+                }
+                is_first = false;
+            }
+            let path = found.path.join(name);
+            let node = node.and_then(|node| node.children.get(name).cloned());
+            tasks.push((at as u32, SourceTask { path, origins: below, node }));
+        }
+        found.problems.append(&mut problems);
+        tasks
+    }
+
+    /// Returns the origins of the entries in a subdirectory, and whether the subdirectory is only implied by `-R`.
+    fn origins_below(
+        &self,
+        (found, problems): (&Listed, &mut Vec<Problem>),
+        origins: &[Origin],
+        node: Option<&Node>,
+        (name, entry): (&[u8], &Entry),
+    ) -> (Vec<Origin>, bool) {
+        let mut below = Vec::new();
+        let mut implied = true;
+        for (index, origin) in origins.iter().enumerate() {
+            let Some(place) = &found.places[index] else { continue };
+            let (content, followed, source_name) = match &origin.listing {
+                Listing::All { below } => {
+                    // With several origins the entry may come from another one, and the rules of this one may exclude
+                    // it.
+                    let is_excluded = || {
+                        let verdict = origin.chain.verdict(Side::Sender, found.path.join(name).as_bytes(), true);
+                        !origin.chain.is_empty() && verdict != Verdict::Include
+                    };
+                    if origins.len() > 1 && is_excluded() {
+                        continue;
+                    }
+                    implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
+                    (if *below { Content::Full } else { Content::None }, false, name)
+                }
+                Listing::Named(names) => {
+                    // A renamed entry is the only one.
+                    let called = |named: &Named| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
+                    let Ok(at) = names.binary_search_by(called) else { continue };
+                    let named = &names[at];
+                    implied &= named.implied;
+                    (named.content, named.followed, named.name.as_slice())
+                }
+            };
+            // With one origin the entry comes from it. With several, each is examined.
+            let is_entered = || match origins.len() {
+                1 => Ok(!entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point)),
+                _ => self.look_through(place, source_name, &found.path, followed).map(|(stat, _)| {
+                    Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
+                }),
+            };
+            if content == Content::None {
+                continue;
+            }
+            match is_entered() {
+                Ok(true) => {}
+                Err(error) if !errno::is_unreachable(&error) => {
+                    problems.push(self.look_problem(place, source_name, false, &error));
+                    continue;
+                }
+                Ok(false) | Err(_) => continue,
+            }
+            below.push(Origin {
+                base: origin.base.clone(),
+                path: origin.path.join(source_name),
+                listing: Listing::All { below: content == Content::Full },
+                chain: origin.chain.clone(),
+                dev: origin.dev,
+            });
+        }
+        if let Some(node) = node.and_then(|node| node.children.get(name)) {
+            for (base, path, listing) in &node.origins {
+                let chain = origins
+                    .iter()
+                    .find(|origin| Arc::ptr_eq(&origin.base, base))
+                    .map(|origin| origin.chain.clone())
+                    .unwrap_or_else(|| base.chain.clone());
+                below.push(Origin {
+                    base: base.clone(),
+                    path: path.clone(),
+                    listing: listing.clone(),
+                    chain,
+                    dev: None,
+                });
+            }
+        }
+        (below, implied)
+    }
+}
+
+/// How many source directories may make up one directory of the transfer: as many as [`Entry::origin`] can number.
+const ORIGINS_MAX: usize = 1 << 16;
+
+/// Drops the origins beyond the maximum and reports it: an entry must not be read from another directory than its own.
+fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
+    if origins.len() > ORIGINS_MAX {
+        let line = format!(
+            "sparsync: skipping {} directories of sources beyond {ORIGINS_MAX} that bring names for one directory: copy \
+             them in several runs",
+            origins.len() - ORIGINS_MAX
+        );
+        found.problems.push(Problem::said(line.into_bytes(), Weight::SourceError));
+        found.may_delete = false;
+        origins.truncate(ORIGINS_MAX);
+    }
+}
+
+/// The modification time reported for a device's content: now, because the real one is unknown.
+fn now() -> Time {
+    Time { secs: now_unix().0, nanos: 0 }
+}
+
+fn vanished(full: &[u8]) -> Problem {
+    Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
+}
+
+/// Keeps the first source's entry of each name. A directory wins over any other kind, because it may have content.
+fn drop_duplicates(list: &mut DirList) {
+    let dirs: std::collections::HashSet<Vec<u8>> =
+        list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();
+    let mut keep = Vec::with_capacity(list.len());
+    let mut last: Option<(&[u8], bool)> = None;
+    for entry in &list.entries {
+        let this = (list.name(entry), entry.is_dir());
+        keep.push(last != Some(this) && (this.1 || !dirs.contains(this.0)));
+        last = Some(this);
+    }
+    let mut keep = keep.into_iter();
+    list.entries.retain(|_| keep.next().unwrap_or(true));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{ChainOptions, Rules};
+    use crate::fs::root::{Dir, Root};
+    use crate::fs::sys::Follow;
+    use crate::walk::Base;
+
+    #[test]
+    fn no_entry_is_of_a_directory_that_it_cannot_name() {
+        let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Sender, b"/");
+        let root = Root::new(Dir::new(sys::open_dir_path(b"/").unwrap()), b"/".to_vec(), Follow::Never);
+        let base = Arc::new(Base { root, shown: Vec::new(), chain: chain.clone() });
+        let listing = Listing::Named(Arc::new(Vec::new()));
+        let origin = Origin { base, path: RelPath::root(), listing, chain, dev: None };
+        let mut origins = vec![origin; ORIGINS_MAX];
+        let mut found = Listed { may_delete: true, ..Listed::default() };
+        leave_out_further(&mut origins, &mut found);
+        assert!(found.problems.is_empty() && found.may_delete);
+        origins.extend_from_within(..3);
+        leave_out_further(&mut origins, &mut found);
+        assert_eq!((origins.len(), found.problems.len(), found.may_delete), (ORIGINS_MAX, 1, false));
+        assert!(found.problems[0].line.starts_with(b"sparsync: skipping 3 directories"));
+    }
+}

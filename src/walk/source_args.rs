@@ -1,0 +1,822 @@
+//! Turns the source arguments into the first task of the walk.
+//!
+//! Arguments name entries of one tree, the transfer. An argument that ends in a slash stands for the content of a
+//! directory, any other for an entry. Under `-R` the whole path is kept, or the part behind `/./`.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{Rules, Side, Verdict};
+use crate::flist::entry::Stat;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::read::Wanted;
+use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
+use crate::options::select::MissingArgs;
+use crate::options::{Recurse, Select};
+use crate::path::{self, RelPath};
+use crate::report::event::{Problem, Voice, Weight};
+use crate::report::tally::Tally;
+use crate::walk::run_context::Terms;
+use crate::walk::{Base, Content, Listing, Named, Node, Origin, SourceTask, is_included};
+use crate::work::clock::Since;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The result of gathering the arguments.
+pub struct Gathered {
+    /// The tree of named entries, from the transfer's root.
+    pub node: Arc<Node>,
+    /// The directory whose content is the root, with its stat data.
+    pub top: Option<(Stat, Arc<Base>)>,
+    /// How many more directories have their content as the root. Each counts in the list.
+    pub tops_more: u64,
+    /// How long the arguments took to be examined, in milliseconds; at least 1, as with rsync.
+    pub listing_ms: u64,
+    /// Problems that are reported first.
+    pub problems: Vec<Problem>,
+    /// Lines for stdout.
+    pub notes: Vec<Vec<u8>>,
+    /// The name of the only entry, if the list is one entry and that is not a directory. This includes a missing one
+    /// that is to be deleted (`--delete-missing-args`). A destination that is not a directory is then its new name.
+    pub single: Option<Vec<u8>>,
+    /// The only argument, if it is a directory; with a trailing slash if its content is meant. If the directory is
+    /// empty, the list has one entry, too.
+    pub lone_dir: Option<Vec<u8>>,
+    /// The directories that are copied completely, each relative to its base.
+    pub whole: Vec<(Arc<Base>, RelPath)>,
+    /// Names to delete at the destination (`--delete-missing-args`).
+    pub missing: Vec<RelPath>,
+    /// How many arguments were found.
+    pub found: usize,
+}
+
+impl Gathered {
+    /// Returns the task of the root.
+    pub fn task(&self, renamed: Option<&[u8]>) -> SourceTask {
+        let origins = self
+            .node
+            .origins
+            .iter()
+            .map(|(base, path, listing)| Origin {
+                base: base.clone(),
+                path: path.clone(),
+                listing: match (renamed, listing) {
+                    (Some(new), Listing::Named(names)) => Listing::Named(Arc::new(
+                        // A directory is renamed only if it is known to be empty.
+                        names
+                            .iter()
+                            .map(|named| Named { renamed: Some(new.to_vec()), content: Content::None, ..named.clone() })
+                            .collect(),
+                    )),
+                    _ => listing.clone(),
+                },
+                chain: base.chain.clone(),
+                dev: None,
+            })
+            .collect();
+        SourceTask { path: RelPath::root(), origins, node: Some(self.node.clone()) }
+    }
+}
+
+impl Gathered {
+    /// Returns the entry of the directory whose content is the transfer's root, as the source has it.
+    pub fn top_entry(&self, wanted: &Wanted<'_>) -> Option<Entry> {
+        let (stat, base) = self.top.as_ref()?;
+        let mut list = DirList::default();
+        let entry = list.push(b".", stat);
+        let full = || base.root.path.clone();
+        let _ = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
+        list.entries.pop()
+    }
+
+    /// Counts the list entries that are in no directory: the roots beyond the first. The generator counts the first
+    /// one.
+    pub fn count(&self, tally: &mut Tally) {
+        (0..self.tops_more).for_each(|_| tally.list(Kind::Dir, 0, 1));
+        tally.list_generation_ms += self.listing_ms;
+    }
+
+    /// Whether a directory lies inside one that is copied completely.
+    pub fn reaches(&self, dest: &Dir) -> bool {
+        let Ok(dest) = sys::path_of(dest.fd()) else { return false };
+        let mut known: Option<(&Arc<Base>, Vec<u8>)> = None;
+        self.whole.iter().any(|(base, path)| {
+            let is_known = known.as_ref().is_some_and(|(other, _)| Arc::ptr_eq(other, base));
+            if !is_known {
+                known = Some((base, sys::path_of(base.root.dir().fd()).unwrap_or_default()));
+            }
+            let above = known.as_ref().map_or_else(Vec::new, |(_, top)| path::join(top, path.as_bytes()));
+            dest.strip_prefix(trim_slashes(&above)).is_some_and(|rest| rest.starts_with(b"/") && rest.len() > 1)
+        })
+    }
+}
+
+/// Whether no entry of a source directory takes part.
+pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
+    use std::os::fd::AsFd;
+    if terms.options.select.recurse != Recurse::Full {
+        return !dir.ends_with(b"/");
+    }
+    let Ok(fd) = sys::open_dir_path(dir) else { return true };
+    if terms.options.select.open_noatime {
+        let _ = sys::spare_atime(fd.as_fd());
+    }
+    let (root, inside): (&[u8], &[u8]) =
+        if dir.ends_with(b"/") { (dir, b"") } else { (path::split_parent(dir).0, path::file_name(dir)) };
+    let chain = terms.rules.chain(Side::Sender, &absolute(terms.cwd, root));
+    let looks = |name: &[u8]| sys::stat(fd.as_fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
+    let mut any = false;
+    let listed = sys::list(fd.as_fd(), |entry| {
+        let name = path::join(inside, entry.name);
+        let is_dir = entry.is_dir.unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
+        any |= chain.verdict(Side::Sender, &name, is_dir) == Verdict::Include;
+    });
+    listed.is_ok() && !any
+}
+
+/// Gathers arguments.
+pub struct Gatherer<'a> {
+    select: &'a Select,
+    cwd: &'a [u8],
+    rules: &'a Rules,
+    bases: HashMap<Vec<u8>, Arc<Base>>,
+    tree: Builder,
+    out: Gathered,
+    entries: usize,
+    /// The base and the directories that lead to the last argument under `-R`.
+    led: Option<(Arc<Base>, Vec<Vec<u8>>)>,
+    /// rsync builds the whole list before it copies anything.
+    lists_first: bool,
+    /// Report the rule that matched.
+    tells_rules: bool,
+    /// Missing directories that lead to missing arguments.
+    absent: BTreeSet<Vec<u8>>,
+    /// The prefix that is removed from paths for `%f`: the directory that the names of `--files-from` are relative to.
+    unshown: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Builder {
+    children: BTreeMap<Vec<u8>, Builder>,
+    all: Vec<(Arc<Base>, RelPath, bool)>,
+    named: Vec<(Arc<Base>, RelPath, Vec<Named>)>,
+}
+
+impl Builder {
+    fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: Named) {
+        let same = |(b, d, _): &&mut (Arc<Base>, RelPath, Vec<Named>)| Arc::ptr_eq(b, base) && d == dir;
+        match self.named.iter_mut().rev().find(same) {
+            Some((_, _, names)) => names.push(named),
+            None => self.named.push((base.clone(), dir.clone(), vec![named])),
+        }
+    }
+
+    /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
+    /// `counts` gets a directory's depth and whether it was named before, and returns whether the list counts it once
+    /// more.
+    fn imply(
+        &mut self,
+        base: &Arc<Base>,
+        leading: &[Vec<u8>],
+        counts: impl Fn(usize, bool) -> bool,
+    ) -> (&mut Builder, RelPath) {
+        let mut here = self;
+        let mut dir = RelPath::root();
+        for (depth, part) in leading.iter().enumerate() {
+            here.name(
+                base,
+                &dir,
+                Named {
+                    name: part.clone(),
+                    renamed: None,
+                    content: Content::None,
+                    implied: true,
+                    followed: true,
+                    times: u64::from(counts(depth, here.children.contains_key(part))),
+                },
+            );
+            here = here.children.entry(part.clone()).or_default();
+            dir = dir.join(part);
+        }
+        (here, dir)
+    }
+
+    /// Whether an argument includes the path `wanted`, of which `parts` are the elements from here on.
+    fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
+        let Some((first, rest)) = parts.split_first() else { return false };
+        let is_last = rest.is_empty();
+        let in_whole = |(base, dir, below): &(Arc<Base>, RelPath, bool)| {
+            (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
+        };
+        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<Named>)| {
+            names.iter().filter(|named| named.name == *first).any(|named| {
+                is_last
+                    || named.content == Content::Full
+                        && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
+            })
+        };
+        let below = || self.children.get(*first).is_some_and(|below| below.brings(wanted, rest));
+        self.all.iter().any(in_whole) || self.named.iter().any(in_named) || below()
+    }
+
+    fn build(self) -> Node {
+        let all = self.all.into_iter().map(|(base, dir, below)| (base, dir, Listing::All { below }));
+        let named = self.named.into_iter().map(|(base, dir, mut names)| {
+            // Merge entries that were named more than once.
+            names.sort_by(|a, b| {
+                a.name
+                    .cmp(&b.name)
+                    .then((a.content as u8).cmp(&(b.content as u8)).reverse())
+                    .then(a.implied.cmp(&b.implied))
+            });
+            names.dedup_by(|b, a| {
+                let same = a.name == b.name;
+                a.implied &= b.implied || !same;
+                a.followed |= b.followed && same;
+                a.times += if same { b.times } else { 0 };
+                same
+            });
+            (base, dir, Listing::Named(Arc::new(names)))
+        });
+        Node {
+            origins: all.chain(named).collect(),
+            children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
+        }
+    }
+}
+
+impl<'a> Gatherer<'a> {
+    /// Creates a gatherer without arguments. `cwd` is absolute.
+    pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
+        let (select, cwd, rules) = (&terms.options.select, terms.cwd, terms.rules);
+        let out = Gathered {
+            node: Arc::new(Node::default()),
+            top: None,
+            tops_more: 0,
+            listing_ms: 0,
+            problems: Vec::new(),
+            notes: Vec::new(),
+            single: None,
+            lone_dir: None,
+            whole: Vec::new(),
+            missing: Vec::new(),
+            found: 0,
+        };
+        Gatherer {
+            select,
+            cwd,
+            rules,
+            bases: HashMap::new(),
+            tree: Builder::default(),
+            out,
+            entries: 0,
+            led: None,
+            lists_first: select.no_inc_recursive,
+            tells_rules: terms.options.output.debug.filter >= 1,
+            absent: BTreeSet::new(),
+            unshown: Vec::new(),
+        }
+    }
+
+    /// Adds one argument of the command line.
+    fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
+        if self.select.relative { self.relative(arg) } else { self.plain(arg) }
+    }
+
+    /// Gathers all arguments, or the names listed by `--files-from` relative to the only argument.
+    pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered, Error> {
+        let began = Since::now();
+        match listed {
+            Some(names) => self.listed(&arguments[0], names)?,
+            None => {
+                for argument in arguments {
+                    self.argument(argument)?;
+                }
+            }
+        }
+        let mut gathered = self.finish();
+        gathered.listing_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        Ok(gathered)
+    }
+
+    /// Adds the names listed by `--files-from`, which are relative to `base_arg`.
+    fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
+        let shown = trim_slashes(base_arg).to_vec();
+        // Without this directory there is nothing to copy. The error shows it as it was given.
+        let cannot_enter = |error: io::Error| {
+            let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") { b"/" } else { b"" };
+            let full = [&absolute(self.cwd, base_arg)[..], slash].concat();
+            let problem = Problem::failed(Voice::Sender, "change_dir", &full, &error);
+            Error::new(Exit::FileSelect, problem.line).by("sender")
+        };
+        enter(if base_arg.is_empty() { b"." } else { base_arg }).map_err(cannot_enter)?;
+        self.unshown = shown.clone();
+        let base = self.base(base_arg, &shown)?;
+        for name in names {
+            let (cleaned, content) = clean(name);
+            if self.select.relative {
+                let (inner, rest) = match find_marker(name) {
+                    Some(at) => (&name[..at], &name[at + 3..]),
+                    None => (&b""[..], name.as_slice()),
+                };
+                if inner.is_empty() {
+                    self.insert(&base, &cleaned, content);
+                    self.imply_top(&base, name);
+                } else {
+                    let shown = path::join(&shown, inner);
+                    match self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown) {
+                        Ok(inner_base) => {
+                            let (cleaned, content) = clean(rest);
+                            self.insert(&inner_base, &cleaned, content);
+                        }
+                        Err(error) => self.out.problems.push(Problem::said(error.message, Weight::SourceError)),
+                    }
+                }
+                continue;
+            }
+            // Without -R only the last element of the name is kept.
+            let joined = path::join(base_arg, &cleaned.join(&b'/'));
+            let arg = if content { path::join(&joined, b".") } else { joined };
+            self.plain(&arg)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the result.
+    fn finish(mut self) -> Gathered {
+        self.tell_absent();
+        self.out
+            .missing
+            .retain(|path| !self.tree.brings(path, &path.as_bytes().split(|&b| b == b'/').collect::<Vec<_>>()));
+        if self.entries != 1 {
+            self.out.single = None;
+        }
+        if self.out.found != 1 {
+            self.out.lone_dir = None;
+        }
+        self.out.node = Arc::new(self.tree.build());
+        self.out
+    }
+
+    /// Returns the open directory of a path. Each is opened only once.
+    fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>, Error> {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        if let Some(base) = self.bases.get(dir) {
+            return Ok(base.clone());
+        }
+        let full = resolved(self.cwd, dir);
+        let open = enter(dir).map_err(|error| {
+            let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), &error);
+            Error::new(Exit::Partial, problem.line).by("sender")
+        })?;
+        let follow = if self.select.copy_links
+            || self.select.copy_dirlinks
+            || self.select.copy_unsafe_links
+            || self.select.relative
+        {
+            Follow::Anywhere
+        } else {
+            Follow::Never
+        };
+        let chain = self.rules.chain(Side::Sender, &full);
+        // Without `.` elements. `..` elements stay.
+        let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown)).0.join(&b'/');
+        let base = Arc::new(Base { root: Root::new(open, full, follow), shown, chain });
+        self.bases.insert(dir.to_vec(), base.clone());
+        Ok(base)
+    }
+
+    /// Adds an argument without `-R`.
+    fn plain(&mut self, arg: &[u8]) -> Result<(), Error> {
+        let (parent, name) = path::split_parent(arg);
+        if matches!(name, b"" | b"." | b"..") {
+            let dir = if name == b"" && !parent.is_empty() { parent } else { arg };
+            return self.content_of(if arg == b"/" { b"/" } else { dir });
+        }
+        let parent: &[u8] = if parent.is_empty() && arg.starts_with(b"/") { b"/" } else { parent };
+        let followed = self.select.copy_links;
+        let stat = match sys::stat_path(arg, followed) {
+            Ok(stat) => stat,
+            Err(error) => return self.missing_argument(arg, name, &error),
+        };
+        let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+        let shown = trim_slashes(parent).to_vec();
+        let base = match self.base(parent, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        if !is_included(self.tells_rules, &base.chain, Side::Sender, name, is_dir, &mut self.out.notes) {
+            return Ok(());
+        }
+        if is_dir && self.select.recurse == Recurse::No {
+            self.out.notes.push([b"skipping directory ", name].concat());
+            return Ok(());
+        }
+        let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
+        self.tree.name(
+            &base,
+            &RelPath::root(),
+            Named { name: name.to_vec(), renamed: None, content, implied: false, followed: false, times: 1 },
+        );
+        if is_dir && content == Content::Full {
+            self.out.whole.push((base, RelPath::root().join(name)));
+        }
+        self.found(if is_dir { None } else { Some(name) });
+        self.out.lone_dir = is_dir.then(|| arg.to_vec());
+        Ok(())
+    }
+
+    fn found(&mut self, single: Option<&[u8]>) {
+        self.out.found += 1;
+        self.entries += if single.is_some() { 1 } else { 2 };
+        self.out.single = single.map(<[u8]>::to_vec);
+    }
+
+    /// Notes that the content of a directory is the transfer's root.
+    fn top(&mut self, stat: io::Result<Stat>, base: &Arc<Base>) {
+        match (&self.out.top, stat) {
+            (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
+            (None, Err(error)) => {
+                let problem = Problem::failed(Voice::Sender, "link_stat", &base.root.path, &error);
+                self.out.problems.push(problem.weighing(Weight::SourceError));
+            }
+            (Some(_), _) => self.out.tops_more += 1,
+        }
+    }
+
+    /// Adds an argument that stands for the content of a directory.
+    fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
+        let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
+        let itself = dir.strip_suffix(b"/.").unwrap_or(dir);
+        let stat = match sys::stat_path(dir, true) {
+            Ok(stat) => stat,
+            Err(error) => return self.cannot_enter(itself, &error),
+        };
+        if Kind::of_mode(stat.mode) != Some(Kind::Dir) {
+            return self.cannot_enter(itself, &crate::fs::errno::not_a_directory());
+        }
+        if self.select.recurse == Recurse::No {
+            self.out.notes.push(b"skipping directory .".to_vec());
+            return Ok(());
+        }
+        let shown = trim_slashes(dir).to_vec();
+        let base = match self.base(dir, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+        if self.select.recurse == Recurse::Full {
+            self.out.whole.push((base.clone(), RelPath::root()));
+        }
+        self.top(Ok(stat), &base);
+        self.found(None);
+        self.out.lone_dir = Some([trimmed, b"/"].concat());
+        Ok(())
+    }
+
+    /// Reports that a directory cannot be entered. The options for missing arguments do not excuse this.
+    fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
+        let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), error);
+        self.out.problems.push(problem.weighing(Weight::SourceError));
+        Ok(())
+    }
+
+    fn missing_argument(&mut self, arg: &[u8], name: &[u8], error: &io::Error) -> Result<(), Error> {
+        let parent = path::split_parent(arg).0;
+        if !parent.is_empty()
+            && let Err(error) = sys::stat_path(&path::join(parent, b"."), true)
+        {
+            return self.cannot_enter(parent, &error);
+        }
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        match self.select.missing_args {
+            MissingArgs::Ignore if is_missing => return Ok(()),
+            MissingArgs::Delete if is_missing => {
+                self.out.missing.extend(RelPath::parse(name));
+                self.entries += 1;
+                self.out.single = Some(name.to_vec());
+                return Ok(());
+            }
+            _ => {}
+        }
+        // A missing argument alone does not stop deletions.
+        let weight = if is_missing { Weight::Failed } else { Weight::SourceError };
+        let full = resolved(self.cwd, arg);
+        self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(weight));
+        Ok(())
+    }
+
+    /// Adds an argument under `-R`, which is kept from its beginning or behind the first `/./`.
+    fn relative(&mut self, arg: &[u8]) -> Result<(), Error> {
+        let (base_arg, rest) = split_kept(arg);
+        if rest.split(|&b| b == b'/').any(|part| part == b"..") {
+            let line = [b"found \"..\" dir in relative path: ", rest].concat();
+            return Err(Error::usage(line).by("sender"));
+        }
+        let (parts, content) = clean(rest);
+        let shown = trim_slashes(base_arg).to_vec();
+        let base = match self.base(base_arg, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        self.insert(&base, &parts, content);
+        self.imply_top(&base, arg);
+        Ok(())
+    }
+
+    /// Adds the root's own attributes for a name that begins with `./` and has no other marker.
+    fn imply_top(&mut self, base: &Arc<Base>, name: &[u8]) {
+        let is_said = name.starts_with(b"./") && name.len() > 2 && find_marker(name).is_none();
+        if !is_said || self.select.no_implied_dirs {
+            return;
+        }
+        if self.select.recurse == Recurse::No {
+            self.out.notes.push(b"skipping directory .".to_vec());
+        } else {
+            self.top(sys::fstat(base.root.dir().fd()), base);
+        }
+    }
+
+    /// Adds the path `parts` below a base to the tree.
+    fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) {
+        let Some((last, leading)) = parts.split_last() else {
+            if self.select.recurse != Recurse::No {
+                self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+                if self.select.recurse == Recurse::Full {
+                    self.out.whole.push((base.clone(), RelPath::root()));
+                }
+                self.top(sys::fstat(base.root.dir().fd()), base);
+            } else {
+                self.out.notes.push(b"skipping directory .".to_vec());
+            }
+            return self.found(None);
+        };
+        let whole = parts.join(&b'/');
+        let parent = leading.join(&b'/');
+        let follow = self.select.copy_links || content;
+        // A dangling symlink stands for itself, even if its argument ends in a slash.
+        let look = |dir: &Dir, name: &[u8], follow: bool| match sys::stat(dir.fd(), name, follow) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && content && !self.select.copy_links => {
+                sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).map_err(|_| error)
+            }
+            looked => looked.map(|stat| (stat, false)),
+        };
+        let looked = match RelPath::parse(&parent) {
+            Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| look(&dir, last, follow)),
+            Err(_) => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let (stat, followed) = match looked {
+            Ok((stat, is_dangling)) => (stat, content && !is_dangling),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    match self.select.missing_args {
+                        MissingArgs::Ignore => return,
+                        MissingArgs::Delete => {
+                            let is_listed = self.imply_what_is_there(base, leading);
+                            self.out.missing.extend(RelPath::parse(&whole).ok().filter(|_| is_listed));
+                            self.entries += 2;
+                            return;
+                        }
+                        MissingArgs::Fail => {}
+                    }
+                }
+                let full = base.root.full(&whole);
+                let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
+                self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, &error).weighing(weight));
+                return;
+            }
+        };
+        let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+        if !is_included(self.tells_rules, &base.chain, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+            return;
+        }
+        if is_dir && self.select.recurse == Recurse::No {
+            self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
+            return;
+        }
+        let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
+        let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
+        let what = match self.select.recurse {
+            // Another argument may continue behind the symlink, which makes it a directory.
+            _ if stays_link => Content::None,
+            Recurse::Full => Content::Full,
+            _ if content => Content::Shallow,
+            _ => Content::None,
+        };
+        let (here, dir) = self.imply(base, leading);
+        here.name(
+            base,
+            &dir,
+            Named { name: last.clone(), renamed: None, content: what, implied: false, followed, times: 1 },
+        );
+        if is_dir && what == Content::Full {
+            self.out.whole.push((base.clone(), dir.join(last)));
+        }
+        self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
+    }
+}
+
+impl Gatherer<'_> {
+    /// Adds the directories that lead to an argument. As in rsync, those that the previous argument did not share are
+    /// listed again; with incremental recursion only the topmost one is.
+    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut Builder, RelPath) {
+        let shared = match &self.led {
+            Some((before, parts)) if Arc::ptr_eq(before, base) => {
+                parts.iter().zip(leading).take_while(|(a, b)| a == b).count()
+            }
+            _ => 0,
+        };
+        self.led = Some((base.clone(), leading.to_vec()));
+        let is_whole = self.lists_first;
+        self.tree.imply(base, leading, |depth, is_known| !is_known || depth >= shared && (depth == 0 || is_whole))
+    }
+
+    /// Adds the existing directories above a missing argument. Returns `false` if the argument takes no part: with
+    /// incremental recursion, rsync lists it in a directory that is missing itself. See `tests/delete.rs`.
+    fn imply_what_is_there(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
+        let there = (1..=leading.len()).take_while(|&len| {
+            let dir = RelPath::parse(&leading[..len].join(&b'/'));
+            dir.is_ok_and(|dir| base.root.open_dir_to_search(&dir).is_ok())
+        });
+        let there = there.count();
+        if !self.select.no_implied_dirs {
+            self.imply(base, &leading[..there]);
+        }
+        for len in there + 1..=leading.len() {
+            let dir = leading[..len].join(&b'/');
+            let line = [b"file has vanished: \"", &base.root.full(&dir)[..], b"\""].concat();
+            if !self.select.no_inc_recursive {
+                self.out.problems.push(Problem::said(line, Weight::Vanished));
+                return false;
+            }
+            if self.absent.insert(dir) {
+                self.out.problems.push(Problem::said(line, Weight::Vanished));
+            }
+        }
+        true
+    }
+
+    /// Reports, as rsync's receiver does, paths in the list whose parent directories are missing from it.
+    fn tell_absent(&mut self) {
+        if self.select.list_only {
+            return;
+        }
+        for dir in &self.absent {
+            let line = [b"WARNING: parent dir is absent in the file list: ", &dir[..]].concat();
+            self.out.problems.push(Problem::said(line, Weight::Warning));
+        }
+    }
+}
+
+/// Opens a directory. One that cannot be listed is opened for access by name. Fails if it cannot be entered.
+pub fn enter(path: &[u8]) -> io::Result<Dir> {
+    enter_by(path, &sys::open_dir_path, &sys::open_dir_path_to_search)
+}
+
+/// As [`enter`], with other functions to open a directory for listing and for access by name.
+pub fn enter_by(
+    path: &[u8],
+    open: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
+    open_to_search: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
+) -> io::Result<Dir> {
+    let dir = match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open_to_search(path),
+        other => other,
+    };
+    let dir = Dir::new(dir?);
+    // A directory that can be listed cannot always be entered.
+    if sys::fstat(dir.fd())?.mode & 0o111 != 0o111 {
+        sys::stat(dir.fd(), b".", false)?;
+    }
+    Ok(dir)
+}
+
+/// Whether an entry below a base exists and is included under this path of the transfer.
+fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
+    let Ok(inside) = RelPath::parse(inside) else { return false };
+    let dir = base.root.open_dir_to_search(&inside.parent().unwrap_or_default());
+    let stat = dir.and_then(|dir| sys::stat(dir.fd(), inside.name(), false));
+    stat.is_ok_and(|stat| !is_hidden(base, path.as_bytes(), Kind::of_mode(stat.mode) == Some(Kind::Dir)))
+}
+
+/// Whether the rules exclude the entry of an argument. Per-directory rules are not considered.
+fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
+    base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
+}
+
+/// Splits an argument under `-R` into the base directory, empty for the working directory, and the path that is kept.
+/// An absolute path without a marker is kept whole.
+pub fn split_kept(arg: &[u8]) -> (&[u8], &[u8]) {
+    match find_marker(arg) {
+        Some(0) => (b"/", &arg[3..]),
+        Some(at) => (&arg[..at], &arg[at + 3..]),
+        None if arg.starts_with(b"/") => (b"/", arg),
+        None => (b"", arg),
+    }
+}
+
+/// Returns what `-R` keeps of the absolute arguments without a marker, without the first slash.
+pub fn rooted(arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let kept_whole = |arg: &&Vec<u8>| arg.starts_with(b"/") && find_marker(arg).is_none();
+    arguments.iter().filter(kept_whole).map(|arg| clean(arg).0.join(&b'/')).collect()
+}
+
+/// Returns the position of the first `/./`, behind which `-R` keeps the path.
+fn find_marker(arg: &[u8]) -> Option<usize> {
+    arg.windows(3).position(|window| window == b"/./")
+}
+
+/// Returns the elements of a path, without empty ones and `.`, and with `..` resolved but never above the start. Also
+/// returns whether the path stands for the content of a directory.
+fn clean(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            part => parts.push(part.to_vec()),
+        }
+    }
+    let content = matches!(path::file_name(path), b"" | b"." | b"..");
+    (parts, content)
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    &path[..end]
+}
+
+/// Returns the absolute form of a path from the command line, for messages.
+pub fn absolute(cwd: &[u8], path: &[u8]) -> Vec<u8> {
+    let joined = if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) };
+    let (parts, _) = clean_dots(&joined);
+    [b"/", parts.join(&b'/').as_slice()].concat()
+}
+
+/// Returns the absolute path as rsync prints it for a directory that it could enter: with `..` resolved.
+fn resolved(cwd: &[u8], path: &[u8]) -> Vec<u8> {
+    let (parts, _) = clean(&absolute(cwd, path));
+    [b"/", parts.join(&b'/').as_slice()].concat()
+}
+
+/// Returns the absolute path as rsync prints it for a directory that it could not enter: as given.
+fn as_given(cwd: &[u8], path: &[u8]) -> Vec<u8> {
+    if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) }
+}
+
+/// As [`clean`], but keeps `..`: its meaning depends on symlinks.
+fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
+    let parts = path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    (parts.map(<[u8]>::to_vec).collect(), false)
+}
+
+/// Returns the names in the text of a `--files-from` list. A list that is read for a peer has no comments: rsync
+/// forwards it line by line, and its remote side treats every line as a name.
+pub fn listed_names(text: &[u8], from0: bool, has_comments: bool) -> Vec<Vec<u8>> {
+    let separator = |&b: &u8| if from0 { b == 0 } else { matches!(b, b'\n' | b'\r' | 0) };
+    let is_comment = |name: &[u8]| has_comments && matches!(name[0], b'#' | b';');
+    text.split(separator).filter(|name| !name.is_empty() && !is_comment(name)).map(<[u8]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_and_cannot_climb() {
+        let cleaned = |p: &[u8]| {
+            let (parts, content) = clean(p);
+            (parts.join(&b'/'), content)
+        };
+        assert_eq!(cleaned(b"a//b/./c"), (b"a/b/c".to_vec(), false));
+        assert_eq!(cleaned(b"../../a/../b/"), (b"b".to_vec(), true));
+        assert_eq!(cleaned(b"a/."), (b"a".to_vec(), true));
+        assert_eq!(cleaned(b""), (b"".to_vec(), true));
+    }
+
+    #[test]
+    fn the_first_marker_counts() {
+        assert_eq!(find_marker(b"/a/./b/./c"), Some(2));
+        assert_eq!(find_marker(b"a/b"), None);
+    }
+
+    #[test]
+    fn lists_have_comments_also_where_they_are_nul_separated() {
+        assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false, true), [b"a".to_vec(), b"d".to_vec()]);
+        assert_eq!(listed_names(b"a\0#b\0c\nd", true, true), [b"a".to_vec(), b"c\nd".to_vec()]);
+        assert_eq!(listed_names(b"a\n#b\n\n", false, false), [b"a".to_vec(), b"#b".to_vec()]);
+    }
+}
