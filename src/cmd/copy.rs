@@ -1,7 +1,7 @@
 //! `SRC... DEST`: reads the files that options name, opens the log file, and runs a local copy. [`super::remote`] uses
 //! the same steps for remote copies.
 
-use super::{OPEN_FILES_MAX, fail, rules};
+use super::{OPEN_FILES_MAX, fail, input_files};
 use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
 /// The files that were read and opened before a run.
 pub struct Prepared {
     /// The rules of the command line.
-    pub rules: rules::Read,
+    pub rules: input_files::Read,
     /// The names that `--files-from` lists. `None` also if the remote side reads the list.
     pub listed: Option<Vec<Vec<u8>>>,
     /// The log file.
@@ -57,12 +57,12 @@ pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared
     let listed = match &options.select.files_from {
         None | Some(FilesFrom::Far(_)) => None,
         Some(from) => Some(listed_names(
-            &rules::files_from(env, from, options.preserve.link_owners)?,
+            &input_files::files_from(env, from, options.preserve.link_owners)?,
             options.select.from0,
             !far_sends,
         )),
     };
-    let rules = rules::rules(env, options)?;
+    let rules = input_files::rules(env, options)?;
     Ok(Prepared { rules, listed, log: open_log(env, options) })
 }
 

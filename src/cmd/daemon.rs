@@ -4,10 +4,10 @@
 //! process is the same program that a remote shell starts. This one forwards bytes, enforces grants, and answers
 //! control requests.
 
-use super::budget::Budget;
-use super::control::{self, Errors, Question, SessionStatus, Status};
-use super::pump::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, RunKey, lock, thread};
-use super::{OPEN_FILES_MAX, holder, log, supervisor::Supervisor};
+use super::control_socket::{self, Errors, Question, SessionStatus, Status};
+use super::memory_limit::Budget;
+use super::proxy::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, RunKey, lock, thread};
+use super::{OPEN_FILES_MAX, port_owner, sd_notify::Supervisor, server_log};
 use crate::cli::verb::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -93,11 +93,11 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     sys::lift_open_files(OPEN_FILES_MAX);
     let errors = Arc::new(Errors::default());
     let readers = match start.detached {
-        true => log::Readers::Log(places.clone()),
-        false if log::is_journal(env.var("JOURNAL_STREAM").as_deref()) => log::Readers::Journal,
-        false => log::Readers::Terminal,
+        true => server_log::Readers::Log(places.clone()),
+        false if server_log::is_journal(env.var("JOURNAL_STREAM").as_deref()) => server_log::Readers::Journal,
+        false => server_log::Readers::Terminal,
     };
-    log::begin(readers, errors.clone());
+    server_log::begin(readers, errors.clone());
     can_start_processes()?;
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
@@ -113,7 +113,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let lasting = Lasting(identity.secret_for("sparsync stateless resets"));
     let listener = open(&config, lasting, (start, port_of(places, start)), &limits)?;
     remember_port(places, start, listener.addresses());
-    let control = control::listen(places, env.umask)?;
+    let control = control_socket::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     info!("version {} listens at {}, with the key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
@@ -169,7 +169,7 @@ fn tell_ready(env: &mut Env) {
 fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     let path = places.state.join(PID_FILE);
     let failed = |error: io::Error| files::failed("write", &path, &error);
-    let dir = control::state_dir(places)?;
+    let dir = control_socket::state_dir(places)?;
     let file = sys::open_append_at(dir.as_fd(), PID_FILE.as_bytes(), 0o600).map_err(failed)?;
     while !sys::try_lock(file.as_fd()).map_err(failed)? {
         // A process in `pid` may hold a shared lock for a moment.
@@ -235,7 +235,7 @@ fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
 fn cannot_listen(port: u16, error: &io::Error) -> Error {
     let mut words = format!("sparsync: cannot listen at port {port}: {error}");
     if error.kind() == io::ErrorKind::AddrInUse {
-        match holder::of_port(port) {
+        match port_owner::of_port(port) {
             Some(holder) => words.push_str(&format!(" by {holder}")),
             None => words.push_str(" by a process of another user"),
         }
@@ -296,8 +296,8 @@ impl Door {
             Standing::Unknown => format!("a client with the unknown key {pin} was turned away"),
         };
         match unlogged.unwrap_or_else(|| self.hears_of_a_stranger()) {
-            Some(0) => warn!(target: log::STRANGERS, "{words}"),
-            Some(untold) => warn!(target: log::STRANGERS, "{words}, and {untold} clients before"),
+            Some(0) => warn!(target: server_log::STRANGERS, "{words}"),
+            Some(untold) => warn!(target: server_log::STRANGERS, "{words}, and {untold} clients before"),
             None => {}
         }
         false
@@ -558,13 +558,13 @@ impl Server {
         let hang_up = guest.hang_up.clone();
         // A panic in one session must not affect the others.
         let may_begin = |run| self.replace_sessions(number, &pin, run);
-        let ended = catch_unwind(AssertUnwindSafe(|| pump::carry(guest, &ours, &bytes, may_begin)));
+        let ended = catch_unwind(AssertUnwindSafe(|| proxy::carry(guest, &ours, &bytes, may_begin)));
         let ended = ended.unwrap_or(Ended::Never);
         let grace = match ended {
             Ended::ByItself => LEAVING_MAX,
             Ended::Never => Duration::ZERO,
         };
-        let ended = pump::leave(&child, grace);
+        let ended = proxy::leave(&child, grace);
         lock(&self.sessions).retain(|session| session.number != number);
         let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
@@ -694,10 +694,10 @@ impl Server {
                     continue;
                 }
             };
-            let Some(question) = control::hear(&stream) else {
+            let Some(question) = control_socket::hear(&stream) else {
                 continue;
             };
-            control::answer(&stream, &self.status());
+            control_socket::answer(&stream, &self.status());
             match question {
                 Question::Status => continue,
                 Question::Drain => self.drain.store(true, Ordering::Relaxed),

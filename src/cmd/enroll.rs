@@ -1,7 +1,7 @@
 //! `sparsync enroll`: exchanges keys with another machine over ssh, then tests the connection to its server.
 
-use super::by_server::{self, SshFacts};
-use super::server::NOBODY;
+use super::server_cli::NOBODY;
+use super::via_server::{self, SshFacts};
 use crate::cli::verb::{self, Action, Enroll, EnrollHost, NewGrant, Reach, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             "its server does not run, so nothing was tried out: `sparsync server start` there, then enroll again";
         return Ok(format!("{host}: this machine's key is let in; {told}\n"));
     }
-    let facts = by_server::ssh_facts(&reach.shell, host, env.umask);
+    let facts = via_server::ssh_facts(&reach.shell, host, env.umask);
     let peer = Peer {
         name: host.clone(),
         ssh: host.clone(),
@@ -84,7 +84,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         last_route: None,
         last_until: None,
     };
-    let kind = by_server::try_out(env, &identity, &peer)?;
+    let kind = via_server::try_out(env, &identity, &peer)?;
     let is_same = known.as_ref().is_some_and(|known| {
         Peer { met: known.met, last_route: known.last_route, last_until: known.last_until, ..peer.clone() } == *known
     });

@@ -1,27 +1,27 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
-mod budget;
-mod by_one_off;
-mod by_server;
-mod by_shell;
-mod control;
+mod control_socket;
 mod copy;
 mod daemon;
 mod enroll;
-mod handover;
-mod holder;
-mod lifeline;
-mod log;
-mod once;
-mod pump;
+mod ephemeral_server;
+mod exec_rsync;
+mod input_files;
+mod memory_limit;
+mod port_owner;
+mod proxy;
 mod reconnect;
 mod remote;
 mod route;
-mod rules;
-mod serve;
-mod server;
-mod supervisor;
-mod unit;
+mod sd_notify;
+mod server_cli;
+mod server_log;
+mod server_session;
+mod shell_keepalive;
+mod systemd_unit;
+mod via_ephemeral;
+mod via_server;
+mod via_shell;
 
 use crate::cli::verb::{self, Verb};
 use crate::cli::{self, Call, Request};
@@ -39,7 +39,7 @@ const OPEN_FILES_MAX: u64 = 1 << 20;
 /// Runs the command line and returns the exit code. All output has been written when it returns.
 pub fn run(env: &mut Env) -> Exit {
     env.outlive_file_limits();
-    let popt = rules::popt_files(env);
+    let popt = input_files::popt_files(env);
     let vars = |name: &str| env.var(name);
     let args = env.args.clone();
     let program = env.program.clone();
@@ -62,14 +62,14 @@ pub fn run(env: &mut Env) -> Exit {
             _ => return copy::run(env, *wanted),
         },
         Ok(Request::Verb(Verb::Help(page))) => say(&mut env.stdout, page.text(cli::help_text).as_bytes()),
-        Ok(Request::Verb(Verb::Server(server))) => return server::run(env, *server),
+        Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Serve(asked)) => return serve::run(env, asked),
-        Ok(Request::Handover(error)) => handover::run(env).map_err(|none| match error {
+        Ok(Request::Serve(asked)) => return server_session::run(env, asked),
+        Ok(Request::Handover(error)) => exec_rsync::run(env).map_err(|none| match error {
             // The installed rsync could do what is not supported here: add the hint that none was found.
             Some(error) => Error { hint: none.hint, ..error },
             None => none,

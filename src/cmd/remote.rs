@@ -3,13 +3,13 @@
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
 //! the two run a native session. If a stock rsync answers, the installed rsync starts the run over.
 
-use super::by_one_off::{self, OneOff};
-use super::by_server::{self, Redial, Server};
-use super::by_shell::{ByShell, Found, Said};
 use super::copy::{self, Prepared};
 use super::reconnect::{self, Attempts, Outcome};
 use super::route::{self, Plan};
-use super::{fail, handover, rules};
+use super::via_ephemeral::{self, OneOff};
+use super::via_server::{self, Redial, Server};
+use super::via_shell::{ByShell, Found, Said};
+use super::{exec_rsync, fail, input_files};
 use crate::cli::{self, Far};
 use crate::env::Env;
 use crate::error::Error;
@@ -172,10 +172,10 @@ impl Side {
     fn rules_of_early_look(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
-            && !rules::name_files(&self.options)
+            && !input_files::name_files(&self.options)
             && self.options.check.mode != CheckMode::Digest;
         // Errors in the rules are reported when they are read again for the session.
-        let read = may_look.then(|| rules::rules(env, &self.options)).and_then(Result::ok)?;
+        let read = may_look.then(|| input_files::rules(env, &self.options)).and_then(Result::ok)?;
         Some(read.rules(&self.options))
     }
 
@@ -206,7 +206,7 @@ impl Side {
             Ok(Some(begun)) => self.converse(env, begun, early, since),
             Ok(None) => {
                 // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read.
-                let _ = handover::run(env);
+                let _ = exec_rsync::run(env);
                 fail(env, &self.no_rsync())
             }
             Err(error) => fail(env, &error),
@@ -287,7 +287,7 @@ impl Side {
         let now = Moment(clock::now_unix().0);
         let host = route::named(&self.far);
         let umask = env.umask;
-        let proxied = || by_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
+        let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
         match route::plan(&self.far, connect, &peers, now, &proxied)? {
             Plan::Shell(why) => {
                 if let Some(why) = why {
@@ -298,11 +298,11 @@ impl Side {
             Plan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
                 let first = self.first_words(env, (prepared, early), (Paths::Told, asks_first));
-                by_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell }, first)
+                via_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell }, first)
             }
             Plan::OneOff => {
                 let first = self.first_words(env, (prepared, early), (self.paths_by_shell(), 0));
-                by_one_off::reach(self, env, first)
+                via_ephemeral::reach(self, env, first)
             }
         }
     }
@@ -343,7 +343,8 @@ impl Side {
         let select = &self.options.select;
         // A remote shell may win the race and reach a stock rsync, which makes the installed rsync start the run over.
         // So input that can be read only once (standard input, a fifo) stays unread.
-        let may_read = matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !rules::name_files(&self.options);
+        let may_read =
+            matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !input_files::name_files(&self.options);
         // Errors are reported when the files are read again for the session.
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
         let speech = Speech { features: speech().features | features, ..speech() };
@@ -373,7 +374,7 @@ impl Side {
     fn near<'s>(
         &'s self,
         env: &'s Env,
-        (rules, listed): (&rules::Read, &Option<Vec<Vec<u8>>>),
+        (rules, listed): (&input_files::Read, &Option<Vec<Vec<u8>>>),
         wants: Wants,
         paths: Paths,
     ) -> Near<'s> {
@@ -501,7 +502,7 @@ impl Side {
 
     fn setup(
         &self,
-        rules: &rules::Read,
+        rules: &input_files::Read,
         listed: &Option<Vec<Vec<u8>>>,
         wants: Wants,
         profile: bool,

@@ -1,6 +1,6 @@
 //! Chooses the route to another machine from the options and from what is known of that machine. Connects to nothing.
 
-use super::by_shell::OURS;
+use super::via_shell::OURS;
 use crate::cli::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;

@@ -1,7 +1,7 @@
 //! The server's end of a copy: talks to the client on standard input and output.
 
-use super::once::Once;
-use super::{OPEN_FILES_MAX, copy, errno_words, fail, rules};
+use super::ephemeral_server::Once;
+use super::{OPEN_FILES_MAX, copy, errno_words, fail, input_files};
 use crate::cli;
 use crate::cli::verb::Session;
 use crate::env::Env;
@@ -161,8 +161,11 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         // A symlink gives an ordinary user access to nothing new.
         options.preserve.munges_for_peer = has_roots && !granted.no_munge && sys::ids().0 == 0;
     }
-    let read =
-        rules::Read { parsed: setup.rules.clone(), cvs_home: setup.cvs_home.clone(), cvs_env: setup.cvs_env.clone() };
+    let read = input_files::Read {
+        parsed: setup.rules.clone(),
+        cvs_home: setup.cvs_home.clone(),
+        cvs_env: setup.cvs_env.clone(),
+    };
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
@@ -179,7 +182,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         (Some(listed), _) => Some(listed.clone()),
         (None, Some(from @ FilesFrom::File(_))) => {
             let refusal = if beyond.is_some() { Refusal::NotGranted } else { Refusal::Failed };
-            let list = rules::files_from(env, from, options.preserve.link_owners).map_err(refusal)?;
+            let list = input_files::files_from(env, from, options.preserve.link_owners).map_err(refusal)?;
             Some(listed_names(&list, options.select.from0, true))
         }
         (None, _) => None,

@@ -4,11 +4,11 @@
 //! The remote shell and its command line are those of any copy, and the session settles the same arguments. The first
 //! messages only agree on where the session takes place.
 
-use super::by_server;
-use super::by_shell::{ByShell, Found, Said};
-use super::lifeline::Lifeline;
 use super::remote::{Carrier, Reached, Side};
 use super::route;
+use super::shell_keepalive::Lifeline;
+use super::via_server;
+use super::via_shell::{ByShell, Found, Said};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -53,7 +53,7 @@ impl OneOff {
 /// handshake.
 pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let host = route::named(&side.far);
-    let facts = by_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
+    let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
     let mut said = Said::default();
     let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut said);
@@ -89,8 +89,8 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let beaten = lifeline.cut();
     let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
     let dial =
-        Dial { first_words: Words::by(first.maker()), ..by_server::dial(&identity, &peer, patience, Arc::default()) };
-    let won = by_server::dial_all(&peer, &[Route::Quic], &dial);
+        Dial { first_words: Words::by(first.maker()), ..via_server::dial(&identity, &peer, patience, Arc::default()) };
+    let won = via_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {
             side.tell_way(env, &format!("{} to {}, which {host} opened for this run", won.kind, won.address));

@@ -1,6 +1,6 @@
 //! Writes the systemd unit that starts the server.
 
-use super::control::{self, Status};
+use super::control_socket::{self, Status};
 use super::say;
 use crate::cli::verb::{Install, Start};
 use crate::env::Env;
@@ -32,7 +32,7 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     write(&dir, &text)?;
     let path = dir.join(NAME);
     // A server that does not answer must not prevent the installation.
-    let runs = control::status(places).ok().flatten();
+    let runs = control_socket::status(places).ok().flatten();
     let words = format!("sparsync: wrote {}\n{}", path.display(), how_to_enable(system, runs.as_ref()));
     say(&mut env.stdout, words.as_bytes())?;
     Ok(Exit::Ok)

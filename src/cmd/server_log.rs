@@ -1,6 +1,6 @@
 //! The log of a server: lines on standard error, which is a file, the journal, or a terminal.
 
-use super::control::{self, Errors};
+use super::control_socket::{self, Errors};
 use crate::env;
 use crate::error::Result;
 use crate::fs::sys;
@@ -28,7 +28,7 @@ pub const STRANGERS: &str = "sparsync::strangers";
 pub fn open(places: &Places) -> Result<OwnedFd> {
     let path = places.state.join(FILE);
     let failed = |error: io::Error| files::failed("open", &path, &error);
-    let dir = control::state_dir(places)?;
+    let dir = control_socket::state_dir(places)?;
     if sys::stat(dir.as_fd(), FILE.as_bytes(), false).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
         sys::rename(dir.as_fd(), FILE.as_bytes(), dir.as_fd(), format!("{FILE}.old").as_bytes()).map_err(failed)?;
     }

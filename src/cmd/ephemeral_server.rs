@@ -3,7 +3,7 @@
 //! It runs as the user that the remote shell logged in, with the rights of that user: there is no grant. It admits only
 //! the key that the client named through the shell.
 
-use super::lifeline::Lifeline;
+use super::shell_keepalive::Lifeline;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;

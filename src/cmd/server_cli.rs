@@ -1,10 +1,10 @@
 //! `sparsync server`: starts, stops and inspects the server of this user, and manages its grants, here or on another
 //! host.
 
-use super::control::{self, Question, Status};
+use super::control_socket::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
-use super::supervisor::Supervisor;
-use super::{enroll, errno_words, fail, holder, log, say, serve, unit};
+use super::sd_notify::Supervisor;
+use super::{enroll, errno_words, fail, port_owner, say, server_log, server_session, systemd_unit};
 use crate::cli::verb::{Action, NewGrant, Reach, Rights, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         Action::Stop { now } => stop(env, &places, now.then_some(Question::Stop)),
         Action::Restart { start, now } => restart(env, &places, start, now),
         Action::Status { json } => status(env, &places, json),
-        Action::Install(install) => unit::install(env, &places, &install),
+        Action::Install(install) => systemd_unit::install(env, &places, &install),
         Action::Grants { json } => grants(env, &places, json),
         Action::Pin => {
             let pin = Identity::load_or_make(&places)?.pin;
@@ -66,7 +66,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         Action::Grant(new) => grant(env, &places, *new),
         Action::Revoke { who } => revoke(env, &places, &who),
         Action::Pipe { address, pin } => pipe(&places, &address, &pin),
-        Action::Session(granted) => Ok(serve::session(env, &granted)),
+        Action::Session(granted) => Ok(server_session::session(env, &granted)),
     });
     done.unwrap_or_else(|error| fail(env, &error))
 }
@@ -173,7 +173,7 @@ fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Statu
 /// Returns the server that accepts clients, if one runs. Waits up to [`STOP_MAX`] for one that is ending.
 fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
     let mut waits = None;
-    while let Some(status) = control::status(places)? {
+    while let Some(status) = control_socket::status(places)? {
         if !status.draining {
             return Ok(Some(status));
         }
@@ -240,13 +240,13 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
     let waits = Since::now();
     loop {
         // A server that another process starts at the same time may need a little longer.
-        if let Some(status) = control::status(places)?.filter(|status| !status.draining) {
+        if let Some(status) = control_socket::status(places)?.filter(|status| !status.draining) {
             is_as_said(&status, start)?;
             probe(&identity, &status)?;
             return Ok((status, is_new));
         }
         if waits.elapsed() > START_MAX {
-            let log = places.state.join(log::FILE);
+            let log = places.state.join(server_log::FILE);
             let words = format!("sparsync: the server does not answer; its log is {}", log.display());
             return Err(Error::new(Exit::Ipc, words));
         }
@@ -264,7 +264,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
         Error::new(Exit::Ipc, format!("sparsync: cannot {what} the server: {error}"))
     };
     daemon::can_start_processes()?;
-    let log = log::open(places)?;
+    let log = server_log::open(places)?;
     let words = Action::Start(Start { detached: true, ..start.clone() }).words();
     let words: Vec<_> = words.into_iter().map(OsString::from_vec).collect();
     let mut command = env::itself(&words);
@@ -351,13 +351,13 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
         return Ok(Exit::Ok);
     };
     let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
-    let told = if now { Ok(None) } else { control::status(places) };
+    let told = if now { Ok(None) } else { control_socket::status(places) };
     let status = match told {
         Err(error) if error.exit == Exit::Ipc => return Err(error),
         // An unreadable status must not prevent the stop.
         status => status.ok().flatten(),
     };
-    match control::end(places, question) {
+    match control_socket::end(places, question) {
         Ok(Some(ending)) if now => drop(ending.wait(Some(STOP_MAX))),
         Ok(Some(ending)) => {
             status.iter().for_each(|status| tell_waiting(env, status));
@@ -391,7 +391,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
 fn at_its_port(places: &Places) -> String {
     let port = daemon::port_of(places, &Start::default());
     let told = |holder| format!(" that is known in {}; {holder} has port {port}", places.state.display());
-    holder::of_port(port).map_or_else(String::new, told)
+    port_owner::of_port(port).map_or_else(String::new, told)
 }
 
 /// Returns the command that controls the systemd of this user.
@@ -446,7 +446,7 @@ fn told_addresses(status: &Status) -> Vec<IpAddr> {
 
 fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Result<Exit> {
     let mut running = Vec::new();
-    match control::status(places) {
+    match control_socket::status(places) {
         Ok(Some(status)) if status.supervised => {
             let words = format!(
                 "sparsync: systemd runs this server (process {}) and would know nothing of another one: `{} restart sparsync` \
@@ -482,7 +482,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
 }
 
 fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
-    let status = control::status(places)?.unwrap_or_else(Status::down);
+    let status = control_socket::status(places)?.unwrap_or_else(Status::down);
     let exit = if status.running { Exit::Ok } else { NOT_RUNNING };
     if json {
         tell(env, &to_json(&status)?)?;
@@ -672,7 +672,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let known = Grants::load(places)?.of(&change.pin).cloned();
     let settled = change.apply_to(known.as_ref())?;
     if !reach::are_everything(&settled.roots) {
-        serve::can_limit()?;
+        server_session::can_limit()?;
     }
     if !settled.stands(now) {
         let words = format!("sparsync server: the grant of {} has expired: it {}", settled.name, settled.rights(now));
@@ -683,7 +683,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let (status, started) = match &start {
         Some(start) => ensure(env, places, start)?,
         // A grant takes effect as soon as it is written, whatever the server answers.
-        None => (control::status(places).ok().flatten().unwrap_or_else(Status::down), false),
+        None => (control_socket::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
     // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {

@@ -1,8 +1,8 @@
 //! Connects to the server of an enrolled host, or falls back to a remote shell if the server does not answer soon.
 
-use super::by_shell::{ByShell, Found, Said};
 use super::enroll::other_key;
 use super::remote::{Carrier, Reached, Side};
+use super::via_shell::{ByShell, Found, Said};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
