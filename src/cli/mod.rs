@@ -5,18 +5,18 @@
 
 pub mod args;
 pub mod doc;
-pub mod far;
 pub mod flag;
 pub mod flags;
 pub mod operand;
 pub mod parse;
+pub mod remote_args;
 pub mod resolve;
-pub mod server;
+pub mod server_args;
+pub mod subcommand;
 pub mod value;
-pub mod verb;
 
 pub use doc::{help_text, overview, version_json, version_text};
-pub use far::Far;
+pub use remote_args::Far;
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -52,7 +52,7 @@ pub enum Request {
     /// The server's end of a copy, on standard input and output.
     Serve(Serve),
     /// A subcommand, such as `server` or `enroll`.
-    Verb(verb::Verb),
+    Verb(subcommand::Verb),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`version_json`] on standard output, exit 0.
@@ -113,7 +113,7 @@ pub struct Serve {
 /// Errors use rsync's words where rsync has them, and carry its exit code. The caller adds the closing line
 /// (`rsync error: …`).
 pub fn read(call: &Call<'_>) -> Result<Request> {
-    if let Some(verb) = verb::read(call.program, call.args) {
+    if let Some(verb) = subcommand::read(call.program, call.args) {
         return verb.map(Request::Verb);
     }
     // popt expands no aliases in a command line that a client wrote.
@@ -141,7 +141,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours) {
             return Err(error);
         }
-        if !call.native_shell || walked.error.is_some() || far::names_a_daemon(&walked.operands) {
+        if !call.native_shell || walked.error.is_some() || remote_args::names_a_daemon(&walked.operands) {
             return Ok(Request::Handover(walked.error));
         }
         let protocol = resolve::check_protocol(&walked.args).err();
@@ -169,14 +169,14 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         return Ok(Request::NoArgs { role });
     };
     let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
-    let far = peer.map(|far::Peer { user, host, server, server_sends }| Far {
+    let far = peer.map(|remote_args::Peer { user, host, server, server_sends }| Far {
         user,
         host,
         server,
         server_sends,
-        words: far::words(&walked.said, &walked.args, &options, sums),
+        words: remote_args::words(&walked.said, &walked.args, &options, sums),
         remote_words: walked.args.remote_options.clone(),
-        server_words: server::words(&walked.args, &options, !server_sends),
+        server_words: server_args::words(&walked.args, &options, !server_sends),
     });
     // In a push the server receives, so it would have to read the list and send it to the client.
     let lists_there = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
@@ -233,7 +233,7 @@ pub fn settle_as_asked(
     let Ok(mut options) = resolve::resolve_for_server(&walked.args) else {
         return settle(words, remote_words, umask, now_unix_secs);
     };
-    if server::is_secluded(&asked.words) {
+    if server_args::is_secluded(&asked.words) {
         options.connect.args = ArgStyle::Secluded;
     }
     // A list on this machine is a remote one for the client.
@@ -249,15 +249,15 @@ pub fn settle_as_asked(
     if walked.args.compress_choice.is_some() && !names_method {
         options.delta.compress.choice = Some(Compression::Auto);
     }
-    let spelled = server::words(&walked.args, &options, !asked.sends);
-    let more = server::agreed(&asked.words, &spelled, remote_words).map_err(|word| {
+    let spelled = server_args::words(&walked.args, &options, !asked.sends);
+    let more = server_args::agreed(&asked.words, &spelled, remote_words).map_err(|word| {
         let start = b"sparsync: the session asks for ".as_slice();
         let end = b", which the command line of this server does not: somebody has fixed that (a forced command)";
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
     // With --secluded-args the command line has no paths.
-    if !server::is_secluded(&asked.words) {
+    if !server_args::is_secluded(&asked.words) {
         let line: Vec<OsString> = asked.words.iter().cloned().map(OsString::from_vec).collect();
         let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
         take_paths(&mut options, resolve::resolve_for_server(&line.args)?);
@@ -288,7 +288,7 @@ fn take_paths(options: &mut Options, line: Options) {
 /// Returns the request if the command line is that of a server for a sparsync client. `words`: the whole command line.
 fn serve(words: &[OsString], walked: parse::Walked) -> Option<Serve> {
     let parse::Walked { args, operands, .. } = walked;
-    let ours = args.server && !args.daemon && args.rsh.as_deref().is_some_and(server::means_us);
+    let ours = args.server && !args.daemon && args.rsh.as_deref().is_some_and(server_args::means_us);
     // Options that this version does not know come again in the session, which reports them.
     ours.then(|| {
         let options = &words[..words.len() - operands.len().min(words.len())];

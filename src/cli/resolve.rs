@@ -13,9 +13,9 @@ pub use self::contradictions::check_protocol;
 use self::environment::Environment;
 pub use self::environment::Vars;
 use super::args::Args;
-use super::far::{self, Peer, Placed};
 use super::flags;
 use super::operand::Operand;
+use super::remote_args::{self, Peer, Placed};
 use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -57,10 +57,10 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     if !wants.contains(&operands.len()) {
         return Ok(None);
     }
-    let Placed { sources, dest, peer } = far::place(operands)?;
+    let Placed { sources, dest, peer } = remote_args::place(operands)?;
     let list_only = args.list_only || dest.is_none();
     let role = Peer::role(peer.as_ref());
-    let files_from = args.files_from.clone().map(|name| far::files_from(name, peer.as_ref())).transpose()?;
+    let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;
     let is_url = peer.as_ref().is_some_and(|peer| peer.server.is_some());
     contradictions::check_operands(args, &sources, is_url, role)?;
     settled.settle_sums(args, env)?;

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
-use crate::trust::place::Places;
+use crate::trust::paths::Places;
 use crate::trust::{Pin, files};
 use crate::work::clock::Since;
 use serde::{Deserialize, Serialize};

@@ -2,19 +2,19 @@
 
 use super::server_cli::NOBODY;
 use super::via_server::{self, SshFacts};
-use crate::cli::verb::{self, Action, Enroll, EnrollHost, NewGrant, Reach, Start};
+use crate::cli::subcommand::{self, Action, Enroll, EnrollHost, NewGrant, Reach, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::transport::shell::{self, Asking, Ended};
 use crate::trust::Pin;
+use crate::trust::enroll_reply::{Granted, INTRODUCTION_MAX_BYTES, Introduction, State};
 use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
-use crate::trust::introduction::{Granted, INTRODUCTION_MAX_BYTES, Introduction, State};
-use crate::trust::moment::Moment;
+use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
-use crate::trust::place::Places;
+use crate::trust::timestamp::Moment;
 use crate::work::clock;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -177,7 +177,7 @@ pub fn with_program(reach: &Reach, known: Option<&Peer>) -> Reach {
 /// Returns the command line of a remote shell that runs sparsync with these arguments.
 pub fn argv(reach: &Reach, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
-    shell::argv_of(&reach.shell, &reach.host, &verb::addressed(program, words))
+    shell::argv_of(&reach.shell, &reach.host, &subcommand::addressed(program, words))
 }
 
 fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {

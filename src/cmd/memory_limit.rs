@@ -5,7 +5,7 @@
 //! windows may grow to an equal part of it, but never below their initial size. When little is left, new clients are
 //! rejected. When more is held than the budget allows, the session that holds most is ended, whatever it holds it for.
 
-use crate::cli::verb::MEMORY_MIN_BYTES;
+use crate::cli::subcommand::MEMORY_MIN_BYTES;
 use crate::fs::sys;
 use crate::transport::ceiling::Ceiling;
 use std::io;

@@ -23,7 +23,7 @@ mod via_ephemeral;
 mod via_server;
 mod via_shell;
 
-use crate::cli::verb::{self, Verb};
+use crate::cli::subcommand::{self, Verb};
 use crate::cli::{self, Call, Request};
 use crate::env::Env;
 use crate::error::Error;
@@ -101,7 +101,7 @@ fn fail(env: &mut Env, error: &Error) -> Exit {
         text.push(b'\n');
     }
     text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
-    if !verb::is_one(&env.program, &env.args) {
+    if !subcommand::is_one(&env.program, &env.args) {
         text.extend_from_slice(&closing::error_line(error.exit, error.role));
     }
     if !text.is_empty() && !text.ends_with(b"\n") {

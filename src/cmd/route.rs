@@ -5,8 +5,8 @@ use crate::cli::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Connect, Transport};
-use crate::trust::moment::Moment;
 use crate::trust::peers::{Peer, Peers, Route};
+use crate::trust::timestamp::Moment;
 
 /// A route to another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

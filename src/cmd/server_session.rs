@@ -3,7 +3,7 @@
 use super::ephemeral_server::Once;
 use super::{OPEN_FILES_MAX, copy, errno_words, fail, input_files};
 use crate::cli;
-use crate::cli::verb::Session;
+use crate::cli::subcommand::Session;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;

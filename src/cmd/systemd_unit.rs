@@ -2,13 +2,13 @@
 
 use super::control_socket::{self, Status};
 use super::say;
-use crate::cli::verb::{Install, Start};
+use crate::cli::subcommand::{Install, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::trust::files;
-use crate::trust::place::Places;
+use crate::trust::paths::Places;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;

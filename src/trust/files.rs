@@ -1,7 +1,7 @@
 //! The small files of this module: private, replaced atomically, and changed by one process at a time.
 
-use super::place::Places;
-use super::remarks;
+use super::paths::Places;
+use super::toml_edit;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Time;
@@ -205,7 +205,7 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
                 .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {}: {error}", Self::FILE)))?;
             // The head is not a comment on the first table.
             let (head, rest) = text.strip_prefix(Self::HEAD).map_or(("", &text[..]), |rest| (Self::HEAD, rest));
-            locked.replace(Self::FILE, [head, &remarks::kept(rest, &plain, Self::ID)].concat().as_bytes())?;
+            locked.replace(Self::FILE, [head, &toml_edit::kept(rest, &plain, Self::ID)].concat().as_bytes())?;
         }
         Ok(result)
     }

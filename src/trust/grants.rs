@@ -1,8 +1,8 @@
 //! The keys that may copy to and from this account: which paths, and until when.
 
 use super::files::{self, List};
-use super::moment::Moment;
 use super::pin::Pin;
+use super::timestamp::Moment;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -189,7 +189,7 @@ mod roots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::place::Places;
+    use crate::trust::paths::Places;
 
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! This user's private key on this machine: generated on first use, never sent.
 
 use super::files::{self, Locked, Secrecy};
+use super::paths::Places;
 use super::pin::Pin;
-use super::place::Places;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use rcgen::{CertificateParams, DnType, KeyPair, PKCS_ED25519, PublicKeyData};

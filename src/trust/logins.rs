@@ -1,8 +1,8 @@
 //! A cache of which program answers ssh on hosts that were not enrolled, so that a copy needs one login.
 
 use super::files::List;
-use super::moment::Moment;
-use super::place::Places;
+use super::paths::Places;
+use super::timestamp::Moment;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;

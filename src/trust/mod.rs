@@ -2,13 +2,13 @@
 
 pub mod pin;
 
-pub mod place;
+pub mod paths;
 
-pub mod remarks;
+pub mod toml_edit;
 
 pub mod files;
 
-pub mod moment;
+pub mod timestamp;
 
 pub mod identity;
 
@@ -18,7 +18,7 @@ pub mod logins;
 
 pub mod grants;
 
-pub mod introduction;
+pub mod enroll_reply;
 
 pub mod tls;
 

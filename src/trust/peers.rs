@@ -1,8 +1,8 @@
 //! The enrolled hosts: their addresses, and the keys that identify them.
 
 use super::files::{self, List};
-use super::moment::Moment;
 use super::pin::Pin;
+use super::timestamp::Moment;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -114,7 +114,7 @@ impl List for Peers {
 mod tests {
     use super::*;
     use crate::exit::Exit;
-    use crate::trust::place::Places;
+    use crate::trust::paths::Places;
 
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ pub struct Far {
     pub words: Vec<Vec<u8>>,
     /// The arguments of `--remote-option`.
     pub remote_words: Vec<Vec<u8>>,
-    /// The options on the server's command line, as rsync writes them; see [`super::server::words`].
+    /// The options on the server's command line, as rsync writes them; see [`super::server_args::words`].
     pub server_words: Vec<Vec<u8>>,
 }
 
