@@ -7,7 +7,7 @@
 
 use crate::cli::subcommand::MEMORY_MIN_BYTES;
 use crate::fs::sys;
-use crate::transport::ceiling::Ceiling;
+use crate::transport::window_limit::Ceiling;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

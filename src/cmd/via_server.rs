@@ -10,7 +10,7 @@ use crate::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, Floor, Won as Linked, Words, race};
-use crate::transport::net::lanes::Progress;
+use crate::transport::net::tls_upgrade::Progress;
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
 use crate::trust::files::List as _;

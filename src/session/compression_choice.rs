@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::options::{Compress, Compression};
 use crate::proto::message::{NAMES_COMPRESSIONS, TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
-use crate::transport::squeeze::{Method, Squeeze};
+use crate::transport::compression::{Method, Squeeze};
 
 /// The methods that have a feature bit, in rsync's order of preference.
 const METHODS: [(Compression, u64); 4] = [

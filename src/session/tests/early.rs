@@ -8,7 +8,7 @@ use crate::session::Refusal;
 use crate::session::dest_prescan::Guess;
 use crate::session::source_prefetch::{Aim, Early};
 use crate::session::tests::no_room::{Trees, all};
-use crate::transport::ceiling::Ceiling;
+use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
 
 /// Returns a client in `cwd` that sends `src` to `dst`, or receives it.

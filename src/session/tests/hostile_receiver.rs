@@ -3,7 +3,7 @@
 use super::*;
 use crate::proto::message::GUESSES;
 use crate::proto::{Basis, Class, Seen};
-use crate::transport::ceiling::Ceiling;
+use crate::transport::window_limit::Ceiling;
 
 /// Pulls from an honest server after greeting and setup. The server has a file `a` and a directory `d` with a file `b`.
 fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {

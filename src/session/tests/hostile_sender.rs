@@ -3,7 +3,7 @@
 use super::*;
 use crate::digest;
 use crate::proto::{Basis, Class};
-use crate::transport::squeeze::{AsItIs, Method, Squeeze, Squeezer};
+use crate::transport::compression::{AsItIs, Method, Squeeze, Squeezer};
 use std::os::unix::fs::PermissionsExt;
 
 /// Pushes to an honest server after greeting and setup.

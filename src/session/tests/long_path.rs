@@ -4,7 +4,7 @@ use super::*;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
 use crate::proto::message::TELLS_BLOCKED;
 use crate::proto::{Basis, Class, Seen, class_of};
-use crate::transport::ceiling::Ceiling;
+use crate::transport::window_limit::Ceiling;
 
 const ASKED: usize = Class::Asked as usize;
 /// A frame may exceed the rest of a window by this much.

@@ -4,7 +4,7 @@ use super::*;
 use crate::local::Local;
 use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Class, class_of};
-use crate::transport::ceiling::Ceiling;
+use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,12 +1,12 @@
 //! The client side of network links: dials a server with a known key.
 
 use super::bridge::{Engine, wait};
-use super::stall::{Name, Signs, Watch};
-use super::{BEGINS, HangUp, Kind, Trouble, lanes, quic, roam, tls};
+use super::tcp_liveness::{Name, Signs, Watch};
+use super::{BEGINS, HangUp, Kind, Trouble, migration, quic, tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::Link;
-use crate::transport::ceiling::Ceiling;
 use crate::transport::link::{Moved, Patience};
+use crate::transport::window_limit::Ceiling;
 use crate::trust::tls::{ALPN, ALPN_LANES, ALPN_NAMED, client_config_for};
 use crate::work::clock::Since;
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub struct Dial {
     /// How the link reads; its `stop` also ends an attempt.
     pub patience: Patience,
     /// When a session over QUIC moves to TLS, if both transports are permitted.
-    pub lanes: lanes::Terms,
+    pub lanes: tls_upgrade::Terms,
     /// Sent as soon as a handshake has completed: the first bytes of the session. Once there is a link, they have been
     /// sent.
     pub first_words: Words,
@@ -87,7 +87,7 @@ impl Dial {
             tls,
             limit,
             patience,
-            lanes: lanes::Terms::default(),
+            lanes: tls_upgrade::Terms::default(),
             first_words: Words::default(),
             floor: Floor::default(),
             kind_step: KIND_STEP,
@@ -98,7 +98,7 @@ impl Dial {
     fn link(&self, engine: Engine, reached: Reached, peer: SocketAddr) -> Result<Linked, Trouble> {
         match reached {
             Reached::Quic(endpoint, conversation, nudge) => {
-                let watch = roam::watch(endpoint.clone(), conversation.connection.clone(), nudge);
+                let watch = migration::watch(endpoint.clone(), conversation.connection.clone(), nudge);
                 engine.handle().spawn(watch);
                 Ok(self.quic_link(engine, endpoint, conversation, peer))
             }
@@ -134,7 +134,7 @@ impl Dial {
         peer: SocketAddr,
     ) -> Linked {
         let connection = conversation.connection.clone();
-        let token = lanes::token(&conversation.connection);
+        let token = tls_upgrade::token(&conversation.connection);
         let handle = engine.handle().clone();
         let at_end = move |parting| {
             engine.end(Box::pin(async move {
@@ -150,7 +150,8 @@ impl Dial {
             return Linked { link, lanes: None, hang_up };
         };
         let inside = handle.enter();
-        let (reader, writer, mover) = lanes::movable((reader, writer), &self.lanes, self.first_words.bytes().len());
+        let (reader, writer, mover) =
+            tls_upgrade::movable((reader, writer), &self.lanes, self.first_words.bytes().len());
         let watch = self.watch(peer, token, true);
         tokio::spawn(mover.ask(client_config_for(&self.tls, &[ALPN_LANES]), watch, self.lanes.clone()));
         drop(inside);
@@ -176,7 +177,7 @@ impl Dial {
 /// A link with its handles; see [`Won`].
 struct Linked {
     link: Link,
-    lanes: Option<Arc<lanes::Progress>>,
+    lanes: Option<Arc<tls_upgrade::Progress>>,
     hang_up: HangUp,
 }
 
@@ -191,7 +192,7 @@ pub struct Won {
     /// Its transport.
     pub kind: Kind,
     /// The progress of a session that can move to TLS; `None` if it cannot.
-    pub lanes: Option<Arc<lanes::Progress>>,
+    pub lanes: Option<Arc<tls_upgrade::Progress>>,
     /// The address of the server.
     pub address: SocketAddr,
     /// Ends the session from any thread.
@@ -454,13 +455,13 @@ impl Drop for Attempts {
 
 /// A completed handshake: the server has shown its key, and whether it accepts this client is still open.
 enum Shaken {
-    Quic(quinn::Endpoint, quinn::Connection, roam::Nudge),
+    Quic(quinn::Endpoint, quinn::Connection, migration::Nudge),
     Tls(tls::Tunnel),
 }
 
 /// A server that has answered.
 enum Reached {
-    Quic(quinn::Endpoint, quic::Conversation, roam::Nudge),
+    Quic(quinn::Endpoint, quic::Conversation, migration::Nudge),
     /// With the name of the session, if the server supports names.
     Tls(tls::Tunnel, Option<Name>),
 }
@@ -493,7 +494,7 @@ async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Resu
 
 async fn shake_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     let endpoint = open(peer)?;
-    let nudge = roam::Nudge::default();
+    let nudge = migration::Nudge::default();
     let mut refusal = pin!(refusal(peer));
     let connection = {
         let mut connecting = pin!(quic::connect(&endpoint, peer, tls, &nudge));

@@ -1,7 +1,7 @@
 //! Every limit and timeout of the network transports, by name.
 
-use super::stall::Signs;
-use crate::transport::ceiling::Ceiling;
+use super::tcp_liveness::Signs;
+use crate::transport::window_limit::Ceiling;
 use std::time::Duration;
 
 /// A silent peer is considered gone after this time. Phones lose their network for 90 s.

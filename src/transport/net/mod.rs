@@ -5,23 +5,23 @@
 //! the handshake and without waiting. A dial has succeeded when the first bytes of the server arrive: only then is it
 //! known that the server accepted the client.
 
+mod admission;
 mod bridge;
-mod by_rate;
 pub mod client;
 mod congestion;
-pub mod lanes;
+mod congestion_adapter;
 pub mod limits;
+mod migration;
 mod quic;
-#[cfg(test)]
-mod relay;
-mod roam;
-mod room;
+mod quic_window;
 pub mod server;
-pub mod stall;
+pub mod tcp_liveness;
+#[cfg(test)]
+mod test_relay;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod window;
+pub mod tls_upgrade;
 
 use crate::transport::link::Leave;
 use std::fmt;
@@ -61,7 +61,7 @@ pub enum HangUp {
     /// For a QUIC connection.
     Quic(quinn::Connection),
     /// For a session that can move to TLS; ends it on both transports.
-    Lanes(lanes::HangUp),
+    Lanes(tls_upgrade::HangUp),
     /// For a TLS connection.
     Tls(tls::HangUp),
 }

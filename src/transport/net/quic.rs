@@ -2,11 +2,11 @@
 
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTES};
-use super::roam::Nudge;
-use super::{BEGINS, OTHER_VERSIONS, Trouble, by_rate, is_about_keys, is_about_versions, window};
+use super::migration::Nudge;
+use super::{BEGINS, OTHER_VERSIONS, Trouble, congestion_adapter, is_about_keys, is_about_versions, quic_window};
 use crate::fs::sys;
-use crate::transport::ceiling::Ceiling;
 use crate::transport::link::{FAREWELL, Parting, Patience};
+use crate::transport::window_limit::Ceiling;
 use crate::work::clock::Since;
 use bytes::{Buf, Bytes};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -110,7 +110,7 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         // On this stream the peer sends the position at which it moves to TLS.
         .max_concurrent_uni_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(None)
-        .congestion_controller_factory(Arc::new(by_rate::ByRate));
+        .congestion_controller_factory(Arc::new(congestion_adapter::ByRate));
     let mut discovery = MtuDiscoveryConfig::default();
     let longest = longest_datagram(peer);
     discovery.upper_bound(longest);
@@ -227,7 +227,7 @@ pub async fn leave(connection: quinn::Connection) {
 
 /// Closes a connection at once and notifies the peer, however much is in flight.
 pub fn close(connection: &quinn::Connection, code: HangUp, why: &[u8]) {
-    by_rate::let_end(connection);
+    congestion_adapter::let_end(connection);
     connection.close(VarInt::from_u32(code as u32), why);
 }
 
@@ -307,7 +307,7 @@ pub fn halves(
     let parting = patience.parting.clone();
     let mut pieces = vec![Bytes::new(); PIECES];
     pieces[PIECES - 1] = first;
-    let (window, begun) = (window::Reading::default(), Since::now());
+    let (window, begun) = (quic_window::Reading::default(), Since::now());
     let ceiling = ceiling.clone();
     let reader =
         Reader { recv, pieces, at: PIECES - 1, patience, window, ceiling: ceiling.clone(), begun, hold: hold.clone() };
@@ -382,7 +382,7 @@ pub struct Reader {
     pieces: Vec<Bytes>,
     at: usize,
     patience: Patience,
-    window: window::Reading,
+    window: quic_window::Reading,
     ceiling: Ceiling,
     begun: Since,
     /// Also keeps the connection open while the reader exists.
@@ -548,7 +548,7 @@ impl Write for Writer {
             bytes.extend_from_slice(&piece[..piece.len().min(count - bytes.len())]);
         }
         let piece = Bytes::from(bytes);
-        let window = window::writing(self.hold.connection.stats().path.cwnd, || self.ceiling.bytes());
+        let window = quic_window::writing(self.hold.connection.stats().path.cwnd, || self.ceiling.bytes());
         self.hold.connection.set_send_window(window);
         let parting = &self.parting;
         let written = wait(send.write_chunk(piece), || match parting.is_over() {

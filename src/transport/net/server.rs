@@ -1,11 +1,11 @@
 //! The server side of network links: accepts clients whose keys are admitted.
 
+use super::admission::{Answer, Place, Room};
 use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
-use super::room::{Answer, Place, Room};
-use super::stall::{ASKS, Named};
-use super::{BEGINS, HangUp, Kind, lanes, quic, tls as over_tls};
+use super::tcp_liveness::{ASKS, Named};
+use super::{BEGINS, HangUp, Kind, quic, tls as over_tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
@@ -221,7 +221,7 @@ struct Door {
     config: quinn::ServerConfig,
     tls: Arc<rustls::ServerConfig>,
     room: Arc<Room>,
-    movable: Arc<lanes::Movable>,
+    movable: Arc<tls_upgrade::Movable>,
     named: Arc<Named>,
     limits: Limits,
     patience: Patience,
@@ -272,7 +272,7 @@ impl Door {
             Ok(place) => place,
             Err(unwelcome) => return hang_up.now(&unwelcome.to_string()),
         };
-        let token = lanes::token(&conversation.connection);
+        let token = tls_upgrade::token(&conversation.connection);
         let patience = self.patience();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
@@ -289,7 +289,7 @@ impl Door {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
             return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
         };
-        let (reader, writer, mover) = lanes::movable((reader, writer), &lanes::Terms::default(), 0);
+        let (reader, writer, mover) = tls_upgrade::movable((reader, writer), &tls_upgrade::Terms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));

@@ -5,8 +5,8 @@ mod stalled;
 
 use super::client::{Dial, KIND_STEP, Lost, Won, Words, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
-use super::relay::Relay;
 use super::server::{Guest, Lasting, Listener, listen};
+use super::test_relay::Relay;
 use super::{Kind, Trouble};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};

@@ -4,7 +4,7 @@ use super::moved::{Ends, open_world, relay_of_both};
 use super::*;
 use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
-use crate::transport::net::stall::{ASKS, Signs};
+use crate::transport::net::tcp_liveness::{ASKS, Signs};
 use crate::transport::net::{BEGINS, tls as over_tls};
 use crate::trust::tls::{ALPN, ALPN_NAMED, client_config_for};
 use std::os::fd::BorrowedFd;

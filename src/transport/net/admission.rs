@@ -245,7 +245,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::ceiling::Ceiling;
+    use crate::transport::window_limit::Ceiling;
 
     fn begins(answer: Answer) -> Option<Place> {
         match answer {

@@ -13,7 +13,7 @@
 
 use super::bridge::wait;
 use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
-use super::stall::{Name, Watch};
+use super::tcp_liveness::{Name, Watch};
 use super::{quic, tls};
 use crate::transport::link::{Leave, Moved, Patience};
 use crate::trust::Pin;

@@ -1,7 +1,7 @@
 //! Connection migration: a client that loses its network continues its QUIC connection on another.
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::{by_rate, quic};
+use super::{congestion_adapter, quic};
 use crate::work::clock::Since;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::any::Any;
@@ -80,7 +80,7 @@ impl Nudge {
 impl ControllerFactory for Nudge {
     fn build(self: Arc<Nudge>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
         self.0.mtu_bytes.store(mtu_bytes.into(), Ordering::Relaxed);
-        let inner = Arc::new(by_rate::ByRate).build(now, mtu_bytes);
+        let inner = Arc::new(congestion_adapter::ByRate).build(now, mtu_bytes);
         Box::new(Nudged { inner, shared: self.0.clone() })
     }
 }

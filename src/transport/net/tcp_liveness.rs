@@ -16,7 +16,7 @@
 //! Without doubt, the cost is one system call per [`ROAM_LOOK`].
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::{Trouble, roam, tls};
+use super::{Trouble, migration, tls};
 use crate::fs::sys::{self, TcpStanding};
 use crate::trust::Pin;
 use crate::work::clock::Since;
@@ -79,7 +79,7 @@ pub struct Signs {
 
 impl Default for Signs {
     fn default() -> Signs {
-        Signs { standing: sys::tcp_standing, is_elsewhere: roam::is_elsewhere, look: ROAM_LOOK }
+        Signs { standing: sys::tcp_standing, is_elsewhere: migration::is_elsewhere, look: ROAM_LOOK }
     }
 }
 
