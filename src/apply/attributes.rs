@@ -8,7 +8,7 @@ use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind, Time, Xattr};
 use crate::fs::acl::{self, Which};
 use crate::fs::errno;
-use crate::fs::fake::{self, FakeStat};
+use crate::fs::fake_super::{self, FakeStat};
 use crate::fs::sys;
 use crate::fs::xattr::{self, At};
 use crate::plan::{Changes, NO_ID, keeps_time};
@@ -180,8 +180,8 @@ impl Touch<'_, '_> {
             return true;
         }
         if preserve.fake_super {
-            let kept =
-                fake::store_acl(at, Which::Access, access).and_then(|()| fake::store_acl(at, Which::Default, default));
+            let kept = fake_super::store_acl(at, Which::Access, access)
+                .and_then(|()| fake_super::store_acl(at, Which::Default, default));
             if let Err(error) = kept {
                 self.failed(Voice::Receiver, b"set_acl", &error);
             }
@@ -246,13 +246,13 @@ impl Touch<'_, '_> {
             gid: self.source.gid,
         };
         let preserve = &self.context.policy.preserve;
-        let done = self.subject.stat().map_err(fake::FakeError::Read).and_then(|real| {
-            let (has, _) = fake::stat_with_fake(self.subject.at(), real)?;
+        let done = self.subject.stat().map_err(fake_super::FakeError::Read).and_then(|real| {
+            let (has, _) = fake_super::stat_with_fake(self.subject.at(), real)?;
             let id = |is_kept: bool, id: u32, has: u32| if is_kept && id != NO_ID { id } else { has };
             let uid = id(preserve.owner, wanted.uid, has.uid);
             let gid = id(preserve.group, wanted.gid, has.gid);
             let wanted = FakeStat { uid, gid, ..wanted };
-            fake::store(self.subject.at(), &wanted, &real)
+            fake_super::store(self.subject.at(), &wanted, &real)
         });
         if let Err(error) = done {
             let line = error.text(&(self.subject.full)());

@@ -9,7 +9,7 @@ use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
-use crate::fs::{errno, operator};
+use crate::fs::{errno, trusted_path};
 use crate::fs::{read, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
@@ -39,7 +39,7 @@ impl BackupDir {
     fn root(&self) -> io::Result<Root> {
         let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
         if root.is_none() {
-            let dir = Dir::new(operator::make_dirs(&self.path, self.mode, self.owners)?);
+            let dir = Dir::new(trusted_path::make_dirs(&self.path, self.mode, self.owners)?);
             *root = Some(Root::new(dir, self.path.clone(), Follow::Never));
         }
         Ok(root.clone().expect("opened above"))
@@ -163,7 +163,7 @@ fn no_backup(
     error: &io::Error,
     events: &mut Vec<Event>,
 ) -> Problem {
-    let is_refused = operator::is_refused(error);
+    let is_refused = trusted_path::is_refused(error);
     if is_refused {
         // rsync reports each of its attempts.
         let attempts = if voice == Voice::Receiver { 3 } else { 2 };

@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::fs::operator;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::fs::trusted_path;
 use crate::fs::{acl, errno};
 use crate::options::{LinkOwners, Options};
 use crate::path;
@@ -164,7 +164,7 @@ impl Search<'_> {
     }
 
     fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root, Error> {
-        let opened = operator::open_dir(path, self.terms.options.preserve.link_owners);
+        let opened = trusted_path::open_dir(path, self.terms.options.preserve.link_owners);
         let fd = opened.map_err(|error| cannot_enter(place, &full, &error))?;
         Ok(self.root(Dir::new(fd), full))
     }
@@ -181,7 +181,7 @@ impl Search<'_> {
 /// Returns the error for a directory that cannot be entered. `place` is rsync's number for the call.
 fn cannot_enter(place: &str, full: &[u8], error: &io::Error) -> Error {
     let problem = Problem::failed(Voice::MainReceiver, place, full, error);
-    Error::new(Exit::FileSelect, operator::with_refusal(error, problem.line)).by("Receiver")
+    Error::new(Exit::FileSelect, trusted_path::with_refusal(error, problem.line)).by("Receiver")
 }
 
 /// Returns the error for a directory that cannot be created.
@@ -194,8 +194,8 @@ fn cannot_make(full: &[u8], error: &io::Error) -> Error {
 /// previous mode is returned. Otherwise such a directory is opened only for access by name.
 fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Result<(Dir, Option<u32>)> {
     let mode = mode & 0o7777;
-    let open = |path: &[u8]| operator::open_dir(path, owners);
-    let dir = source_args::enter_by(path, &open, &|path| operator::open_dir_to_search(path, owners))?;
+    let open = |path: &[u8]| trusted_path::open_dir(path, owners);
+    let dir = source_args::enter_by(path, &open, &|path| trusted_path::open_dir_to_search(path, owners))?;
     if opens_up
         && mode & 0o400 == 0
         && open(path).is_err()

@@ -8,7 +8,7 @@ use crate::options::AltKind;
 use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, Reason};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
-use crate::work::gate::Gate;
+use crate::work::latch::Gate;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

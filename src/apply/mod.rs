@@ -28,7 +28,7 @@ use crate::exit::Exit;
 use crate::fs::copy::Abilities;
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
-use crate::fs::{acl, errno, operator, sys};
+use crate::fs::{acl, errno, sys, trusted_path};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
@@ -91,7 +91,7 @@ pub struct Context<'a> {
 
 /// Returns the warning for each use of an option's path that leads through a symlink of an untrusted user.
 pub fn refusal() -> Event {
-    Event::Problem(Problem::said(operator::REFUSAL, Weight::Warning))
+    Event::Problem(Problem::said(trusted_path::REFUSAL, Weight::Warning))
 }
 
 /// The directory of `--temp-dir`.

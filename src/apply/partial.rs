@@ -3,9 +3,9 @@
 use crate::apply::entry::Job;
 use crate::apply::{Context, Loss, Wire};
 use crate::flist::{Kind, Time};
-use crate::fs::operator;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
+use crate::fs::trusted_path;
 use crate::fs::write::{Pending, is_superseded, remove_unseen};
 use std::io;
 
@@ -15,7 +15,7 @@ const NEVER_THE_SAME: Time = Time { secs: 0, nanos: 0 };
 /// Opens a directory for unfinished files, creating it if needed. Replaces a non-directory of that name.
 pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     if name.starts_with(b"/") {
-        return Ok(Dir::new(operator::make_dir(name, 0o700, context.options.preserve.link_owners)?));
+        return Ok(Dir::new(trusted_path::make_dir(name, 0o700, context.options.preserve.link_owners)?));
     }
     match sys::mkdir(dir.fd(), name, 0o700) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -33,7 +33,7 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 /// "got a block match with no basis file".
 pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
-        true => operator::open_dir(name, context.options.preserve.link_owners)?,
+        true => trusted_path::open_dir(name, context.options.preserve.link_owners)?,
         false => sys::open_dir(dir.fd(), name, Follow::Never)?,
     }))
 }

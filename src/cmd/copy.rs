@@ -6,7 +6,7 @@ use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::{operator, sys};
+use crate::fs::{sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{FilesFrom, Options, Recurse};
@@ -68,13 +68,13 @@ pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared
 
 fn open_log(env: &Env, options: &Options) -> Log {
     let Some(log) = &options.output.log_file else { return Ok(None) };
-    match operator::open_append(&log.path, 0o666 & !env.umask, options.preserve.link_owners) {
+    match trusted_path::open_append(&log.path, 0o666 & !env.umask, options.preserve.link_owners) {
         Ok(fd) => Ok(Some(Box::new(File::from(fd)))),
         Err(error) => {
             let words = crate::report::event::errno_words(&error);
             let line = [&b"rsync: [client] failed to open log-file "[..], &log.path, b": ", &words].concat();
-            let line = operator::with_refusal(&error, line);
-            let lines = operator::lines(&line).map(|line| Event::Problem(Problem::said(line, Weight::Warning)));
+            let line = trusted_path::with_refusal(&error, line);
+            let lines = trusted_path::lines(&line).map(|line| Event::Problem(Problem::said(line, Weight::Warning)));
             let ignored = Event::Note(b"Ignoring \"log file\" setting.".to_vec());
             Err(lines.chain((!options.output.quiet).then_some(ignored)).collect())
         }
@@ -162,7 +162,7 @@ pub fn close(
             };
             reporter.interrupted(tally);
             if !error.message.is_empty() {
-                operator::lines(&error.message).for_each(|line| reporter.error(line));
+                trusted_path::lines(&error.message).for_each(|line| reporter.error(line));
             }
             error.hint_line().iter().for_each(|line| reporter.error(line.as_bytes()));
             reporter.final_error(error.exit, error.role);

@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, BadRule, ChainOptions, Merge, Parsed, Rules};
-use crate::fs::{operator, sys};
+use crate::fs::{sys, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
@@ -61,7 +61,7 @@ pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     }
     let cvs_home = env.var("HOME").and_then(|home| {
         let path = crate::path::join(&home.into_vec(), b".cvsignore");
-        operator::read_path(&path, TEXT_MAX_BYTES, reader.owners).ok()
+        trusted_path::read_path(&path, TEXT_MAX_BYTES, reader.owners).ok()
     });
     let cvs_env = env.var("CVSIGNORE").map(OsStringExt::into_vec);
     if options.select.cvs_exclude {
@@ -122,7 +122,7 @@ impl Reader<'_> {
             if with_reason {
                 line = [b"rsync: [client] ", line.as_slice(), b": ", &errno_words(&error)].concat();
             }
-            Error::new(Exit::FileIo, operator::with_refusal(&error, line))
+            Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })
     }
 
@@ -131,7 +131,7 @@ impl Reader<'_> {
             let kind = if include { "include" } else { "exclude" };
             let start = format!("rsync: [client] failed to open {kind} file ").into_bytes();
             let line = [start.as_slice(), file, b": ", &errno_words(&error)].concat();
-            Error::new(Exit::FileIo, operator::with_refusal(&error, line))
+            Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })?;
         let parsed = filter::parse_from(&text, include, self.from0).map_err(|rule| bad(rule.in_file(file)))?;
         self.splice(parsed, 0, rules)
@@ -140,7 +140,7 @@ impl Reader<'_> {
 
 /// Reads a file, or standard input for `-`.
 fn read(env: &Env, file: &[u8], owners: LinkOwners) -> std::io::Result<Vec<u8>> {
-    if file == b"-" { env.read_stdin() } else { operator::read_path(file, TEXT_MAX_BYTES, owners) }
+    if file == b"-" { env.read_stdin() } else { trusted_path::read_path(file, TEXT_MAX_BYTES, owners) }
 }
 
 fn bad(rule: BadRule) -> Error {
@@ -152,13 +152,13 @@ pub fn files_from(env: &Env, from: &FilesFrom, owners: LinkOwners) -> Result<Vec
     let (text, name): (_, &[u8]) = match from {
         FilesFrom::Stdin => (env.read_stdin(), b"-"),
         // The client never reads a `Far` list. For the server the list is a local `File`.
-        FilesFrom::File(file) | FilesFrom::Far(file) => (operator::read_path(file, TEXT_MAX_BYTES, owners), file),
+        FilesFrom::File(file) | FilesFrom::Far(file) => (trusted_path::read_path(file, TEXT_MAX_BYTES, owners), file),
     };
     text.map_err(|error| {
         // rsync omits the errno number here.
         let words = errno_words(&error);
         let words = words.iter().rposition(|&b| b == b'(').map_or(&words[..], |at| words[..at].trim_ascii_end());
         let line = [b"rsync: failed to open files-from file ", name, b": ", words].concat();
-        Error::usage(operator::with_refusal(&error, line))
+        Error::usage(trusted_path::with_refusal(&error, line))
     })
 }

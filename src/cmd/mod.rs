@@ -28,8 +28,8 @@ use crate::cli::{self, Call, Request};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::report::closing;
 use crate::report::event::errno_words;
+use crate::report::final_error;
 use crate::work::clock;
 use std::io::Write;
 
@@ -102,7 +102,7 @@ fn fail(env: &mut Env, error: &Error) -> Exit {
     }
     text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
     if !subcommand::is_one(&env.program, &env.args) {
-        text.extend_from_slice(&closing::error_line(error.exit, error.role));
+        text.extend_from_slice(&final_error::error_line(error.exit, error.role));
     }
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');

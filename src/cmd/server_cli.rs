@@ -9,7 +9,7 @@ use crate::cli::subcommand::{Action, NewGrant, Reach, Rights, Server, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{reach, sys};
+use crate::fs::{sandbox, sys};
 use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::Kind;
 use crate::transport::net::client::{Dial, race};
@@ -671,7 +671,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let NewGrant { start, json, .. } = new;
     let known = Grants::load(places)?.of(&change.pin).cloned();
     let settled = change.apply_to(known.as_ref())?;
-    if !reach::are_everything(&settled.roots) {
+    if !sandbox::are_everything(&settled.roots) {
         server_session::can_limit()?;
     }
     if !settled.stands(now) {
@@ -695,7 +695,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let (name, rights) = (new.name.clone(), new.rights(now));
     let rights_before = before.filter(|_| put == Put::Changed).map(|before| before.rights(now));
     // A key that may do all that the login may cannot exceed its grant.
-    let is_limited = new.read_only || new.expires.is_some() || !reach::are_everything(&new.roots);
+    let is_limited = new.read_only || new.expires.is_some() || !sandbox::are_everything(&new.roots);
     if put != Put::Same {
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
         let others = others.iter().filter(|_| put == Put::New).map(another_key);

@@ -8,7 +8,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
-use crate::fs::{glob, ids, reach, sys};
+use crate::fs::{glob, ids, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
 use crate::proto::message::{ASKS_FIRST, MEETS};
@@ -47,7 +47,7 @@ impl Asked<'_> {
     fn is_limited(&self) -> bool {
         match self {
             Asked::CommandLine(_) => false,
-            Asked::Grant(granted) => granted.read_only || !reach::are_everything(&granted.roots),
+            Asked::Grant(granted) => granted.read_only || !sandbox::are_everything(&granted.roots),
             Asked::Nothing(_) => true,
         }
     }
@@ -74,7 +74,7 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         );
         return converse(env, None, &Asked::Nothing(Error::new(Exit::Malloc, words)));
     }
-    if let Err(error) = reach::confine(&granted.roots, granted.read_only) {
+    if let Err(error) = sandbox::confine(&granted.roots, granted.read_only) {
         let unreachable = || {
             let roots = granted.roots.join(&b' ');
             let shown = String::from_utf8_lossy(&roots);
@@ -91,7 +91,7 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
 
 /// Fails if the kernel cannot confine a session to directories.
 pub fn can_limit() -> Result<(), Error> {
-    reach::can_confine().map_err(|error| {
+    sandbox::can_confine().map_err(|error| {
         let why = errno_words(&error);
         let words = format!(
             "sparsync: the server's machine cannot hold a session below directories (openat2: {}): Linux can since 5.6, and a \
@@ -156,7 +156,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
     let mut options = options;
     if let Asked::Grant(granted) = asked {
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
-        let has_roots = !reach::are_everything(&granted.roots);
+        let has_roots = !sandbox::are_everything(&granted.roots);
         options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
         // A symlink gives an ordinary user access to nothing new.
         options.preserve.munges_for_peer = has_roots && !granted.no_munge && sys::ids().0 == 0;
@@ -223,7 +223,7 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         true => options.select.copy_devices.then_some("--copy-devices"),
         false => options.preserve.write_devices.then_some("--write-devices"),
     };
-    if let Some(option) = device.filter(|_| !reach::are_everything(&granted.roots)) {
+    if let Some(option) = device.filter(|_| !sandbox::are_everything(&granted.roots)) {
         let words = format!(
             "sparsync: what is on a device is below no directory, so a key that reaches some directories only cannot have \
              {option} (ssh may do it, and `sparsync enroll HOST` grants more)"
@@ -266,7 +266,7 @@ fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Erro
     paths.into_iter().find_map(|path| {
         let error = sys::stat_path(if path.is_empty() { b"." } else { &path }, follow).err()?;
         let words = || [b"sparsync: \"", &path[..], b"\": ", &errno_words(&error)].concat();
-        reach::is_outside(&error).then(|| Error::new(Exit::FileSelect, words()))
+        sandbox::is_outside(&error).then(|| Error::new(Exit::FileSelect, words()))
     })
 }
 

@@ -8,15 +8,15 @@
 //! This module does not open or read files; the caller passes closures that read.
 
 mod block;
-mod emit;
 mod index;
+mod op_builder;
 mod rolling;
 mod scan;
 mod search;
 mod signature;
 
 #[cfg(test)]
-mod laws;
+mod properties;
 
 pub use block::block_len;
 pub use search::{search, search_at};

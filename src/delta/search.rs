@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use super::Op;
-use super::emit::Emitter;
 use super::index::Index;
+use super::op_builder::Emitter;
 use super::scan::{Part, Scanner, Stretch};
 use super::signature::{ReadAt, Signature, fill_at};
 

@@ -11,19 +11,19 @@
 //! The behaviour is that of rsync 3.5.0, as described in FILTER RULES in its manual. Where the manual is silent, the
 //! program decides; the tests in this folder record those cases.
 
-mod build;
+mod chain;
+mod compiled_rules;
 mod parse;
 mod pattern;
 mod rule;
-mod set;
 
 // The complete interface, including names that are not used yet.
 #[allow(unused_imports)]
-pub use build::{ChainOptions, FilterError, ReadMerge};
+pub use chain::{Chain, Match, Rules};
+#[allow(unused_imports)]
+pub use compiled_rules::{ChainOptions, FilterError, ReadMerge};
 #[allow(unused_imports)]
 pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
 pub use pattern::{has_wildcard, name_matches};
 #[allow(unused_imports)]
 pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Verdict};
-#[allow(unused_imports)]
-pub use set::{Chain, Match, Rules};

@@ -19,7 +19,7 @@ pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
 /// through a file, or it leaves the granted directories.
 pub fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR))
-        || super::reach::is_outside(error)
+        || super::sandbox::is_outside(error)
 }
 
 /// Returns whether the type of a file has no text, for example because it is a directory.

@@ -2,16 +2,16 @@
 
 #[cfg(debug_assertions)]
 mod hooks;
-pub mod reach;
+pub mod sandbox;
 pub mod sys;
 
-pub mod operator;
+pub mod trusted_path;
 
 pub mod acl;
 pub mod compare;
 pub mod copy;
 pub mod errno;
-pub mod fake;
+pub mod fake_super;
 pub mod glob;
 pub mod ids;
 pub mod read;

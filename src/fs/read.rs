@@ -1,11 +1,11 @@
 //! Lists directories, and reads the attributes that a run needs beyond stat.
 
 use super::errno;
-use super::operator;
 use super::root::Dir;
 use super::sys::{self, Listed};
+use super::trusted_path;
 use super::xattr::{self, At, XattrPolicy};
-use super::{acl, fake};
+use super::{acl, fake_super};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Inode, Kind};
 use crate::options::LinkOwners;
@@ -116,7 +116,7 @@ impl Wanted<'_> {
         let mut seen = *stat;
         if self.fake_super {
             let is_settled;
-            (seen, is_settled) = fake::stat_with_fake(name, *stat).map_err(|error| {
+            (seen, is_settled) = fake_super::stat_with_fake(name, *stat).map_err(|error| {
                 let text = error.text(&full());
                 match error.error() {
                     Some(error) => Incomplete::Failed(text, error),
@@ -147,7 +147,8 @@ impl Wanted<'_> {
         let has_acl = !matches!(&names, Ok(names) if !names_acl(names.as_deref()));
         if self.acls && kind != Kind::Symlink && (has_acl || self.fake_super) {
             let acls = if self.fake_super {
-                fake::read_acls(name, seen.mode).map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
+                fake_super::read_acls(name, seen.mode)
+                    .map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
             } else {
                 acl::read(name, kind == Kind::Dir)
                     .map_err(|error| Incomplete::Failed(error.text(&path(), end == End::Source), error.error))?
@@ -272,7 +273,7 @@ fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
 
 /// Returns the text of a rules file in a directory; `None` if it does not exist. `name` may lead to another directory.
 pub fn rules_file(dir: &Dir, name: &[u8], owners: LinkOwners) -> io::Result<Option<Vec<u8>>> {
-    text_of(operator::open_read(dir.fd(), name, owners))
+    text_of(trusted_path::open_read(dir.fd(), name, owners))
 }
 
 fn text_of(opened: io::Result<OwnedFd>) -> io::Result<Option<Vec<u8>>> {

@@ -6,7 +6,7 @@
 
 #[cfg(debug_assertions)]
 use super::hooks;
-use super::reach::{self, Spot};
+use super::sandbox::{self, Spot};
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -170,7 +170,7 @@ fn hides_types() -> bool {
 
 /// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`reach`].
 fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
-    match reach::of_process() {
+    match sandbox::of_process() {
         Some(reach) => reach.spot(dir, name),
         None => Ok(Spot::plain(dir, name)),
     }
@@ -178,7 +178,7 @@ fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
 
 /// Opens a name. Follows symlinks as far as this process has access.
 pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-    match reach::of_process() {
+    match sandbox::of_process() {
         Some(reach) => reach.open(dir, name, flags, mode),
         None => Ok(fs::openat(dir, name, flags, mode)?),
     }
@@ -186,7 +186,7 @@ pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode
 
 /// Fails if this process must not change anything.
 pub(super) fn may_write() -> io::Result<()> {
-    reach::of_process().map_or(Ok(()), reach::Reach::may_write)
+    sandbox::of_process().map_or(Ok(()), sandbox::Reach::may_write)
 }
 
 /// Which symlinks in the path of a directory may be followed.
@@ -251,7 +251,7 @@ pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Res
     here.ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Opens any path as a directory, following symlinks. Paths from the command line are opened by [`super::operator`].
+/// Opens any path as a directory, following symlinks. Paths from the command line are opened by [`super::trusted_path`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || open_through(fs::CWD, path, DIR_FLAGS, Mode::empty()))
 }
@@ -356,7 +356,7 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
     attempt(Call::Stat, || {
         // With a trailing slash, the kernel follows the link, too.
         let follows = follow || name.ends_with(b"/");
-        if follows && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
+        if follows && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
             return stat_in_reach(dir, name);
         }
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
@@ -685,7 +685,7 @@ pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Resu
         may_write()?;
         let is_device =
             matches!(fs::FileType::from_raw_mode(mode), fs::FileType::CharacterDevice | fs::FileType::BlockDevice);
-        if is_device && reach::of_process().is_some_and(|reach| !reach.is_everything()) {
+        if is_device && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
             // Opening it, even because it replaced a file, would give access outside of the roots.
             return Err(Errno::PERM.into());
         }
@@ -1328,13 +1328,13 @@ pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
 /// a writer.
 pub(super) fn whole_flags() -> OFlags {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    flags.set(OFlags::NONBLOCK, reach::of_process().is_some());
+    flags.set(OFlags::NONBLOCK, sandbox::of_process().is_some());
     flags
 }
 
 /// Reads a file that was just opened, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub(super) fn read_whole(fd: BorrowedFd<'_>, max_bytes: usize) -> io::Result<Vec<u8>> {
-    let is_session = reach::of_process().is_some();
+    let is_session = sandbox::of_process().is_some();
     if is_session && fs::FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != fs::FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }

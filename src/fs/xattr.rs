@@ -2,7 +2,7 @@
 //!
 //! Implements rsync's rules for showing, hiding and renaming attributes (`-X`, `-XX`, `--fake-super`, `x` filter
 //! rules). The caller chooses the policy. ACLs are in [`super::acl`], rsync's own `user.rsync.%stat` in
-//! [`super::fake`].
+//! [`super::fake_super`].
 
 use super::sys;
 use crate::flist::{Xattr, Xattrs};

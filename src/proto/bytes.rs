@@ -3,8 +3,8 @@
 //! Each has one function to write it and one to read it, and both check the same limits. So a peer accepts whatever the
 //! other side writes, and an error is found where it was made.
 
+use super::enum_values::Numbered;
 use super::limits::{LINE_MAX_BYTES, NAME_MAX_BYTES, PATH_MAX_BYTES};
-use super::numbers::Numbered;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Time;

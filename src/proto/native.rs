@@ -2,16 +2,16 @@
 
 use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
 use super::dialect::{Dialect, Speech};
+use super::encoding;
+use super::enum_values::{Role, basis};
 use super::greeting::VERSIONS;
-use super::kinds::{self, Row, row_of};
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
 use super::message::{
     Basis, CONTENT_OF_DEVICES, FileId, GUESSES, KEYED_COMPARISON, LARGE_DIRS, Lane, Message, QUICK_DIGESTS,
     TELLS_BLOCKED,
 };
-use super::numbers::{Role, basis};
-use super::parts;
+use super::message_kinds::{self, Row, row_of};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 
@@ -83,7 +83,7 @@ fn head(input: &[u8]) -> Result<Option<Head>> {
 
 impl Dialect for Native {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
-        let row = self.row(kinds::number_of(message))?;
+        let row = self.row(message_kinds::number_of(message))?;
         let start = out.len();
         let encoded = frame(message, row, out);
         if encoded.is_err() {
@@ -151,15 +151,15 @@ fn likely_len(message: &Message) -> usize {
 
 fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
     match message {
-        Message::Setup(setup) => parts::put_setup(w, setup)?,
-        Message::Roots(roots) => parts::put_roots(w, roots)?,
-        Message::Digests(seen) => parts::put_digests(w, seen)?,
-        Message::Dir(told) => parts::put_told(w, told)?,
+        Message::Setup(setup) => encoding::put_setup(w, setup)?,
+        Message::Roots(roots) => encoding::put_roots(w, roots)?,
+        Message::Digests(seen) => encoding::put_digests(w, seen)?,
+        Message::Dir(told) => encoding::put_told(w, told)?,
         Message::More { list, subs, problems, notes, last } => {
             w.flags(&[*last]);
-            parts::put_piece(w, list, subs, problems, notes)?;
+            encoding::put_piece(w, list, subs, problems, notes)?;
         }
-        Message::DirsEnd(tally) | Message::WantsEnd(tally) | Message::Bye(tally) => parts::put_tally(w, tally),
+        Message::DirsEnd(tally) | Message::WantsEnd(tally) | Message::Bye(tally) => encoding::put_tally(w, tally),
         Message::Want { file, lane, basis } => {
             if *lane == Lane::Early {
                 return Err(w.refuse("lane", "is that of data that is not asked for"));
@@ -201,10 +201,10 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.number(*lane);
             w.flags(&[problem.is_some()]);
             if let Some(problem) = problem {
-                parts::put_problem(w, problem);
+                encoding::put_problem(w, problem);
             }
         }
-        Message::Event(event) => parts::put_event(w, event)?,
+        Message::Event(event) => encoding::put_event(w, event)?,
         Message::Grant { class, bytes } => {
             if *bytes > GRANT_MAX_BYTES {
                 return Err(w.refuse("bytes", "are more than GRANT_MAX_BYTES"));
@@ -221,7 +221,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.number(Role(role));
             w.line(message);
         }
-        Message::Meet(meeting) => parts::put_meeting(w, meeting)?,
+        Message::Meet(meeting) => encoding::put_meeting(w, meeting)?,
         Message::Blocked(class) => w.number(*class),
         Message::Verdict { refused } => {
             w.flags(&[refused.is_some()]);
@@ -233,54 +233,56 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
 
 fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
     Ok(match kind {
-        kinds::SETUP => Message::Setup(Box::new(parts::get_setup(r)?)),
-        kinds::ROOTS => Message::Roots(Box::new(parts::get_roots(r)?)),
-        kinds::DIGESTS => Message::Digests(parts::get_digests(r)?),
-        kinds::DIR => Message::Dir(Box::new(parts::get_told(r)?)),
-        kinds::MORE => {
+        message_kinds::SETUP => Message::Setup(Box::new(encoding::get_setup(r)?)),
+        message_kinds::ROOTS => Message::Roots(Box::new(encoding::get_roots(r)?)),
+        message_kinds::DIGESTS => Message::Digests(encoding::get_digests(r)?),
+        message_kinds::DIR => Message::Dir(Box::new(encoding::get_told(r)?)),
+        message_kinds::MORE => {
             let [last] = r.flags::<1>("piece flags")?;
-            let (list, subs, problems, notes) = parts::get_piece(r)?;
+            let (list, subs, problems, notes) = encoding::get_piece(r)?;
             Message::More { list, subs, problems, notes, last }
         }
-        kinds::DIRS_END => Message::DirsEnd(Box::new(parts::get_tally(r)?)),
-        kinds::WANT => {
+        message_kinds::DIRS_END => Message::DirsEnd(Box::new(encoding::get_tally(r)?)),
+        message_kinds::WANT => {
             let (file, lane) = (get_file(r)?, r.number("lane")?);
             if lane == Lane::Early {
                 return Err(r.refuse("lane", "is that of data that is not asked for"));
             }
             Message::Want { file, lane, basis: get_basis(r)? }
         }
-        kinds::DONE => Message::Done(r.varint("directory")?),
-        kinds::PLACED => Message::Placed(get_file(r)?),
-        kinds::WANTS_END => Message::WantsEnd(Box::new(parts::get_tally(r)?)),
-        kinds::WHOLE => Message::Whole {
+        message_kinds::DONE => Message::Done(r.varint("directory")?),
+        message_kinds::PLACED => Message::Placed(get_file(r)?),
+        message_kinds::WANTS_END => Message::WantsEnd(Box::new(encoding::get_tally(r)?)),
+        message_kinds::WHOLE => Message::Whole {
             file: get_file(r)?,
             lane: r.number("lane")?,
             digest: r.array("digest")?,
             data: r.rest("data", WHOLE_MAX_BYTES)?.to_vec(),
         },
-        kinds::BEGIN => Message::Begin { file: get_file(r)?, lane: r.number("lane")? },
-        kinds::DATA => {
+        message_kinds::BEGIN => Message::Begin { file: get_file(r)?, lane: r.number("lane")? },
+        message_kinds::DATA => {
             let lane = r.number("lane")?;
             check_data(r.left(), 1, DATA_MAX_BYTES).map_err(|why| r.refuse("data", why))?;
             Message::Data { lane, data: r.rest("data", DATA_MAX_BYTES)?.to_vec() }
         }
-        kinds::COPY => {
+        message_kinds::COPY => {
             let lane = r.number("lane")?;
             let (offset_bytes, len_bytes) = (r.varint("offset")?, r.varint("length")?);
             check_range(offset_bytes, len_bytes).map_err(|why| r.refuse("range", why))?;
             Message::Copy { lane, offset_bytes, len_bytes }
         }
-        kinds::END => Message::End { lane: r.number("lane")?, digest: r.array("digest")? },
-        kinds::UNSENT => {
+        message_kinds::END => Message::End { lane: r.number("lane")?, digest: r.array("digest")? },
+        message_kinds::UNSENT => {
             let (file, lane) = (get_file(r)?, r.number("lane")?);
             let [has_problem] = r.flags::<1>("problem")?;
-            Message::Unsent { file, lane, problem: r.when(has_problem, parts::get_problem)? }
+            Message::Unsent { file, lane, problem: r.when(has_problem, encoding::get_problem)? }
         }
-        kinds::EVENT => Message::Event(parts::get_event(r)?),
-        kinds::GRANT => Message::Grant { class: r.number("class")?, bytes: r.varint_up_to("bytes", GRANT_MAX_BYTES)? },
-        kinds::PING => Message::Ping,
-        kinds::FAIL => {
+        message_kinds::EVENT => Message::Event(encoding::get_event(r)?),
+        message_kinds::GRANT => {
+            Message::Grant { class: r.number("class")?, bytes: r.varint_up_to("bytes", GRANT_MAX_BYTES)? }
+        }
+        message_kinds::PING => Message::Ping,
+        message_kinds::FAIL => {
             let exit = r.number("exit")?;
             if exit == Exit::Ok {
                 return Err(r.refuse("exit", "is that of success"));
@@ -288,10 +290,10 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             let Role(role) = r.number("role")?;
             Message::Fail { exit, role, message: r.line("message")? }
         }
-        kinds::BYE => Message::Bye(Box::new(parts::get_tally(r)?)),
-        kinds::MEET => Message::Meet(parts::get_meeting(r)?),
-        kinds::BLOCKED => Message::Blocked(r.number("class")?),
-        kinds::VERDICT => {
+        message_kinds::BYE => Message::Bye(Box::new(encoding::get_tally(r)?)),
+        message_kinds::MEET => Message::Meet(encoding::get_meeting(r)?),
+        message_kinds::BLOCKED => Message::Blocked(r.number("class")?),
+        message_kinds::VERDICT => {
             let [is_refused] = r.flags::<1>("verdict")?;
             Message::Verdict { refused: r.when(is_refused, |r| r.line("reason"))? }
         }

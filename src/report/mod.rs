@@ -1,11 +1,11 @@
 //! Reports the events of a run: as values, then as text.
 
-pub mod choice;
-pub mod closing;
 pub mod escape;
 pub mod event;
+pub mod final_error;
 pub mod format;
 pub mod itemize;
+pub mod line_filter;
 pub mod list;
 pub mod number;
 pub mod progress;

@@ -9,10 +9,10 @@ use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry};
 use crate::fs::ids::Ids;
-use crate::fs::operator;
 use crate::fs::read::{Names, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::fs::trusted_path;
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::proto::Seen;
@@ -297,7 +297,7 @@ impl Guess<'_> {
     /// Scans the destination on separate threads while `body` runs. `body` gets `None` if the destination cannot be
     /// scanned. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
-        match operator::open_dir(self.dest, self.terms.options.preserve.link_owners) {
+        match trusted_path::open_dir(self.dest, self.terms.options.preserve.link_owners) {
             Ok(fd) => self.look_at(Dir::new(fd), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let sights = Nowhere { may_hold_partials: self.may_hold_partials() };

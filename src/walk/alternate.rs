@@ -2,7 +2,7 @@
 
 use crate::flist::{DirList, Entry};
 use crate::fs::root::{Dir, Root};
-use crate::fs::{errno, operator, sys};
+use crate::fs::{errno, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
@@ -24,10 +24,10 @@ pub struct Alternate {
 impl Alternate {
     /// Opens a directory in it. Follows symlinks wherever they lead, except those of an untrusted user.
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
-        let root = self.root.as_ref().ok_or_else(operator::refused)?;
+        let root = self.root.as_ref().ok_or_else(trusted_path::refused)?;
         match root.open_dir(path) {
             Err(error) if errno::may_be_a_symlink(&error) => {
-                Ok(Dir::new(operator::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?))
+                Ok(Dir::new(trusted_path::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?))
             }
             opened => opened,
         }
@@ -139,14 +139,14 @@ impl AltDirs {
         if self.opened[tree].is_none() {
             let opened = alternate.open_dir(path);
             self.opened[tree] = Some(match opened {
-                Err(error) if operator::is_refused(&error) => Namesake::Refused,
+                Err(error) if trusted_path::is_refused(&error) => Namesake::Refused,
                 opened => self.found(alternate, (path, b""), opened).map_or(Namesake::Missing, Namesake::Open),
             });
         }
         match self.opened[tree].as_ref()? {
             Namesake::Open(dir) => return Some(dir.clone()),
             Namesake::Missing => {}
-            Namesake::Refused => self.problems.push(Problem::said(operator::REFUSAL, Weight::Warning)),
+            Namesake::Refused => self.problems.push(Problem::said(trusted_path::REFUSAL, Weight::Warning)),
         }
         None
     }

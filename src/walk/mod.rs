@@ -23,7 +23,7 @@ use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::{self, Incomplete};
 use crate::fs::root::{Dir, Root};
-use crate::fs::{errno, operator};
+use crate::fs::{errno, trusted_path};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::{Action, Decision, InTheWay, Reason};
@@ -608,8 +608,8 @@ pub fn enter_dir(
     let mut refusals = Vec::new();
     let mut text_of = |name: &[u8]| {
         match read::rules_file(dir, name, owners) {
-            Err(error) if operator::is_refused(&error) => {
-                refusals.push(Problem::said(operator::REFUSAL, Weight::Warning));
+            Err(error) if trusted_path::is_refused(&error) => {
+                refusals.push(Problem::said(trusted_path::REFUSAL, Weight::Warning));
                 Ok(None)
             }
             // As in rsync, a file that cannot be read counts as empty.

@@ -1,7 +1,7 @@
 //! Threads, queues and rate limits, independent of files and syncing.
 
 pub mod clock;
-pub mod gate;
+pub mod latch;
 pub mod order;
 pub mod parallel;
 pub mod queue;

@@ -12,9 +12,9 @@ use crate::apply::file::{Hands, tell_begun, wanted_mode};
 use crate::apply::fuzzy_basis::Similar;
 use crate::apply::{Context, Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
-use crate::fs::operator;
 use crate::fs::root::Dir;
 use crate::fs::sys;
+use crate::fs::trusted_path;
 use crate::fs::write::{Pending, temp_name};
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{Event, Problem, Voice, Weight};
@@ -102,7 +102,7 @@ fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> 
         Some(TempDir::Open(temp_dir)) => return Ok(Some(temp_dir)),
         Some(TempDir::Refused) => {
             out.events.push(refusal());
-            operator::refused()
+            trusted_path::refused()
         }
     };
     let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());

@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
-use crate::fs::{errno, operator, reach};
+use crate::fs::{errno, sandbox, trusted_path};
 use crate::options::AltKind;
 use crate::path;
 use crate::report::event::{Event, Problem, Weight};
@@ -36,8 +36,8 @@ impl Receiving<'_> {
         let mut found = Vec::new();
         for dir in &alt.dirs {
             let path = self.named_path(dir);
-            let opened = operator::open_dir(&path, owners);
-            let is_refused = opened.as_ref().is_err_and(operator::is_refused);
+            let opened = trusted_path::open_dir(&path, owners);
+            let is_refused = opened.as_ref().is_err_and(trusted_path::is_refused);
             // A missing directory is still reported.
             let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
             let root = match there {
@@ -52,7 +52,7 @@ impl Receiving<'_> {
                         if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
                     let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
                     // rsync reports every error as "does not exist". A directory outside of the grant may exist.
-                    let (line, weight) = match reach::is_outside(&error) {
+                    let (line, weight) = match sandbox::is_outside(&error) {
                         true => {
                             let why = format!(": {error}");
                             (
@@ -92,8 +92,8 @@ impl Receiving<'_> {
     pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
         let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
         let path = source_args::absolute(&self.to.path, dir);
-        let opened = match operator::open_dir(&path, self.terms.options.preserve.link_owners) {
-            Err(error) if operator::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
+        let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
+            Err(error) if trusted_path::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
             opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
         };
         match opened {

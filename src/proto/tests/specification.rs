@@ -1,9 +1,9 @@
 //! Compares docs/PROTOCOL.md with the program: kinds, limits, windows, numbers, magic.
 
+use crate::proto::enum_values::{Numbered, Role};
 use crate::proto::greeting::MAGIC;
-use crate::proto::kinds::ROWS;
 use crate::proto::limits::*;
-use crate::proto::numbers::{Numbered, Role};
+use crate::proto::message_kinds::ROWS;
 use crate::proto::{Class, Message, class_of};
 
 const TEXT: &str = include_str!("../../../docs/PROTOCOL.md");

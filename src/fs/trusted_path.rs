@@ -8,7 +8,7 @@
 //! because the kernel does not check owners. It examines each element through the directory opened before it, so an
 //! element that is replaced during the walk is checked as well.
 
-use super::reach::{self, Reach};
+use super::sandbox::{self, Reach};
 use super::sys::{self, Call};
 use crate::options::LinkOwners;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -136,7 +136,7 @@ fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) 
         return sys::open_through(dir, path, flags, mode);
     }
     let user = sys::ids().0;
-    match reach::of_process().filter(|reach| !reach.is_everything()) {
+    match sandbox::of_process().filter(|reach| !reach.is_everything()) {
         None => open_below(Start { dir, is_floor: false }, path, how, user),
         Some(reach) => open_in_reach(reach, dir, path, how, user),
     }

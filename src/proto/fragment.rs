@@ -1,9 +1,9 @@
 //! Splits a directory listing of any length into messages of bounded length, and joins them again.
 
-use super::kinds::name_of;
 use super::limits::{DIR_ENTRIES_MAX, LINES_MAX, LIST_ENTRIES_MAX, LIST_FRAME_BYTES, XATTRS_MAX};
 use super::list::{likely_len, twin};
 use super::message::{Message, Told, ToldSub};
+use super::message_kinds::name_of;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{DirList, order};

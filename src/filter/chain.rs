@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use super::build::{Builder, ChainOptions, Compiled, FilterError, Item, ReadMerge, clean, flatten, join, names_of};
+use super::compiled_rules::{
+    Builder, ChainOptions, Compiled, FilterError, Item, ReadMerge, clean, flatten, join, names_of,
+};
 use super::pattern::Subject;
 use super::rule::{Parsed, Rule, Side, Sides, Verdict};
 

@@ -2,11 +2,11 @@
 //! functions for each.
 
 use super::bytes::{Reader, Writer};
+use super::enum_values::{event, rule, seen};
 use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, Names};
 use super::message::{IdName, Meeting, Roots, Seen, Setup, Told, ToldSub};
-use super::numbers::{event, rule, seen};
 use crate::error::Result;
 use crate::filter::{Cvs, Merge, Parsed, Rule};
 use crate::flist::DirList;

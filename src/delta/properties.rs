@@ -4,7 +4,7 @@ use std::io;
 
 use proptest::prelude::*;
 
-use super::emit::RANGE_BYTES;
+use super::op_builder::RANGE_BYTES;
 use super::search::Found;
 use super::search::{search_at_by, search_by};
 use super::*;
