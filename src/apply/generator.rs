@@ -1,8 +1,8 @@
 //! Processes the plans in canonical order: deletes, creates directories, and hands everything else to the appliers.
 //!
 //! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
-//! in its submodules: [`plans`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
-//! [`links`] groups hard links, [`partials`] removes leftovers, and [`outbox`] sends work and events to the appliers as
+//! in its submodules: [`plan_queue`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
+//! [`link_groups`] groups hard links, [`partials`] removes leftovers, and [`outbox`] sends work and events to the appliers as
 //! [`batch`]es.
 
 mod batch;

@@ -168,7 +168,7 @@ fn hides_types() -> bool {
     false
 }
 
-/// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`reach`].
+/// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`sandbox`].
 fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
     match sandbox::of_process() {
         Some(reach) => reach.spot(dir, name),

@@ -236,7 +236,7 @@ pub struct Found {
     pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
     /// The entry index and ticket of each subdirectory that is walked, in order.
     pub tickets: Vec<(u32, Ticket)>,
-    /// Its directories are closed; see [`super::scan::Place::reopened`].
+    /// Its directories are closed; see [`crate::walk::Place::reopened`].
     pub is_parked: bool,
     /// The audience that the digest was made for.
     audience: Audience,

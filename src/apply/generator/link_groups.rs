@@ -1,7 +1,7 @@
 //! Hard-link groups: which name of a file leads, and which follow it (`-H`).
 //!
 //! Only a few bytes per file with several names are kept to the end of a run. Everything else lasts only while the
-//! names are within the lookahead, see [`super::plans::Stock::hold_more`].
+//! names are within the lookahead, see [`super::plan_queue::Stock::hold_more`].
 
 use crate::apply::generator::batch::{Member, Work};
 use crate::apply::hard_links::{Leader, Left};
