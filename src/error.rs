@@ -29,6 +29,27 @@ impl Error {
         self
     }
 
+    /// Creates an error from the text that another process made of it, see [`Error::text`].
+    pub fn of_text(exit: Exit, text: &[u8]) -> Error {
+        const HINT: &[u8] = b"\nhint: ";
+        match text.windows(HINT.len()).rposition(|at| at == HINT) {
+            Some(at) => {
+                let hint = String::from_utf8_lossy(&text[at + HINT.len()..]).into_owned();
+                Error::new(exit, &text[..at]).with_hint(hint)
+            }
+            None => Error::new(exit, text),
+        }
+    }
+
+    /// Returns the message and the hint in the form in which they are sent to another process.
+    pub fn text(&self) -> Vec<u8> {
+        let mut text = self.message.clone();
+        if let Some(hint) = self.hint_line() {
+            text.extend_from_slice(format!("\n{hint}").as_bytes());
+        }
+        text
+    }
+
     /// Returns the hint line without a trailing newline; `None` if there is no hint.
     pub fn hint_line(&self) -> Option<String> {
         self.hint.as_ref().map(|hint| format!("hint: {hint}"))

@@ -202,11 +202,8 @@ impl Pouring<'_, '_, '_> {
 }
 
 fn endless(max_bytes: u64) -> Error {
-    let words = format!(
-        "sparsync: the peer sends more than {max_bytes} bytes of a file, which is far beyond the length that it told: if \
-         the file grows so fast, copy it when it does not"
-    );
-    Error::new(Exit::Protocol, words)
+    let words = format!("sparsync: cannot receive a file: more than {max_bytes} bytes, far beyond its reported length");
+    Error::new(Exit::Protocol, words).with_hint("a file that grows this fast cannot be copied")
 }
 
 /// Opens the basis of a file to be requested, if it has a usable one: the file that it replaces, or a substitute.

@@ -122,17 +122,17 @@ impl Signature {
         let (block_len, covered_len) = (u32::from_le_bytes(*block_len), u64::from_le_bytes(*covered_len));
         let tag_len = usize::from(*tag_len);
         if block_len != nearest(block_len) {
-            return Err(BadSignature("have a length that no block has"));
+            return Err(BadSignature("have an invalid block length"));
         }
         if !(TAG_MIN_BYTES..=TAG_MAX_BYTES).contains(&tag_len) {
-            return Err(BadSignature("have tags of a length that no tag has"));
+            return Err(BadSignature("have an invalid tag length"));
         }
         let blocks = covered_len.div_ceil(block_len.into());
         if blocks > blocks_max(tag_len) {
             return Err(BadSignature("are too many"));
         }
         if tags.len() as u64 != blocks * tag_len as u64 {
-            return Err(BadSignature("are not as many as its length says"));
+            return Err(BadSignature("do not match its length"));
         }
         let tags = tags.chunks_exact(tag_len).map(|bytes| {
             let mut tag = [0; 8];

@@ -25,12 +25,12 @@ pub(super) fn varint_at(bytes: &[u8]) -> std::result::Result<Option<(u64, usize)
     for (at, &byte) in bytes.iter().take(VARINT_MAX_BYTES).enumerate() {
         let bits = u64::from(byte & 0x7f);
         if at == VARINT_MAX_BYTES - 1 && byte > 1 {
-            return Err("is a number of more than 64 bits");
+            return Err("exceeds 64 bits");
         }
         value |= bits << (7 * at);
         if byte & 0x80 == 0 {
             if byte == 0 && at > 0 {
-                return Err("is a number that is longer than it need be");
+                return Err("is not encoded in its shortest form");
             }
             return Ok(Some((value, at + 1)));
         }
@@ -70,9 +70,9 @@ fn unzigzag(value: u64) -> i64 {
 pub(super) fn fault_of_name(name: &[u8]) -> Option<&'static str> {
     match name {
         b"" => Some("is empty"),
-        b"." | b".." => Some("is no name of an entry (. or ..)"),
-        name if name.contains(&b'/') => Some("holds a slash"),
-        name if name.contains(&0) => Some("holds a NUL"),
+        b"." | b".." => Some("is not a valid entry name (. or ..)"),
+        name if name.contains(&b'/') => Some("contains a slash"),
+        name if name.contains(&0) => Some("contains NUL"),
         name if name.len() > NAME_MAX_BYTES => Some("is longer than NAME_MAX_BYTES"),
         _ => None,
     }
@@ -82,20 +82,20 @@ fn fault_of_path(bad: BadPath) -> &'static str {
     match bad {
         BadPath::Absolute => "is an absolute path",
         BadPath::Climbs => "climbs out of the tree (..)",
-        BadPath::Malformed => "is no path of a tree (an empty or . element, or a NUL)",
+        BadPath::Malformed => "is not a normalized path (empty or . element, or NUL)",
     }
 }
 
 fn fault(message: &str, field: &str, why: impl Display) -> Error {
-    Error::new(Exit::Protocol, format!("bad message {message}: {field} {why}"))
+    Error::new(Exit::Protocol, format!("sparsync: protocol error: invalid message {message}: {field} {why}"))
 }
 
 fn too_long(len: usize, max: usize) -> String {
-    format!("is {len} bytes long, and {max} is the most")
+    format!("is {len} bytes long, at most {max} are allowed")
 }
 
 fn too_many(count: u64, max: usize) -> String {
-    format!("has the count {count}, and {max} is the most")
+    format!("has the count {count}, at most {max} are allowed")
 }
 
 /// Writes the body of one message.
@@ -232,14 +232,14 @@ impl<'a> Reader<'a> {
     }
 
     fn cut_short(&self, field: &'static str) -> Error {
-        self.refuse(field, "is cut short: the frame ends before it does")
+        self.refuse(field, "is truncated: the frame ends too early")
     }
 
     /// Checks that no bytes are left.
     pub fn end(self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),
-            left => Err(self.refuse("frame", format_args!("has {left} bytes behind the end of the message"))),
+            left => Err(self.refuse("frame", format_args!("has {left} trailing bytes"))),
         }
     }
 
@@ -311,19 +311,19 @@ impl<'a> Reader<'a> {
     pub fn varint_up_to(&mut self, field: &'static str, max: u64) -> Result<u64> {
         let value = self.varint(field)?;
         if value > max {
-            return Err(self.refuse(field, format_args!("is {value}, and {max} is the most")));
+            return Err(self.refuse(field, format_args!("is {value}, at most {max} are allowed")));
         }
         Ok(value)
     }
 
     pub fn u32(&mut self, field: &'static str) -> Result<u32> {
         let value = self.varint(field)?;
-        u32::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which 32 bits do not hold")))
+        u32::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which exceeds 32 bits")))
     }
 
     pub fn u16(&mut self, field: &'static str) -> Result<u16> {
         let value = self.varint(field)?;
-        u16::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which 16 bits do not hold")))
+        u16::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which exceeds 16 bits")))
     }
 
     pub fn signed(&mut self, field: &'static str) -> Result<i64> {
@@ -348,7 +348,7 @@ impl<'a> Reader<'a> {
         match usize::try_from(len) {
             Ok(len) if len <= max && len <= self.rest.len() => Ok(len),
             Ok(len) if len <= max => Err(self.cut_short(field)),
-            _ => Err(self.refuse(field, format_args!("is {len} bytes long, and {max} is the most"))),
+            _ => Err(self.refuse(field, format_args!("is {len} bytes long, at most {max} are allowed"))),
         }
     }
 
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(spelled(127), [0x7f]);
         assert_eq!(spelled(128), [0x80, 0x01]);
         assert_eq!(spelled(u64::MAX), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
-        assert!(varint_at(&[0x80, 0x00]).unwrap_err().contains("longer than it need be"));
+        assert!(varint_at(&[0x80, 0x00]).unwrap_err().contains("shortest form"));
         assert!(varint_at(&[0xff; 10]).unwrap_err().contains("64 bits"));
         assert!(varint_at(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02]).is_err());
         assert_eq!(varint_at(&[0xff; 9]), Ok(None));

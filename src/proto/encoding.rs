@@ -207,7 +207,7 @@ pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
     let found = r.varint_up_to("found", COUNT_MAX)?;
     let [has_single, has_bare, bare, has_top] = r.flags::<4>("roots flags")?;
     if bare && !has_bare {
-        return Err(r.refuse("roots flags", "say of no directory that it is bare"));
+        return Err(r.refuse("roots flags", "mark a missing directory as bare"));
     }
     let single = r.when(has_single, get_single)?;
     let top = r.when(has_top, |r| get_itself(r, true))?;

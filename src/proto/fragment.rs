@@ -162,31 +162,31 @@ impl Joiner {
                     return Ok(None);
                 }
                 if let Some(twin) = twin(&open.list) {
-                    return Err(refuse(name, &format!("name {:?} is there twice", String::from_utf8_lossy(twin))));
+                    return Err(refuse(name, &format!("name {:?} is duplicated", String::from_utf8_lossy(twin))));
                 }
                 open.more = false;
                 Ok(Some(open))
             }
-            (Message::More { .. }, None) => Err(refuse(name, "it continues no directory")),
-            _ => Err(refuse(name, "it is no piece of a directory")),
+            (Message::More { .. }, None) => Err(refuse(name, "no directory to continue")),
+            _ => Err(refuse(name, "not part of a directory")),
         }
     }
 }
 
 fn unfinished(open: &Told) -> String {
-    format!("it comes before {:?} is told to its end", String::from_utf8_lossy(open.path.as_bytes()))
+    format!("it comes before the end of directory {:?}", String::from_utf8_lossy(open.path.as_bytes()))
 }
 
 fn refuse(message: &str, why: &str) -> Error {
-    Error::new(Exit::Protocol, format!("bad message {message}: {why}"))
+    Error::new(Exit::Protocol, format!("sparsync: protocol error: invalid message {message}: {why}"))
 }
 
 /// Returns what is wrong with appending `further` to `list`, if anything; both are sorted.
 fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
     if list.len() + further.len() > DIR_ENTRIES_MAX {
-        return Some("it makes the directory longer than DIR_ENTRIES_MAX");
+        return Some("the directory exceeds DIR_ENTRIES_MAX");
     }
     let (last, first) = (list.entries.last()?, further.entries.first()?);
     let ordered = order::compare((list.name(last), last.is_dir()), (further.name(first), first.is_dir()));
-    ordered.is_ge().then_some("it is not behind the entries before it in the order of a sorted list")
+    ordered.is_ge().then_some("its entries do not follow the previous ones in sort order")
 }

@@ -73,7 +73,7 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     };
     let len = usize::from(u16::from_le_bytes(*len));
     if !(FIXED_BYTES..=GREETING_MAX_BYTES).contains(&len) {
-        return Err(refuse(&format!("it says to be {len} bytes long, not {FIXED_BYTES} to {GREETING_MAX_BYTES}")));
+        return Err(refuse(&format!("its length is {len} bytes, not {FIXED_BYTES} to {GREETING_MAX_BYTES}")));
     }
     let Some(mut body) = body.get(..len) else {
         return Ok(None);
@@ -115,11 +115,11 @@ fn guess(rest: &[u8]) -> Result<Option<RelPath>> {
         return Err(refuse("the guess is longer than NAME_MAX_BYTES"));
     }
     let path = RelPath::parse(rest.get(..len).ok_or_else(ends)?);
-    path.map(Some).map_err(|_| refuse("the guess is no path inside of a tree"))
+    path.map(Some).map_err(|_| refuse("the guess is not a path inside of a tree"))
 }
 
 fn refuse(why: &str) -> Error {
-    Error::new(Exit::Protocol, format!("bad greeting: {why}"))
+    Error::new(Exit::Protocol, format!("sparsync: protocol error: invalid greeting: {why}"))
 }
 
 /// Returns the version that both sides support: the smaller of the two newest.
@@ -139,11 +139,12 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
             (oldest, newest) if oldest == newest => format!("version {oldest}"),
             (oldest, newest) => format!("versions {oldest} to {newest}"),
         };
-        format!("{who} ({program}) speaks {versions} of the protocol")
+        format!("{who} ({program}) supports {versions}")
     };
     let advice = if we_are_old { "upgrade sparsync here" } else { "upgrade sparsync there" };
-    let sentence = format!("{}, {}: {advice}", told("this program", ours), told("the peer", theirs));
-    Err(Error::new(Exit::Protocol, sentence))
+    let (here, there) = (told("this program", ours), told("the peer", theirs));
+    let words = format!("sparsync: no common protocol version: {here}, {there}");
+    Err(Error::new(Exit::Protocol, words).with_hint(advice))
 }
 
 /// The result of examining the first bytes from a peer.

@@ -62,8 +62,8 @@ fn shared_len(one: &[u8], other: &[u8]) -> usize {
 /// Returns what is wrong with an entry at its position, if anything.
 fn fault_of_entry(before: Option<(&[u8], bool)>, name: &[u8], entry: &Entry, names: Names) -> Option<&'static str> {
     match names {
-        Names::Itself if name != b"." => return Some("is not . where a directory tells of itself"),
-        Names::Itself if !entry.is_dir() => return Some("is . and no directory"),
+        Names::Itself if name != b"." => return Some("is not . in the entry of the directory itself"),
+        Names::Itself if !entry.is_dir() => return Some("is . but not a directory"),
         Names::Itself => {}
         Names::Elements => {
             if let Some(fault) = fault_of_name(name) {
@@ -73,8 +73,8 @@ fn fault_of_entry(before: Option<(&[u8], bool)>, name: &[u8], entry: &Entry, nam
     }
     match before.map(|before| order::compare(before, (name, entry.is_dir()))) {
         None | Some(Ordering::Less) => None,
-        Some(Ordering::Equal) => Some("is there twice"),
-        Some(Ordering::Greater) => Some("is not in the order of a sorted list"),
+        Some(Ordering::Equal) => Some("is duplicated"),
+        Some(Ordering::Greater) => Some("is out of sort order"),
     }
 }
 
@@ -144,7 +144,7 @@ pub(super) fn put(w: &mut Writer, list: &DirList, names: Names) -> Result<()> {
 
 fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], entry: &Entry) -> Result<()> {
     if Kind::of_mode(entry.mode).is_none() || u64::from(entry.mode) > MODE_MAX {
-        return Err(w.refuse("mode", format_args!("{:o} is that of no kind of file", entry.mode)));
+        return Err(w.refuse("mode", format_args!("{:o} has no known file type", entry.mode)));
     }
     if entry.len_bytes > FILE_MAX_BYTES {
         return Err(w.refuse("length", "is more than FILE_MAX_BYTES"));
@@ -247,9 +247,9 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
 /// Returns what is wrong with the name of an attribute, if anything. `before` is the previous name.
 fn fault_of_xattr(before: &[u8], name: &[u8]) -> Option<&'static str> {
     if name.is_empty() || name.contains(&0) {
-        return Some("is no name of an attribute");
+        return Some("is not a valid attribute name");
     }
-    (before >= name).then_some("is not in the order of sorted attributes")
+    (before >= name).then_some("is out of sort order")
 }
 
 fn put_xattrs(w: &mut Writer, xattrs: &[Xattr]) -> Result<()> {
@@ -286,7 +286,7 @@ pub(super) fn get(r: &mut Reader, names: Names) -> Result<DirList> {
         list.push_entry(&name, entry);
     }
     if let Some(twin) = twin(&list) {
-        return Err(r.refuse("name", format_args!("{:?} is there twice", String::from_utf8_lossy(twin))));
+        return Err(r.refuse("name", format_args!("{:?} is duplicated", String::from_utf8_lossy(twin))));
     }
     Ok(list)
 }
@@ -296,7 +296,7 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
     let [same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, has_extra] =
         r.flags::<8>("entry flags")?;
     if same_mtime && has_nanos {
-        return Err(r.refuse("entry flags", "say both that the time is the same and what it is"));
+        return Err(r.refuse("entry flags", "mark the time as both unchanged and given"));
     }
     let shared = r.varint("name")?;
     match usize::try_from(shared) {
@@ -306,7 +306,7 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
     name.extend_from_slice(r.bytes("name", NAME_MAX_BYTES)?);
     let mode = if same_mode { before.mode } else { r.u32("mode")? };
     if Kind::of_mode(mode).is_none() || u64::from(mode) > MODE_MAX {
-        return Err(r.refuse("mode", format_args!("{mode:o} is that of no kind of file")));
+        return Err(r.refuse("mode", format_args!("{mode:o} has no known file type")));
     }
     let uid = if same_uid { before.uid } else { r.u32("uid")? };
     let gid = if same_gid { before.gid } else { r.u32("gid")? };
@@ -342,17 +342,17 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
         let (dev, ino) = (r.varint("device")?, r.varint("inode")?);
         inode = Some(Inode { dev, ino, nlink: if has_nlink { r.u32("links")? } else { 0 } });
     } else if has_nlink {
-        return Err(r.refuse("extra flags", "say how many links there are of no inode"));
+        return Err(r.refuse("extra flags", "give a link count without an inode"));
     }
     if has_atime {
         extra.atime = Some(r.time("atime")?);
     }
     extra.xattrs = match (has_xattrs, same_xattrs, &before.xattrs) {
         (true, true, Some(xattrs)) => Some(Arc::clone(xattrs)),
-        (true, true, None) => return Err(r.refuse("xattrs", "are the same as before, and there were none before")),
+        (true, true, None) => return Err(r.refuse("xattrs", "repeat attributes, but there were none before")),
         (true, false, _) => Some(Arc::new(get_xattrs(r)?)),
         (false, false, _) => None,
-        (false, true, _) => return Err(r.refuse("extra flags", "say that absent attributes are the same as before")),
+        (false, true, _) => return Err(r.refuse("extra flags", "mark absent attributes as unchanged")),
     };
     if has_acl {
         extra.acl = Some(r.bytes("acl", XATTR_MAX_BYTES)?.into());
@@ -364,7 +364,7 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
         extra.digest = Some(r.array("digest")?);
     }
     if inode.is_none() && extra == Extra::default() {
-        return Err(r.refuse("extra flags", "say nothing"));
+        return Err(r.refuse("extra flags", "are empty"));
     }
     Ok((inode, extra))
 }

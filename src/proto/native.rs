@@ -41,22 +41,20 @@ impl Native {
         match row_of(kind) {
             Some(row) if row.since <= self.version => Ok(row),
             Some(Row { name, since, .. }) => Err(refuse(format!(
-                "unexpected message {name} (kind {kind}): version {since} of the protocol brought it, and version {} was \
-                 agreed",
+                "message {name} (kind {kind}) requires protocol version {since}, version {} is in use",
                 self.version
             ))),
             None => Err(refuse(format!(
-                "unknown message of kind {kind}: only a version of the protocol after {} can have it, and version {} was \
-                 agreed",
-                VERSIONS.end(),
-                self.version
+                "unknown message kind {kind}: protocol version {} is in use, {} is the newest known",
+                self.version,
+                VERSIONS.end()
             ))),
         }
     }
 }
 
 fn refuse(sentence: String) -> Error {
-    Error::new(Exit::Protocol, sentence)
+    Error::new(Exit::Protocol, format!("sparsync: protocol error: {sentence}"))
 }
 
 /// Where the body of a frame begins and ends, as offsets from the start of the frame.
@@ -71,13 +69,13 @@ fn head(input: &[u8]) -> Result<Option<Head>> {
         return Ok(None);
     };
     let (name, max) = row_of(kind).map_or(("of unknown kind", FRAME_MAX_BYTES), |row| (row.name, row.max_bytes));
-    let bad = |why: String| refuse(format!("bad message {name}: its length {why}"));
+    let bad = |why: String| refuse(format!("invalid message {name}: its length {why}"));
     let Some((len, len_len)) = varint_at(rest).map_err(|why| bad(why.to_owned()))? else {
         return Ok(None);
     };
     match usize::try_from(len) {
         Ok(len) if len <= max => Ok(Some(Head { begin: 1 + len_len, end: 1 + len_len + len })),
-        _ => Err(bad(format!("is {len} bytes, and {max} is the most"))),
+        _ => Err(bad(format!("is {len} bytes, at most {max} are allowed"))),
     }
 }
 
@@ -128,7 +126,7 @@ fn frame(message: &Message, row: &Row, out: &mut Vec<u8>) -> Result<()> {
     put_body(&mut writer, message)?;
     let len = writer.out.len() - body_at;
     if len > row.max_bytes {
-        return Err(writer.refuse("frame", format_args!("has {len} bytes, and {} is the most", row.max_bytes)));
+        return Err(writer.refuse("frame", format_args!("has {len} bytes, at most {} are allowed", row.max_bytes)));
     }
     let mut spelled = Vec::with_capacity(10);
     put_varint(&mut spelled, len as u64);
@@ -162,7 +160,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::DirsEnd(tally) | Message::WantsEnd(tally) | Message::Bye(tally) => encoding::put_tally(w, tally),
         Message::Want { file, lane, basis } => {
             if *lane == Lane::Early {
-                return Err(w.refuse("lane", "is that of data that is not asked for"));
+                return Err(w.refuse("lane", "is a lane without requests"));
             }
             put_file(w, file);
             w.number(*lane);
@@ -215,7 +213,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::Ping => {}
         Message::Fail { exit, message, role } => {
             if *exit == Exit::Ok {
-                return Err(w.refuse("exit", "is that of success"));
+                return Err(w.refuse("exit", "is the code of success"));
             }
             w.number(*exit);
             w.number(Role(role));
@@ -246,7 +244,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         message_kinds::WANT => {
             let (file, lane) = (get_file(r)?, r.number("lane")?);
             if lane == Lane::Early {
-                return Err(r.refuse("lane", "is that of data that is not asked for"));
+                return Err(r.refuse("lane", "is a lane without requests"));
             }
             Message::Want { file, lane, basis: get_basis(r)? }
         }
@@ -285,7 +283,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         message_kinds::FAIL => {
             let exit = r.number("exit")?;
             if exit == Exit::Ok {
-                return Err(r.refuse("exit", "is that of success"));
+                return Err(r.refuse("exit", "is the code of success"));
             }
             let Role(role) = r.number("role")?;
             Message::Fail { exit, role, message: r.line("message")? }
@@ -311,7 +309,7 @@ fn check_range(offset_bytes: u64, len_bytes: u64) -> std::result::Result<(), &'s
     match offset_bytes.checked_add(len_bytes) {
         _ if len_bytes == 0 => Err("is empty"),
         Some(end) if end <= FILE_MAX_BYTES => Ok(()),
-        _ => Err("ends behind FILE_MAX_BYTES"),
+        _ => Err("ends beyond FILE_MAX_BYTES"),
     }
 }
 

@@ -34,7 +34,7 @@ fn takes(features: u64, method: Compression) -> bool {
 pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Error> {
     compress.agree(&|method| takes(theirs, method)).map_err(|mut words| {
         if theirs & NAMES_COMPRESSIONS == 0 {
-            words.push_str(" The sparsync there knows zstd only: upgrade it.");
+            words.push_str(" The sparsync there supports zstd only: upgrade it.");
         }
         Error::new(Exit::Unsupported, words)
     })

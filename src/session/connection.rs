@@ -43,7 +43,9 @@ const NEEDED_MAX_BYTES: u64 = 2 << 20;
 /// Converts a failure to read from the peer into the error of the run.
 pub fn cannot_read(error: &std::io::Error) -> Error {
     match error.kind() {
-        ErrorKind::TimedOut => Error::new(Exit::Timeout, "sparsync: the peer was silent for too long (--timeout)"),
+        ErrorKind::TimedOut => {
+            Error::new(Exit::Timeout, "sparsync: connection timed out: no data from the peer (--timeout)")
+        }
         // The run is being stopped.
         ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
         ErrorKind::InvalidData => Error::new(Exit::Protocol, format!("sparsync: {error}")),
@@ -181,7 +183,7 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
 
 /// Returns the protocol error for a message that the peer must not send, or not now.
 pub fn unexpected(what: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: the peer said what makes no sense here: {what}"))
+    Error::new(Exit::Protocol, format!("sparsync: protocol error: {what}"))
 }
 
 /// Waits until `take` returns a value for the locked state. Whatever changes the state must notify `changed`.
@@ -366,7 +368,7 @@ impl Line {
         if self.lock().hearing[class as usize].heard(cost) {
             return Ok(());
         }
-        Err(Error::new(Exit::Protocol, format!("sparsync: the peer said more of {class:?} than it may")))
+        Err(Error::new(Exit::Protocol, format!("sparsync: protocol error: {class:?} messages exceed the window")))
     }
 
     /// Notes that the peer waits for a grant.
@@ -379,7 +381,7 @@ impl Line {
     fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
         let mut state = self.lock();
         if !state.saying[class as usize].granted(bytes) {
-            let message = format!("sparsync: the peer granted more of {class:?} than was said");
+            let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
         }
         let State { dialect, buffer, later, saying, .. } = &mut *state;
@@ -428,7 +430,7 @@ impl Line {
         // If the message is too long, the exit code is sent alone.
         let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
         let State { dialect, buffer, .. } = &mut *state;
-        if dialect.encode(&fail(error.message.clone()), buffer).is_err() {
+        if dialect.encode(&fail(error.text()), buffer).is_err() {
             let _ = dialect.encode(&fail(Vec::new()), buffer);
         }
         drop(state);

@@ -487,7 +487,7 @@ impl Glance<'_> {
             self.is_over.store(true, Ordering::Relaxed);
         }
         if is_guessed && !fits && known.beginning {
-            let line = "sparsync: the destination was replaced by another while the copy began: start it again";
+            let line = "sparsync: the destination directory was replaced while the copy started: run the command again";
             return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
         }
         let Course { survey, kept } = std::mem::take(&mut *lock(self.course));

@@ -62,7 +62,7 @@ pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
         Message::Meet(client) if ours.features & theirs.features & MEETS != 0 => {
             Ok(Opening::Meeting(Asked { client, link, dialect: (speech.dialect)(version) }))
         }
-        _ => Err(Error::new(Exit::Protocol, "sparsync: the client does not say what it wants")),
+        _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")),
     }
 }
 
@@ -71,7 +71,7 @@ impl Asked {
     pub fn answer(&mut self, answer: Result<Meeting, &Error>) -> Result<(), Error> {
         let answer = match answer {
             Ok(place) => Message::Meet(place),
-            Err(error) => Message::Fail { exit: error.exit, message: error.message.clone(), role: error.role },
+            Err(error) => Message::Fail { exit: error.exit, message: error.text(), role: error.role },
         };
         let mut flight = Vec::new();
         self.dialect.encode(&answer, &mut flight)?;
@@ -98,8 +98,8 @@ pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Opt
     say(&mut *link.writer, &flight)?;
     match hear_message(link, (speech.dialect)(version))? {
         (Message::Meet(place), link) => Ok(Some((place, link))),
-        (Message::Fail { exit, message, role }, _) => Err(Error::new(exit, message).by(role)),
-        _ => Err(Error::new(Exit::Protocol, "sparsync: the server does not say where the session shall take place")),
+        (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
+        _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no session address from the server")),
     }
 }
 
@@ -114,10 +114,8 @@ pub fn say_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<V
 pub fn hear_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
     match hear_message(link, dialect)? {
         (Message::Verdict { refused }, link) => Ok((refused, link)),
-        (Message::Fail { exit, message, role }, _) => Err(Error::new(exit, message).by(role)),
-        _ => {
-            Err(Error::new(Exit::Protocol, "sparsync: the server does not say whether it grants what it is asked for"))
-        }
+        (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
+        _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no verdict from the server")),
     }
 }
 
@@ -143,7 +141,7 @@ fn hear<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
             return Ok((found, Link { reader: Box::new(beyond.chain(link.reader)), ..link }));
         }
         if heard.len() > 2 * OPENING_MAX_BYTES {
-            return Err(Error::new(Exit::Protocol, "sparsync: the peer begins with too much"));
+            return Err(Error::new(Exit::Protocol, "sparsync: protocol error: first message too long"));
         }
         match link.reader.read(&mut piece) {
             Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),

@@ -135,7 +135,7 @@ impl Near<'_> {
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
         })?;
         if has_setup && version != ours.newest {
-            let words = "sparsync: the server greets with another version than it agreed to";
+            let words = "sparsync: protocol error: the server changed its version during the handshake";
             return Err(Error::new(Exit::Protocol, words).into());
         }
         let role = if self.setup.server_sends { "Receiver" } else { "sender" };
@@ -162,7 +162,7 @@ impl Near<'_> {
         if features & ASKS_FIRST != 0 {
             let (refused, heard) = hear_verdict(link, (self.speech.dialect)(version))?;
             if let Some(why) = refused {
-                return Err(Refusal::NotGranted(Error::new(Exit::FileSelect, why)));
+                return Err(Refusal::NotGranted(Error::of_text(Exit::FileSelect, &why)));
             }
             link = heard;
         }
@@ -179,8 +179,8 @@ impl Near<'_> {
         match asked.filter(|_| features & CONTENT_OF_DEVICES == 0) {
             None => Ok(()),
             Some(option) => {
-                let words = format!("sparsync: the sparsync there does not know {option} yet: upgrade it");
-                Err(Error::new(Exit::Unsupported, words))
+                let words = format!("sparsync: {option} is not supported by the sparsync on the other machine");
+                Err(Error::new(Exit::Unsupported, words).with_hint("upgrade sparsync there"))
             }
         }
     }
@@ -289,7 +289,7 @@ impl Near<'_> {
         let long = stall_notice::told_after(self.options.connect.bwlimit_bytes_per_sec);
         let tell_silence = || {
             let mut reporter = lock(&shared);
-            reporter.error(format!("sparsync: nothing was heard for {} s; waiting", long.as_secs()).as_bytes());
+            reporter.error(format!("sparsync: no data received for {} s; still waiting", long.as_secs()).as_bytes());
             reporter.flush();
         };
         std::thread::scope(|scope| {
@@ -570,7 +570,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             Err(Refusal::NotGranted(error)) => Some(error),
             Err(Refusal::Failed(_)) => None,
         };
-        let why = refused.map(|error| error.message.clone());
+        let why = refused.map(Error::text);
         let said = say_verdict(&mut link, &mut *(speech.dialect)(version), why);
         if let Some(error) = said.as_ref().err().or(refused) {
             return error.exit;

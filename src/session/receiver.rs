@@ -92,7 +92,7 @@ impl Receiver<'_> {
         self.heard.wait(|state| state.dirs_ended.clone())?;
         // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
         if self.heard.lock().dirs.has_entries() {
-            return Err(unexpected("a directory to which none led"));
+            return Err(unexpected("directory without a parent"));
         }
         if self.profile {
             for line in self.line.cost("far") {
@@ -460,7 +460,7 @@ impl Plans for ToldPlans<'_> {
         let Some((path, itself, checked)) = next.flatten() else { return Ok(None) };
         checked?;
         let Some((itself, parent)) = itself.zip(path.parent()) else {
-            return Err(unexpected("a directory without its own attributes"));
+            return Err(unexpected("directory without attributes"));
         };
         let mut source = DirList::default();
         source.push_entry(path.name(), itself);
@@ -704,7 +704,7 @@ impl Arriving<'_> {
         let heard = self.receiver.heard;
         let mut state = heard.lock();
         loop {
-            let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("a file twice"))?;
+            let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("duplicate file"))?;
             if let Some(found) = take(slot) {
                 slot.awaited = false;
                 return Ok(found);

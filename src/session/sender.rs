@@ -207,18 +207,23 @@ impl<'a> Sender<'a> {
                     kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&dir);
                 }
                 Order::Remove(file) => {
-                    let Some(kept) = keep(file.dir) else { return Err(unexpected("a file of no told directory")) };
+                    let Some(kept) = keep(file.dir) else {
+                        return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
+                    };
                     self.remove(&kept, file, removed)?;
                 }
                 Order::Send(file, basis) => {
-                    let Some(kept) = keep(file.dir) else { return Err(unexpected("a file of no told directory")) };
+                    let Some(kept) = keep(file.dir) else {
+                        return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
+                    };
                     let entry = kept.list.entries.get(file.entry as usize).filter(|entry| entry.kind() == Kind::File);
-                    let entry = entry.ok_or_else(|| unexpected("what was told as no file"))?;
+                    let entry = entry.ok_or_else(|| unexpected("request for an entry that is not a regular file"))?;
                     let is_open =
                         open.as_ref().is_some_and(|(dir, origin, _)| (*dir, *origin) == (file.dir, entry.origin));
                     if !is_open {
                         let place = kept.places.get(entry.origin as usize).and_then(Option::as_ref);
-                        let place = place.ok_or_else(|| unexpected("what was told of no origin"))?;
+                        let place =
+                            place.ok_or_else(|| unexpected("request for an entry without a source directory"))?;
                         open = match place.reopened() {
                             Ok(place) => Some((file.dir, entry.origin, place)),
                             Err(error) => {
@@ -239,9 +244,9 @@ impl<'a> Sender<'a> {
 
     fn remove(&self, kept: &Kept, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {
         let entry = kept.list.entries.get(file.entry as usize).filter(|entry| !entry.is_dir());
-        let entry = entry.ok_or_else(|| unexpected("a file that was not told"))?;
+        let entry = entry.ok_or_else(|| unexpected("removal of an unknown file"))?;
         if self.terms.options.select.remove_source == RemoveSource::No {
-            return Err(unexpected("a file that shall be removed, without --remove-source-files"));
+            return Err(unexpected("removal without --remove-source-files"));
         }
         let Some(Some(place)) = kept.places.get(entry.origin as usize) else { return Ok(()) };
         let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));

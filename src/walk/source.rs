@@ -516,8 +516,7 @@ const ORIGINS_MAX: usize = 1 << 16;
 fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
     if origins.len() > ORIGINS_MAX {
         let line = format!(
-            "sparsync: skipping {} directories of sources beyond {ORIGINS_MAX} that bring names for one directory: copy \
-             them in several runs",
+            "sparsync: skipping {} source directories: more than {ORIGINS_MAX} merge into one: copy them in several runs",
             origins.len() - ORIGINS_MAX
         );
         found.problems.push(Problem::said(line.into_bytes(), Weight::SourceError));
@@ -572,6 +571,6 @@ mod tests {
         origins.extend_from_within(..3);
         leave_out_further(&mut origins, &mut found);
         assert_eq!((origins.len(), found.problems.len(), found.may_delete), (ORIGINS_MAX, 1, false));
-        assert!(found.problems[0].line.starts_with(b"sparsync: skipping 3 directories"));
+        assert!(found.problems[0].line.starts_with(b"sparsync: skipping 3 source directories"));
     }
 }

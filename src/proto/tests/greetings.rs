@@ -26,8 +26,8 @@ fn greetings_that_are_none() {
     };
     refused(b"hello", "it does not begin with the magic bytes");
     refused(&with(7, 0), "it does not begin with the magic bytes");
-    refused(&with(9, 0xff), "it says to be 65311 bytes long, not 30 to 1024");
-    refused(&with(8, 29), "it says to be 29 bytes long, not 30 to 1024");
+    refused(&with(9, 0xff), "its length is 65311 bytes, not 30 to 1024");
+    refused(&with(8, 29), "its length is 29 bytes, not 30 to 1024");
     refused(&with(10, 2), "its oldest version is 2 and its newest 1");
     refused(&with(38, 2), "it ends inside the program's name");
     refused(&with(39, 2), "the program's name is longer than PROGRAM_MAX_BYTES");
@@ -44,9 +44,9 @@ fn guesses_that_are_none() {
         (b"\x01\x03", "it ends inside the guess"),
         (b"\x01\x03\0di", "it ends inside the guess"),
         (b"\x01\0\x01", "the guess is longer than NAME_MAX_BYTES"),
-        (b"\x01\x04\0../a", "the guess is no path inside of a tree"),
-        (b"\x01\x02\0/a", "the guess is no path inside of a tree"),
-        (b"\x01\x02\0a\0", "the guess is no path inside of a tree"),
+        (b"\x01\x04\0../a", "the guess is not a path inside of a tree"),
+        (b"\x01\x02\0/a", "the guess is not a path inside of a tree"),
+        (b"\x01\x02\0a\0", "the guess is not a path inside of a tree"),
     ] {
         let mut spelled = [&good, tail].concat();
         spelled[8] = (spelled.len() - 10) as u8;
@@ -65,13 +65,13 @@ fn versions_that_do_not_meet() {
     let error = agree(&ours, &greeting(5, 7, "sparsync 9.0")).unwrap_err();
     assert_eq!(error.exit, Exit::Protocol);
     assert_eq!(
-        String::from_utf8(error.message).unwrap(),
-        "this program (sparsync 1.2) speaks versions 2 to 4 of the protocol, the peer (sparsync 9.0) speaks versions 5 \
-         to 7 of the protocol: upgrade sparsync here"
+        String::from_utf8(error.text()).unwrap(),
+        "sparsync: no common protocol version: this program (sparsync 1.2) supports versions 2 to 4, the peer (sparsync \
+         9.0) supports versions 5 to 7\nhint: upgrade sparsync here"
     );
     let error = agree(&ours, &greeting(1, 1, "sparsync 0.1\x1b[2J")).unwrap_err();
-    let message = String::from_utf8(error.message).unwrap();
-    assert!(message.ends_with("the peer (sparsync 0.1[2J) speaks version 1 of the protocol: upgrade sparsync there"));
+    let message = String::from_utf8(error.text()).unwrap();
+    assert!(message.ends_with("the peer (sparsync 0.1[2J) supports version 1\nhint: upgrade sparsync there"));
 }
 
 #[test]

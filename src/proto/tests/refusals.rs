@@ -55,13 +55,17 @@ fn what_these_cases_vary_is_accepted() {
 #[test]
 fn names_of_entries() {
     let named = |name: &str| dir(&format!("01 6e 00 {name} {FILE} {NO_MORE}"));
-    refused("empty", &named("00"), "bad message Dir: name \"\" is empty");
-    refused(".", &named("01|2e"), "name \".\" is no name of an entry");
-    refused("..", &named("02|2e2e"), "name \"..\" is no name of an entry");
-    refused("a slash", &named("03|612f62"), "name \"a/b\" holds a slash");
-    refused("a leading slash", &named("02|2f61"), "name \"/a\" holds a slash");
-    refused("NUL", &named("02|6100"), "holds a NUL");
-    refused("256 bytes", &named(&format!("8002 {}", "61".repeat(256))), "name is 256 bytes long, and 255 is the most");
+    refused("empty", &named("00"), "invalid message Dir: name \"\" is empty");
+    refused(".", &named("01|2e"), "name \".\" is not a valid entry name");
+    refused("..", &named("02|2e2e"), "name \"..\" is not a valid entry name");
+    refused("a slash", &named("03|612f62"), "name \"a/b\" contains a slash");
+    refused("a leading slash", &named("02|2f61"), "name \"/a\" contains a slash");
+    refused("NUL", &named("02|6100"), "contains NUL");
+    refused(
+        "256 bytes",
+        &named(&format!("8002 {}", "61".repeat(256))),
+        "name is 256 bytes long, at most 255 are allowed",
+    );
     let shared = format!("02 6e 00 c801|{} {FILE} 6e c801 c801|{} {FILE}", "61".repeat(200), "61".repeat(200));
     refused("256 bytes, some of them shared", &dir(&shared), "is longer than NAME_MAX_BYTES");
     refused(
@@ -72,36 +76,36 @@ fn names_of_entries() {
     let too_much = format!("02 6e 00 01|61 {FILE} 6e 02 01|62 {FILE} {NO_MORE}");
     refused("shares more than there is", &dir(&too_much), "shares more than the name before it has");
     let climbs = format!("02 6e 00 01|2d {FILE} 6e 00 02|2e2e {SUB} 00 {NO_MORE}");
-    refused("a directory ..", &dir(&climbs), "name \"..\" is no name of an entry");
+    refused("a directory ..", &dir(&climbs), "name \"..\" is not a valid entry name");
 }
 
 #[test]
 fn the_order_of_entries() {
     let two = |one: &str, two: &str| dir(&format!("02 6e 00 01|{one} 6e 00 01|{two} 00 {NO_MORE}"));
-    refused("unsorted", &two(&format!("62 {FILE}"), &format!("61 {FILE}")), "\"a\" is not in the order");
-    refused("twice", &two(&format!("61 {FILE}"), &format!("61 {FILE}")), "\"a\" is there twice");
+    refused("unsorted", &two(&format!("62 {FILE}"), &format!("61 {FILE}")), "\"a\" is out of sort order");
+    refused("twice", &two(&format!("61 {FILE}"), &format!("61 {FILE}")), "\"a\" is duplicated");
     refused(
         "a file behind a directory",
         &two(&format!("61 {SUB}"), &format!("62 {FILE}")),
-        "\"b\" is not in the order",
+        "\"b\" is out of sort order",
     );
-    refused("a file and a directory", &two(&format!("61 {FILE}"), &format!("61 {SUB}")), "\"a\" is there twice");
+    refused("a file and a directory", &two(&format!("61 {FILE}"), &format!("61 {SUB}")), "\"a\" is duplicated");
     // `foo-bar/` sorts before `foo/`.
     let dirs = format!("02 6e 00 03|666f6f {SUB} 6e 03 04|2d626172 {SUB} 0000 {NO_MORE}");
-    refused("foo before foo-bar", &dir(&dirs), "\"foo-bar\" is not in the order");
+    refused("foo before foo-bar", &dir(&dirs), "\"foo-bar\" is out of sort order");
 }
 
 #[test]
 fn attributes_of_entries() {
     let entry = |entry: &str| dir(&format!("01 {entry} {NO_MORE}"));
-    refused("no type", &entry("6e 00 01|61 a403"), "mode 644 is that of no kind of file");
-    refused("mode of the entry before the first", &entry("6f 00 01|61"), "mode 0 is that of no kind of file");
-    refused("bits above a mode's", &entry("6e 00 01|61 808082 01"), "is that of no kind of file");
-    refused("a mode of 33 bits", &entry("6e 00 01|61 8080808010"), "mode is 4294967296, which 32 bits do not hold");
+    refused("no type", &entry("6e 00 01|61 a403"), "mode 644 has no known file type");
+    refused("mode of the entry before the first", &entry("6f 00 01|61"), "mode 0 has no known file type");
+    refused("bits above a mode's", &entry("6e 00 01|61 808082 01"), "has no known file type");
+    refused("a mode of 33 bits", &entry("6e 00 01|61 8080808010"), "mode is 4294967296, which exceeds 32 bits");
     refused("a uid of 33 bits", &entry("6c 00 01|61 808002 8080808010"), "uid is 4294967296");
     refused("a gid of 33 bits", &entry("6a 00 01|61 808002 8080808010"), "gid is 4294967296");
     refused("a second of nanoseconds", &entry("76 00 01|61 808002 00 00ca9a3b"), "more nanoseconds than a second has");
-    refused("a time that is and is not the same", &entry("7e 00 01|61 808002"), "both that the time is the same");
+    refused("a time that is and is not the same", &entry("7e 00 01|61 808002"), "both unchanged and given");
     refused(
         "a length above off_t's",
         &entry("4e 00 01|61 808002 80808080808080808001"),
@@ -109,30 +113,34 @@ fn attributes_of_entries() {
     );
     refused("an origin of 17 bits", &entry("2e 00 01|61 808002 808004"), "origin is 65536");
     let extra = |extra: &str| entry(&format!("ee 00 01|61 808002 {extra}"));
-    refused("an extra of nothing", &extra("00 00"), "extra flags say nothing");
+    refused("an extra of nothing", &extra("00 00"), "extra flags are empty");
     refused("unknown extra", &extra("00 08"), "extra flags has unknown bits (0x08)");
     refused("a long target", &extra(&format!("01 00 8120|{}", "74".repeat(4097))), "target is 4097 bytes long");
     refused("attributes of nobody", &extra("20 04"), "there were none before");
-    refused("no attributes, the same", &extra("02 04 01"), "absent attributes are the same");
-    refused("unsorted attributes", &extra("20 00 02 01|62 00 01|61 00"), "not in the order of sorted attributes");
-    refused("an attribute twice", &extra("20 00 02 01|61 00 01|61 00"), "not in the order of sorted attributes");
-    refused("an attribute without name", &extra("20 00 01 00 00 00"), "is no name of an attribute");
+    refused("no attributes, the same", &extra("02 04 01"), "absent attributes as unchanged");
+    refused("unsorted attributes", &extra("20 00 02 01|62 00 01|61 00"), "out of sort order");
+    refused("an attribute twice", &extra("20 00 02 01|61 00 01|61 00"), "out of sort order");
+    refused("an attribute without name", &extra("20 00 01 00 00 00"), "is not a valid attribute name");
     refused("more attributes than bytes", &extra("20 00 8004 01|61 00"), "has the count 512, but only");
-    refused("too many attributes", &extra("20 00 818004"), "has the count 65537, and 65536 is the most");
+    refused("too many attributes", &extra("20 00 818004"), "has the count 65537, at most 65536 are allowed");
     refused("a long ACL", &extra("40 00 818040"), "acl is 1048577 bytes long");
-    refused("a short digest", &extra("00 01 00"), "digest is cut short");
+    refused("a short digest", &extra("00 01 00"), "digest is truncated");
     refused("a time of more than a second", &extra("10 00 00 ffffffff"), "more nanoseconds than a second has");
 }
 
 #[test]
 fn counts_and_lengths_that_lie() {
     refused("entries", &dir("ffff03"), "entries has the count 65535, but only 0 bytes follow");
-    refused("too many entries", &dir("818004"), "entries has the count 65537, and 65536 is the most");
-    refused("entries beyond 64 bits", &dir("ffffffffffffffffff02"), "entries is a number of more than 64 bits");
+    refused("too many entries", &dir("818004"), "entries has the count 65537, at most 65536 are allowed");
+    refused("entries beyond 64 bits", &dir("ffffffffffffffffff02"), "entries exceeds 64 bits");
     refused("words", &frame(1, "00 00 ff07"), "words has the count 1023, but only 0 bytes follow");
-    refused("too many words", &frame(1, "00 00 81808008"), "words has the count 16777217, and 16777216 is the most");
-    refused("a word", &frame(1, "00 00 01 ff07|61"), "words is cut short");
-    refused("a long word", &frame(1, "00 00 01 818010"), "words is 262145 bytes long, and 262144 is the most");
+    refused(
+        "too many words",
+        &frame(1, "00 00 81808008"),
+        "words has the count 16777217, at most 16777216 are allowed",
+    );
+    refused("a word", &frame(1, "00 00 01 ff07|61"), "words is truncated");
+    refused("a long word", &frame(1, "00 00 01 818010"), "words is 262145 bytes long, at most 262144 are allowed");
     refused("a long .cvsignore", &frame(1, "02 00 00 00 00 818040"), ".cvsignore is 1048577 bytes long");
     refused("directories", &frame(3, "05 00"), "directories has the count 5, but only 1 bytes follow");
     refused("too many directories", &frame(3, "818004"), "directories has the count 65537");
@@ -141,15 +149,15 @@ fn counts_and_lengths_that_lie() {
         &frame(3, "01 01 ffffff7f 00000000"),
         "children has the count 268435455, but only 4 bytes follow",
     );
-    refused("a digest", &frame(3, "01 02 dddd"), "digest is cut short");
-    refused("a long line", &frame(17, "02 818010"), "note is 262145 bytes long, and 262144 is the most");
-    refused("a long path", &frame(17, "07 818004"), "name is 65537 bytes long, and 65536 is the most");
+    refused("a digest", &frame(3, "01 02 dddd"), "digest is truncated");
+    refused("a long line", &frame(17, "02 818010"), "note is 262145 bytes long, at most 262144 are allowed");
+    refused("a long path", &frame(17, "07 818004"), "name is 65537 bytes long, at most 65536 are allowed");
     refused("problems", &dir("00 09"), "problems has the count 9, but only 0 bytes follow");
-    refused("no subdirectories", &dir(&format!("01 6e 00 01|61 {SUB}")), "subdirectories is cut short");
+    refused("no subdirectories", &dir(&format!("01 6e 00 01|61 {SUB}")), "subdirectories is truncated");
     refused(
         "data",
         &framed(11, &[0; 2 + 1 + 16 + WHOLE_MAX_BYTES + 1]),
-        "data is 65537 bytes long, and 65536 is the most",
+        "data is 65537 bytes long, at most 65536 are allowed",
     );
     refused("a piece of data", &framed(13, &[0; 1 + DATA_MAX_BYTES + 1]), "data has 262145 bytes, not 1 to 262144");
     refused("no data", &frame(13, "00"), "data has 0 bytes, not 1 to 262144");
@@ -157,7 +165,7 @@ fn counts_and_lengths_that_lie() {
     refused(
         "a long shown digest",
         &framed(17, &[&bytes("00 08 00 00 00 00 00 00 00 00 00|00000000 00 00 64")[..], &long].concat()),
-        "digest is 100 bytes long, and 64 is the most",
+        "digest is 100 bytes long, at most 64 are allowed",
     );
 }
 
@@ -168,10 +176,10 @@ fn paths() {
     refused("absolute", &told("02|2f61"), "path is an absolute path");
     refused("climbs", &told("04|612f2e2e"), "path climbs out of the tree (..)");
     refused("only climbs", &told("02|2e2e"), "path climbs out of the tree (..)");
-    refused("an empty element", &told("04|612f2f62"), "path is no path of a tree");
-    refused("a slash at the end", &told("02|612f"), "path is no path of a tree");
-    refused("NUL", &told("02|6100"), "path is no path of a tree");
-    refused("too long", &told("818004"), "path is 65537 bytes long, and 65536 is the most");
+    refused("an empty element", &told("04|612f2f62"), "path is not a normalized path");
+    refused("a slash at the end", &told("02|612f"), "path is not a normalized path");
+    refused("NUL", &told("02|6100"), "path is not a normalized path");
+    refused("too long", &told("818004"), "path is 65537 bytes long, at most 65536 are allowed");
     let roots = |body: &str| frame(2, body);
     refused("missing", &roots("00 00 00 01 03|2e2e2f 00 00 00 00"), "missing climbs out of the tree");
     refused("whole", &roots("00 00 00 00 01 02|2f61 00 00 00"), "whole is an absolute path");
@@ -184,25 +192,29 @@ fn directories_themselves() {
     let roots = |top: &str| frame(2, &format!("00 08 {top} 00 00 00 00 00 00"));
     decoded(&roots(&format!("01 6e 00 01|2e {SUB}"))).unwrap();
     refused("a top that is none", &roots("00"), "directory itself is missing");
-    refused("a file as top", &roots(&format!("01 6e 00 01|2e {FILE}")), "name \".\" is . and no directory");
+    refused("a file as top", &roots(&format!("01 6e 00 01|2e {FILE}")), "name \".\" is . but not a directory");
     refused(
         "another name",
         &roots(&format!("01 6e 00 01|61 {SUB}")),
-        "name \"a\" is not . where a directory tells of itself",
+        "name \"a\" is not . in the entry of the directory itself",
     );
-    refused("..", &roots(&format!("01 6e 00 02|2e2e {SUB}")), "is not . where a directory tells of itself");
-    refused("two", &roots(&format!("02 6e 00 01|2e {SUB} 6e 00 01|2e {SUB}")), "has the count 2, and 1 is the most");
-    refused("a bare nothing", &frame(2, "00 04"), "say of no directory that it is bare");
+    refused("..", &roots(&format!("01 6e 00 02|2e2e {SUB}")), "is not . in the entry of the directory itself");
+    refused(
+        "two",
+        &roots(&format!("02 6e 00 01|2e {SUB} 6e 00 01|2e {SUB}")),
+        "has the count 2, at most 1 are allowed",
+    );
+    refused("a bare nothing", &frame(2, "00 04"), "mark a missing directory as bare");
 }
 
 #[test]
 fn numbers_that_stand_for_nothing() {
-    refused("lane", &frame(12, "00 00 03"), "bad message Begin: lane has the unknown number 3");
-    refused("wanted lane", &frame(7, "00 00 00 00"), "lane is that of data that is not asked for");
+    refused("lane", &frame(12, "00 00 03"), "invalid message Begin: lane has the unknown number 3");
+    refused("wanted lane", &frame(7, "00 00 00 00"), "lane is a lane without requests");
     refused("basis", &frame(7, "00 00 01 04"), "basis has the unknown number 4");
     refused("class", &frame(18, "07 00"), "class has the unknown number 7");
     refused("exit", &frame(20, "06 00 00"), "exit has the unknown number 6");
-    refused("success", &frame(20, "00 00 00"), "exit is that of success");
+    refused("success", &frame(20, "00 00 00"), "exit is the code of success");
     refused("role", &frame(20, "01 05 00"), "role has the unknown number 5");
     refused("weight", &frame(17, "03 04 00"), "weight of a problem has the unknown number 4");
     refused("event", &frame(17, "09"), "event has the unknown number 9");
@@ -221,22 +233,26 @@ fn numbers_that_stand_for_nothing() {
 
 #[test]
 fn numbers_of_a_file_or_a_place() {
-    refused("entry", &frame(9, "00 8080808010"), "entry is 4294967296, which 32 bits do not hold");
-    refused("not minimal", &frame(8, "8000"), "directory is a number that is longer than it need be");
+    refused("entry", &frame(9, "00 8080808010"), "entry is 4294967296, which exceeds 32 bits");
+    refused("not minimal", &frame(8, "8000"), "directory is not encoded in its shortest form");
     refused("an empty range", &frame(14, "01 00 00"), "range is empty");
-    refused("a range beyond off_t", &frame(14, "01 ffffffffffffffff7f 01"), "range ends behind FILE_MAX_BYTES");
-    refused("a range that wraps", &frame(14, "01 ffffffffffffffffff01 02"), "range ends behind FILE_MAX_BYTES");
+    refused("a range beyond off_t", &frame(14, "01 ffffffffffffffff7f 01"), "range ends beyond FILE_MAX_BYTES");
+    refused("a range that wraps", &frame(14, "01 ffffffffffffffffff01 02"), "range ends beyond FILE_MAX_BYTES");
     refused("a prefix beyond off_t", &frame(7, "00 00 01 02 80808080808080808001"), "prefix is 9223372036854775808");
     refused("a large directory", &frame(3, "01 03 818080808080 40"), "entries of a directory is 281474976710657");
     refused("a tally of entries", &frame(21, "00 818080808080 40"), "count of a kind is 281474976710657");
     let sum = format!("00 {} 00 8180808080808080 04", "00".repeat(15));
     refused("a tally of bytes", &frame(21, &sum), "count of bytes is 288230376151711745");
     refused("progress", &frame(17, "08 00 80808080808080808001"), "length is 9223372036854775808");
-    refused("a umask", &frame(1, "00 00 00 00 00 00 8004"), "umask is 512, and 511 is the most");
-    refused("a port", &frame(22, &format!("{} 808004 00", "00".repeat(32))), "port is 65536, and 65535 is the most");
-    refused("who is blocked", &frame(23, "07"), "bad message Blocked: class has the unknown number 7");
-    refused("a verdict", &frame(24, "02"), "bad message Verdict: verdict");
-    refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, and 1099511627776 is the most");
+    refused("a umask", &frame(1, "00 00 00 00 00 00 8004"), "umask is 512, at most 511 are allowed");
+    refused(
+        "a port",
+        &frame(22, &format!("{} 808004 00", "00".repeat(32))),
+        "port is 65536, at most 65535 are allowed",
+    );
+    refused("who is blocked", &frame(23, "07"), "invalid message Blocked: class has the unknown number 7");
+    refused("a verdict", &frame(24, "02"), "invalid message Verdict: verdict");
+    refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, at most 1099511627776 are allowed");
 }
 
 #[test]
@@ -244,34 +260,30 @@ fn frames() {
     refused(
         "unknown kind",
         &frame(25, ""),
-        "unknown message of kind 25: only a version of the protocol after 1 can have it",
+        "unknown message kind 25: protocol version 1 is in use, 1 is the newest known",
     );
-    refused("kind 0", &frame(0, ""), "unknown message of kind 0");
-    refused("unknown kind, not complete", &[0xee], "unknown message of kind 238");
+    refused("kind 0", &frame(0, ""), "unknown message kind 0");
+    refused("unknown kind, not complete", &[0xee], "unknown message kind 238");
     refused(
         "length not minimal",
         &[19, 0x80, 0x00],
-        "bad message Ping: its length is a number that is longer than it need be",
+        "invalid message Ping: its length is not encoded in its shortest form",
     );
-    refused("length beyond 64 bits", &[&[4][..], &[0xff; 10]].concat(), "its length is a number of more than 64 bits");
+    refused("length beyond 64 bits", &[&[4][..], &[0xff; 10]].concat(), "its length exceeds 64 bits");
     let meet = |addresses: &str| frame(22, &format!("{} 00 {addresses}", "00".repeat(32)));
-    refused("an address of no family", &meet("01 05|0000000000"), "bad message Meet: address has 5 bytes, not 4 or 16");
-    refused("an address that is too long", &meet("01 11|00000000"), "bad message Meet: address is 17 bytes long");
-    refused("many addresses", &meet("11"), "bad message Meet: addresses has the count 17, and 16 is the most");
     refused(
-        "something behind a ping",
-        &frame(19, "00"),
-        "bad message Ping: frame has 1 bytes behind the end of the message",
+        "an address of no family",
+        &meet("01 05|0000000000"),
+        "invalid message Meet: address has 5 bytes, not 4 or 16",
     );
-    refused(
-        "something behind a list",
-        &dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE} 00")),
-        "has 1 bytes behind the end",
-    );
+    refused("an address that is too long", &meet("01 11|00000000"), "invalid message Meet: address is 17 bytes long");
+    refused("many addresses", &meet("11"), "invalid message Meet: addresses has the count 17, at most 16 are allowed");
+    refused("something behind a ping", &frame(19, "00"), "invalid message Ping: frame has 1 trailing bytes");
+    refused("something behind a list", &dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE} 00")), "has 1 trailing bytes");
     refused(
         "nothing in it",
         &frame(1, ""),
-        "bad message Setup: setup flags is cut short: the frame ends before it does",
+        "invalid message Setup: setup flags is truncated: the frame ends too early",
     );
 }
 
@@ -298,7 +310,7 @@ fn frames_that_are_too_long() {
         assert!(Native::new(1).frame_len(&head(max)).unwrap().is_some());
         let error = Native::new(1).frame_len(&head(max + 1)).unwrap_err();
         assert!(
-            error.to_string().contains(&format!("its length is {} bytes, and {max} is the most", max + 1)),
+            error.to_string().contains(&format!("its length is {} bytes, at most {max} are allowed", max + 1)),
             "{error}"
         );
         if kind != 200 {
@@ -333,17 +345,17 @@ fn pieces_that_do_not_fit() {
         assert_eq!(error.exit, Exit::Protocol);
         assert!(error.to_string().contains(words), "{error}");
     };
-    fails(vec![more(&[("a", FILE)], true)], "bad message More: it continues no directory");
-    fails(vec![first(&[]), more(&[], true), more(&[], true)], "bad message More: it continues no directory");
-    fails(vec![first(&[]), first(&[])], "bad message Dir: it comes before \"\" is told to its end");
-    fails(vec![Message::Ping], "bad message Ping: it is no piece of a directory");
-    fails(vec![first(&[("b", FILE)]), more(&[("a", FILE)], true)], "More: it is not behind the entries before it");
-    fails(vec![first(&[("b", FILE)]), more(&[("b", FILE)], true)], "More: it is not behind the entries before it");
+    fails(vec![more(&[("a", FILE)], true)], "invalid message More: no directory to continue");
+    fails(vec![first(&[]), more(&[], true), more(&[], true)], "invalid message More: no directory to continue");
+    fails(vec![first(&[]), first(&[])], "invalid message Dir: it comes before the end of directory \"\"");
+    fails(vec![Message::Ping], "invalid message Ping: not part of a directory");
+    fails(vec![first(&[("b", FILE)]), more(&[("a", FILE)], true)], "More: its entries do not follow the previous ones");
+    fails(vec![first(&[("b", FILE)]), more(&[("b", FILE)], true)], "More: its entries do not follow the previous ones");
     fails(
         vec![first(&[("b", FILE)]), more(&[], false), more(&[("a", FILE)], true)],
-        "it is not behind the entries before it",
+        "its entries do not follow the previous ones",
     );
-    fails(vec![first(&[("b", FILE)]), more(&[("b", 0o040000)], true)], "More: name \"b\" is there twice");
+    fails(vec![first(&[("b", FILE)]), more(&[("b", 0o040000)], true)], "More: name \"b\" is duplicated");
 }
 
 #[test]
@@ -361,19 +373,19 @@ fn nobody_says_what_nobody_accepts() {
         says(Message::Dir(Box::new(told)))
     };
     let names = |names: &[&[u8]]| dir(&|told| names.iter().for_each(|name| told.list.push_name(name, false)));
-    assert!(names(&[b"b", b"a"]).contains("\"a\" is not in the order of a sorted list"));
-    assert!(names(&[b"a", b"a"]).contains("\"a\" is there twice"));
-    assert!(names(&[b"a/b"]).contains("holds a slash"));
-    assert!(names(&[b".."]).contains("is no name of an entry"));
+    assert!(names(&[b"b", b"a"]).contains("\"a\" is out of sort order"));
+    assert!(names(&[b"a", b"a"]).contains("\"a\" is duplicated"));
+    assert!(names(&[b"a/b"]).contains("contains a slash"));
+    assert!(names(&[b".."]).contains("is not a valid entry name"));
     assert!(names(&[&[b'a'; 256]]).contains("is longer than NAME_MAX_BYTES"));
     assert!(dir(&|told| told.list.push_name(b"d", true)).contains("subdirectories are 0 for 1 directories"));
     assert!(dir(&|told| told.subs = vec![ToldSub::default(); 2]).contains("subdirectories are 2 for 0 directories"));
-    assert!(dir(&|told| told.itself.push_name(b"x", true)).contains("is not . where a directory tells of itself"));
+    assert!(dir(&|told| told.itself.push_name(b"x", true)).contains("is not . in the entry of the directory itself"));
     assert!(
         dir(&|told| {
             told.list.push(b"x", &Stat::default());
         })
-        .contains("mode 0 is that of no kind of file")
+        .contains("mode 0 has no known file type")
     );
     assert!(dir(&|told| told.notes = vec![Vec::new(); LINES_MAX + 1]).contains("notes has the count 65537"));
     let file = FileId { dir: 0, entry: 0 };
@@ -385,7 +397,7 @@ fn nobody_says_what_nobody_accepts() {
     let blocks = |len| Message::Want { file, lane: Lane::Asked, basis: Basis::Blocks(vec![0; len]) };
     assert!(says(blocks(BASIS_MAX_BYTES + 1)).contains("blocks has"));
     encoded(&blocks(BASIS_MAX_BYTES));
-    assert!(says(Message::Want { file, lane: Lane::Early, basis: Basis::None }).contains("not asked for"));
+    assert!(says(Message::Want { file, lane: Lane::Early, basis: Basis::None }).contains("a lane without requests"));
     let setup = Setup { words: vec![vec![0; WORD_MAX_BYTES + 1]], ..golden::setup() };
     assert!(says(Message::Setup(Box::new(setup))).contains("words is 262145 bytes long"));
     assert!(says(Message::Digests(vec![Seen::Absent; DIGESTS_MAX + 1])).contains("directories has the count 65537"));
@@ -436,7 +448,7 @@ fn long_lines_are_cut_and_not_refused() {
 #[test]
 fn a_message_of_another_version_says_which() {
     let mut old = Native::new(0);
-    let words = "unexpected message Ping (kind 19): version 1 of the protocol brought it, and version 0 was agreed";
+    let words = "message Ping (kind 19) requires protocol version 1, version 0 is in use";
     assert!(old.decode(&mut &frame(19, "")[..]).unwrap_err().to_string().contains(words));
     assert!(old.encode(&Message::Ping, &mut Vec::new()).unwrap_err().to_string().contains(words));
 }

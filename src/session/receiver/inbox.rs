@@ -208,16 +208,16 @@ impl ReceiverEar<'_> {
     /// Checks that a listing may begin: the one before it must be complete.
     fn begin_dir(&self, state: &mut State, told: &Told) -> Result<(), Error> {
         if !state.has_roots {
-            return Err(unexpected("a directory before the arguments"));
+            return Err(unexpected("directory before the arguments"));
         }
         if told.id != state.next_dir {
-            return Err(unexpected("a directory out of turn"));
+            return Err(unexpected("unexpected directory id"));
         }
         if !state.early.is_empty() {
-            return Err(unexpected("a directory before the data of the last one"));
+            return Err(unexpected("directory before the data of the previous one"));
         }
         if told.with_data && !self.takes_unasked {
-            return Err(unexpected("data that was not asked for"));
+            return Err(unexpected("unrequested data"));
         }
         state.next_dir += 1;
         Ok(())
@@ -229,7 +229,7 @@ impl ReceiverEar<'_> {
             Lane::Early => state.early.front() == Some(&file),
             Lane::Asked | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
         };
-        if is_expected { Ok(()) } else { Err(unexpected("data of a file that was not asked for")) }
+        if is_expected { Ok(()) } else { Err(unexpected("data of an unrequested file")) }
     }
 
     /// Handles a piece of a file.
@@ -244,7 +244,7 @@ impl ReceiverEar<'_> {
         let slot = match lane {
             Lane::Early => state.files.entry((lane, file)).or_default(),
             Lane::Asked | Lane::Again => {
-                state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of a file that was not asked for"))?
+                state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of an unrequested file"))?
             }
         };
         if slot.declined {
@@ -288,7 +288,7 @@ impl ReceiverEar<'_> {
                 state.survey.heed(&told);
                 state.dirs.push(told, cost);
             }
-            None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("a directory without end")),
+            None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("endless directory")),
             // A listing may be longer than the window, and is not taken before it is complete.
             None => self.line.consumed(Class::Dirs, cost),
         }
@@ -297,18 +297,18 @@ impl ReceiverEar<'_> {
 
     /// Handles the beginning, a piece or the end of a file, or the report that it does not come.
     fn part_of_file(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
-        let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data of no file"));
+        let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data outside of a file"));
         let (lane, file, piece) = match message {
             Message::Whole { file, lane, data, digest } => {
                 if state.under_way[lane as usize].is_some() {
-                    return Err(unexpected("a file in another one"));
+                    return Err(unexpected("file inside of another file"));
                 }
                 (lane, file, Piece::Whole(data, digest))
             }
             Message::Begin { file, lane } => {
                 self.expect(state, lane, file)?;
                 if state.under_way[lane as usize].replace(file).is_some() {
-                    return Err(unexpected("a file in another one"));
+                    return Err(unexpected("file inside of another file"));
                 }
                 self.line.consumed(Class::of(lane), cost);
                 if lane == Lane::Early {
@@ -323,11 +323,11 @@ impl ReceiverEar<'_> {
             Message::End { lane, digest } => (lane, under_way(lane)?, Piece::End(digest)),
             Message::Unsent { file, lane, problem } => {
                 if state.under_way[lane as usize].is_some_and(|other| other != file) {
-                    return Err(unexpected("the end of a file that is not under way"));
+                    return Err(unexpected("end of a file that was not begun"));
                 }
                 (lane, file, Piece::Unsent(problem))
             }
-            _ => return Err(unexpected("no part of a file")),
+            _ => return Err(unexpected("message that is not part of a file")),
         };
         if piece.is_last() {
             state.under_way[lane as usize] = None;
@@ -348,7 +348,7 @@ impl Ear for ReceiverEar<'_> {
         let mut state = self.heard.lock();
         let state = &mut *state;
         if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
-            return Err(unexpected("something after the last word"));
+            return Err(unexpected("message after the end of the session"));
         }
         match message {
             Message::Roots(roots) if !state.has_roots => {
@@ -361,7 +361,7 @@ impl Ear for ReceiverEar<'_> {
             Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
                 state.joiner.end()?;
                 if !state.early.is_empty() {
-                    return Err(unexpected("the end before the data of the last directory"));
+                    return Err(unexpected("end of the listing before the data of the last directory"));
                 }
                 self.line.consumed(Class::Dirs, cost);
                 state.dirs_ended = Some(*tally);
@@ -379,9 +379,9 @@ impl Ear for ReceiverEar<'_> {
                 if exit == Exit::Signal && !self.hears_events {
                     self.interrupted.store(true, Ordering::Relaxed);
                 }
-                return Err(Error::new(exit, message).by(role));
+                return Err(Error::of_text(exit, &message).by(role));
             }
-            _ => return Err(unexpected("something that a sender does not say now")),
+            _ => return Err(unexpected("message that a sender must not send now")),
         }
         self.heard.told.notify_all();
         Ok(())

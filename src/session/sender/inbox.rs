@@ -122,7 +122,7 @@ impl Larger {
             return Ok(());
         };
         if self.times == LARGE_TIMES_MAX || self.times > 0 && entries <= self.entries {
-            return Err(unexpected("a large directory that is no larger than it was said to be"));
+            return Err(unexpected("size of a large directory reported without growth"));
         }
         *self = Larger { entries, times: self.times + 1 };
         Ok(())
@@ -133,7 +133,7 @@ impl Ear for Heard {
     fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
         let mut state = self.lock();
         if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
-            return Err(unexpected("something after the last word"));
+            return Err(unexpected("message after the end of the session"));
         }
         match message {
             Message::Digests(seen) => {
@@ -144,14 +144,14 @@ impl Ear for Heard {
                 state.seen.extend(seen.into_iter().zip(costs));
             }
             Message::Want { file, lane, basis } => {
-                let at = lane_index(lane).ok_or_else(|| unexpected("a file on a lane that is not asked for"))?;
+                let at = lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
                 state.orders[at].push_back((Order::Send(file, basis), cost));
             }
             Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
             Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
             Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
-            Message::Fail { exit, message, role } => return Err(Error::new(exit, message).by(role)),
-            _ => return Err(unexpected("something that a receiver does not say")),
+            Message::Fail { exit, message, role } => return Err(Error::of_text(exit, &message).by(role)),
+            _ => return Err(unexpected("message that a receiver must not send")),
         }
         drop(state);
         self.changed.notify_all();

@@ -312,7 +312,7 @@ fn what_was_said_of_another_destination_ends_the_run() {
         peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
         peer.say(&dirs_end());
     });
-    ended.refuses(Exit::FileSelect, "was replaced by another");
+    ended.refuses(Exit::FileSelect, "was replaced while");
 }
 
 /// Copies with a client that sends what it can before it hears from a server with these compressions. Returns the exit

@@ -188,39 +188,39 @@ fn an_honest_pull_by_hand_is_served() {
 
 // Listing 0 is the root: entry 0 is `a`, entry 1 is `d`. Listing 1 is `d`.
 
-refused!(a_want_of_a_directory, "what was told as no file", [want(0, 1)]);
-refused!(a_want_out_of_range, "what was told as no file", [want(0, 2)]);
-refused!(a_want_far_out_of_range, "what was told as no file", [want(1, u32::MAX)]);
-refused!(a_want_of_a_directory_that_was_not_told, "a file of no told directory", [want(2, 0)]);
-refused!(a_want_of_an_impossible_directory, "a file of no told directory", [want(u64::MAX, 0)]);
-refused!(a_want_behind_done, "a file of no told directory", [Message::Done(0), want(0, 0)]);
+refused!(a_want_of_a_directory, "not a regular file", [want(0, 1)]);
+refused!(a_want_out_of_range, "not a regular file", [want(0, 2)]);
+refused!(a_want_far_out_of_range, "not a regular file", [want(1, u32::MAX)]);
+refused!(a_want_of_a_directory_that_was_not_told, "unknown directory id", [want(2, 0)]);
+refused!(a_want_of_an_impossible_directory, "unknown directory id", [want(u64::MAX, 0)]);
+refused!(a_want_behind_done, "unknown directory id", [Message::Done(0), want(0, 0)]);
 refused!(
     a_second_try_of_what_was_not_told,
-    "a file of no told directory",
+    "unknown directory id",
     [Message::Want { file: file(9, 0), lane: Lane::Again, basis: Basis::None }]
 );
 refused!(a_removal_without_the_option, "without --remove-source-files", [Message::Placed(file(0, 0))]);
-refused!(a_removal_of_a_directory, "a file that was not told", [Message::Placed(file(0, 1))]);
-refused!(a_removal_of_what_was_not_told, "a file of no told directory", [Message::Placed(file(7, 0))]);
+refused!(a_removal_of_a_directory, "removal of an unknown file", [Message::Placed(file(0, 1))]);
+refused!(a_removal_of_what_was_not_told, "unknown directory id", [Message::Placed(file(7, 0))]);
 refused!(
     a_basis_of_nonsense,
     "",
     [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::Blocks(vec![0xff; 40]) }]
 );
-refused!(roots_of_a_receiver, "does not say", [said_roots()]);
-refused!(a_directory_of_a_receiver, "does not say", [dir(0, "", &[])]);
-refused!(the_end_of_directories_of_a_receiver, "does not say", [dirs_end()]);
-refused!(data_of_a_receiver, "does not say", [whole(Lane::Asked, file(0, 0))]);
-refused!(a_goodbye_of_a_receiver, "does not say", [Message::Bye(Box::default())]);
-refused!(a_setup_again, "does not say", [Message::Setup(Box::new(setup(true)))]);
+refused!(roots_of_a_receiver, "must not send", [said_roots()]);
+refused!(a_directory_of_a_receiver, "must not send", [dir(0, "", &[])]);
+refused!(the_end_of_directories_of_a_receiver, "must not send", [dirs_end()]);
+refused!(data_of_a_receiver, "must not send", [whole(Lane::Asked, file(0, 0))]);
+refused!(a_goodbye_of_a_receiver, "must not send", [Message::Bye(Box::default())]);
+refused!(a_setup_again, "must not send", [Message::Setup(Box::new(setup(true)))]);
 refused!(
     a_grant_that_is_huge,
-    "granted more of Early than was said",
+    "Early grant exceeds the bytes sent",
     [Message::Grant { class: Class::Early, bytes: 1 << 40 }]
 );
 refused!(
     a_grant_of_one_byte_too_many,
-    "granted more of Dirs than was said",
+    "Dirs grant exceeds the bytes sent",
     [Message::Grant { class: Class::Dirs, bytes: 4 << 20 }]
 );
 
@@ -228,7 +228,7 @@ refused!(
 fn the_end_of_wants_before_all_was_told() {
     for run in [pull as fn(&[&str], fn(&mut Peer)) -> (Stage, Ended), pushed] {
         let (_, ended) = run(&["-r"], |peer| _ = peer.say(&Message::WantsEnd(Box::default())));
-        ended.refuses(Exit::Protocol, "does not say");
+        ended.refuses(Exit::Protocol, "must not send");
     }
 }
 
@@ -323,7 +323,7 @@ fn nothing_is_sent_in_a_dry_run() {
         hear_all(peer);
         peer.say(&want(0, 0));
     });
-    ended.refuses(Exit::Protocol, "a file of no told directory");
+    ended.refuses(Exit::Protocol, "unknown directory id");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_server_that_sends_hears_no_events() {
         hear_all(peer);
         peer.say(&Message::Event(crate::report::event::Event::Checked(1)));
     });
-    ended.refuses(Exit::Protocol, "does not say");
+    ended.refuses(Exit::Protocol, "must not send");
 }
 
 // Endless messages.
@@ -364,7 +364,7 @@ fn digests_without_end() {
 fn digests_without_children_and_end() {
     // The sender skips only the digests of directories that it lacks.
     let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
-    ended.refuses(Exit::Protocol, "more of Digests than it may");
+    ended.refuses(Exit::Protocol, "Digests messages exceed the window");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn a_large_directory_that_is_spoken_of_again_and_again() {
                 peer.say(&Message::Digests(vec![Seen::Large(entries)]));
             }
         });
-        ended.refuses(Exit::Protocol, "a large directory that is no larger than it was said to be");
+        ended.refuses(Exit::Protocol, "reported without growth");
     }
 }
 
@@ -391,7 +391,7 @@ fn wants_without_end_and_nobody_who_reads() {
         endless(peer, &want(0, 0));
     });
     // By then data has filled its window, so the requests are not consumed.
-    ended.refuses(Exit::Protocol, "more of Wants than it may");
+    ended.refuses(Exit::Protocol, "Wants messages exceed the window");
 }
 
 #[test]

@@ -120,14 +120,14 @@ macro_rules! forged_name {
     };
 }
 
-forged_name!(a_name_that_climbs, b"ppp", b"..", "bad message Dir: name");
-forged_name!(a_name_with_a_slash, b"ppp", b"../outside/x", "bad message Dir: name");
-forged_name!(a_name_with_nul, b"ppp", b"a\0b", "bad message Dir: name");
-forged_name!(an_absolute_name, b"ppp", b"/etc/x", "bad message Dir: name");
-forged_name!(a_name_that_is_a_dot, b"ppp", b".", "bad message Dir: name");
-forged_name!(a_path_that_climbs, b"../outside", b"xx", "bad message Dir: path");
-forged_name!(a_path_that_climbs_in_its_middle, b"a/../../outside", b"xx", "bad message Dir: path");
-forged_name!(an_absolute_path, b"/etc", b"xx", "bad message Dir: path");
+forged_name!(a_name_that_climbs, b"ppp", b"..", "invalid message Dir: name");
+forged_name!(a_name_with_a_slash, b"ppp", b"../outside/x", "invalid message Dir: name");
+forged_name!(a_name_with_nul, b"ppp", b"a\0b", "invalid message Dir: name");
+forged_name!(an_absolute_name, b"ppp", b"/etc/x", "invalid message Dir: name");
+forged_name!(a_name_that_is_a_dot, b"ppp", b".", "invalid message Dir: name");
+forged_name!(a_path_that_climbs, b"../outside", b"xx", "invalid message Dir: path");
+forged_name!(a_path_that_climbs_in_its_middle, b"a/../../outside", b"xx", "invalid message Dir: path");
+forged_name!(an_absolute_path, b"/etc", b"xx", "invalid message Dir: path");
 
 #[test]
 fn a_name_twice_as_symlink_and_directory() {
@@ -145,7 +145,7 @@ fn a_name_twice_as_symlink_and_directory() {
         };
         peer.say_all(&[piece, dir(1, "d", &[("x", FILE)])]);
     });
-    ended.refuses(Exit::Protocol, "is there twice");
+    ended.refuses(Exit::Protocol, "is duplicated");
     assert_eq!(stage.names(), [""; 0]);
 }
 
@@ -156,7 +156,7 @@ fn a_directory_below_a_symlink_that_was_told() {
         peer.say_all(&[said_roots(), dir(0, "", &[("d", LINK)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
         oblige(peer);
     });
-    ended.refuses(Exit::Protocol, "a directory to which none led");
+    ended.refuses(Exit::Protocol, "directory without a parent");
 }
 
 #[test]
@@ -211,48 +211,48 @@ fn a_symlink_that_is_exchanged_for_a_directory_during_the_run() {
 refused!(
     a_directory_out_of_order,
     Protocol,
-    "makes no sense here",
+    "protocol error",
     [dir(0, "", &[("a", DIR), ("b", DIR)]), dir(1, "b", &[]), dir(2, "a", &[("y", FILE)]), dirs_end(),]
 );
 refused!(
     a_directory_to_which_none_led,
     Protocol,
-    "to which none led",
+    "directory without a parent",
     [dir(0, "", &[]), dir(1, "x", &[("y", FILE)]), dirs_end()]
 );
-refused!(an_id_that_was_passed_over, Protocol, "out of turn", [dir(1, "", &[])]);
-refused!(an_id_twice, Protocol, "out of turn", [dir(0, "", &[]), dir(0, "a", &[])]);
-refused!(pieces_of_no_directory, Protocol, "continues no directory", [more(&[], true)]);
-refused!(pieces_behind_the_last, Protocol, "continues no directory", [dir(0, "", &[]), more(&[("x", FILE)], true)]);
+refused!(an_id_that_was_passed_over, Protocol, "unexpected directory id", [dir(1, "", &[])]);
+refused!(an_id_twice, Protocol, "unexpected directory id", [dir(0, "", &[]), dir(0, "a", &[])]);
+refused!(pieces_of_no_directory, Protocol, "no directory to continue", [more(&[], true)]);
+refused!(pieces_behind_the_last, Protocol, "no directory to continue", [dir(0, "", &[]), more(&[("x", FILE)], true)]);
 refused!(
     pieces_out_of_order,
     Protocol,
-    "not behind the entries",
+    "do not follow the previous ones",
     [open_ended(0, "", &[("b", FILE)]), more(&[("a", FILE)], true)]
 );
-refused!(a_directory_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dir(1, "a", &[])]);
-refused!(the_end_in_a_directory, Protocol, "is told to its end", [open_ended(0, "", &[]), dirs_end()]);
+refused!(
+    a_directory_in_a_directory,
+    Protocol,
+    "comes before the end of directory",
+    [open_ended(0, "", &[]), dir(1, "a", &[])]
+);
+refused!(the_end_in_a_directory, Protocol, "comes before the end of directory", [open_ended(0, "", &[]), dirs_end()]);
 // The receiver is still running because it waits for a file.
-refused!(the_end_twice, Protocol, "makes no sense here", [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]);
+refused!(the_end_twice, Protocol, "protocol error", [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]);
 refused!(
     a_directory_behind_the_end,
     Protocol,
-    "makes no sense here",
+    "protocol error",
     [dir(0, "", &[("a", FILE)]), dirs_end(), dir(1, "d", &[])]
 );
-refused!(the_roots_twice, Protocol, "makes no sense here", [said_roots()]);
-refused!(a_setup_behind_the_setup, Protocol, "makes no sense here", [Message::Setup(Box::new(setup(false)))]);
-refused!(
-    an_event_of_a_client,
-    Protocol,
-    "makes no sense here",
-    [Message::Event(crate::report::event::Event::Checked(1))]
-);
-refused!(a_goodbye_at_once, Protocol, "makes no sense here", [Message::Bye(Box::default())]);
+refused!(the_roots_twice, Protocol, "protocol error", [said_roots()]);
+refused!(a_setup_behind_the_setup, Protocol, "protocol error", [Message::Setup(Box::new(setup(false)))]);
+refused!(an_event_of_a_client, Protocol, "protocol error", [Message::Event(crate::report::event::Event::Checked(1))]);
+refused!(a_goodbye_at_once, Protocol, "protocol error", [Message::Bye(Box::default())]);
 refused!(
     a_goodbye_before_the_files_came,
     Protocol,
-    "makes no sense here",
+    "protocol error",
     [dir(0, "", &[("a", FILE)]), dirs_end(), Message::Bye(Box::default())]
 );
 refused!(
@@ -269,79 +269,74 @@ fn a_directory_before_the_roots() {
 
 #[test]
 fn the_end_before_the_roots() {
-    push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dirs_end())).refuses(Exit::Protocol, "makes no sense here");
+    push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dirs_end())).refuses(Exit::Protocol, "protocol error");
 }
 
 // Messages of a receiver, sent by the sender.
 
-refused!(digests_of_a_sender, Protocol, "makes no sense here", [Message::Digests(Vec::new())]);
+refused!(digests_of_a_sender, Protocol, "protocol error", [Message::Digests(Vec::new())]);
 refused!(
     a_want_of_a_sender,
     Protocol,
-    "makes no sense here",
+    "protocol error",
     [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None }]
 );
-refused!(a_done_of_a_sender, Protocol, "makes no sense here", [Message::Done(0)]);
-refused!(a_placed_of_a_sender, Protocol, "makes no sense here", [Message::Placed(file(0, 0))]);
-refused!(a_wants_end_of_a_sender, Protocol, "makes no sense here", [Message::WantsEnd(Box::default())]);
+refused!(a_done_of_a_sender, Protocol, "protocol error", [Message::Done(0)]);
+refused!(a_placed_of_a_sender, Protocol, "protocol error", [Message::Placed(file(0, 0))]);
+refused!(a_wants_end_of_a_sender, Protocol, "protocol error", [Message::WantsEnd(Box::default())]);
 
 // Data.
 
-refused!(data_before_any_directory, Protocol, "not asked for", [whole(Lane::Early, file(0, 0))]);
+refused!(data_before_any_directory, Protocol, "unrequested", [whole(Lane::Early, file(0, 0))]);
 refused!(
     data_of_a_directory_without,
     Protocol,
-    "not asked for",
+    "unrequested",
     [dir(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]
 );
-refused!(
-    data_that_nobody_wants,
-    Protocol,
-    "not asked for",
-    [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]
-);
+refused!(data_that_nobody_wants, Protocol, "unrequested", [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]);
 refused!(
     data_on_the_lane_of_second_tries,
     Protocol,
-    "not asked for",
+    "unrequested",
     [dir(0, "", &[("a", FILE)]), whole(Lane::Again, file(0, 0))]
 );
 refused!(
     a_beginning_that_nobody_wants,
     Protocol,
-    "not asked for",
+    "unrequested",
     [Message::Begin { file: file(0, 7), lane: Lane::Asked }]
 );
-refused!(data_of_no_file, Protocol, "data of no file", [Message::Data { lane: Lane::Asked, data: vec![1] }]);
+refused!(data_of_no_file, Protocol, "data outside of a file", [Message::Data { lane: Lane::Asked, data: vec![1] }]);
 refused!(
     a_copy_of_no_file,
     Protocol,
-    "data of no file",
+    "data outside of a file",
     [Message::Copy { lane: Lane::Again, offset_bytes: 0, len_bytes: 9 }]
 );
-refused!(an_end_of_no_file, Protocol, "data of no file", [Message::End { lane: Lane::Early, digest: [0; 16] }]);
+refused!(an_end_of_no_file, Protocol, "data outside of a file", [Message::End { lane: Lane::Early, digest: [0; 16] }]);
 refused!(
     an_unsent_that_nobody_wants,
     Protocol,
-    "not asked for",
+    "unrequested",
     [Message::Unsent { file: file(3, 3), lane: Lane::Asked, problem: None }]
 );
 refused!(
     data_of_a_directory_among_early_files,
     Protocol,
-    "not asked for",
+    "unrequested",
     [with_data(0, "", &[("d", DIR)]), whole(Lane::Early, file(0, 0))]
 );
 refused!(
     early_data_out_of_order,
     Protocol,
-    "not asked for",
+    "unrequested",
     [with_data(0, "", &[("a", FILE), ("b", FILE)]), whole(Lane::Early, file(0, 1))]
 );
 refused!(
     a_directory_before_the_data_of_the_last,
     Protocol,
-    "before the data of the last",
+    "before the data of the previous one",
     [with_data(0, "", &[("a", FILE), ("d", DIR)]), dir(1, "d", &[])]
 );
 refused!(
@@ -358,7 +353,7 @@ fn early_data_twice() {
         let again = whole(Lane::Early, file(0, 0));
         peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE)]), again.clone(), again]);
     })
-    .refuses(Exit::Protocol, "not asked for");
+    .refuses(Exit::Protocol, "unrequested");
 }
 
 #[test]
@@ -368,7 +363,7 @@ fn a_file_in_another_one() {
         peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE), ("b", FILE)])]);
         peer.say_all(&[Message::Begin { file: file(0, 0), lane: Lane::Early }, whole(Lane::Early, file(0, 0))]);
     })
-    .refuses(Exit::Protocol, "a file in another one");
+    .refuses(Exit::Protocol, "file inside of another file");
     assert_eq!(stage.names(), [""; 0]);
 }
 
@@ -379,7 +374,7 @@ fn unasked_data_where_options_forbid_it() {
         push(&stage, words, |peer| {
             peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]);
         })
-        .refuses(Exit::Protocol, "data that was not asked for");
+        .refuses(Exit::Protocol, "unrequested data");
         assert_eq!(stage.names(), [""; 0]);
     }
 }
@@ -489,7 +484,7 @@ fn directories_without_end_that_nobody_takes() {
             dir(turn + 1, &format!("x{turn:08}"), &entries)
         });
     });
-    ended.refuses(Exit::Protocol, "more of Dirs than it may");
+    ended.refuses(Exit::Protocol, "Dirs messages exceed the window");
     // Messages after the rejection were discarded for a while.
     assert!(taken > 0);
 }
@@ -551,7 +546,7 @@ fn pings_without_end_do_not_keep_a_connection_that_ends() {
 fn a_grant_of_what_was_never_said() {
     for bytes in [1, 1 << 40] {
         push(&Stage::new(), &["-r"], |peer| _ = peer.say(&Message::Grant { class: Class::Wants, bytes }))
-            .refuses(Exit::Protocol, "granted more of Wants than was said");
+            .refuses(Exit::Protocol, "Wants grant exceeds the bytes sent");
     }
 }
 
@@ -767,7 +762,7 @@ fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
     let client = |words| Client { words, ..Client::default() };
     let stage = Stage::new();
     let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
-    ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there knows zstd only");
+    ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there supports zstd only");
     // With -z alone, the client uses zstd.
     let mut heard = None;
     client(&["-r", "-z"]).against(&stage, |peer| {
@@ -899,7 +894,7 @@ fn more_of_a_file_than_was_told() {
         peer.say(&Message::Begin { file, lane });
         peer.say_all(&copies);
     });
-    ended.refuses(Exit::Protocol, "far beyond the length that it told");
+    ended.refuses(Exit::Protocol, "far beyond its reported length");
     assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"basis");
 }
 
@@ -918,6 +913,6 @@ fn a_compressed_bomb() {
         peer.hear_greeting();
         peer.say_bytes(&bomb);
     });
-    ended.refuses(Exit::Protocol, "unknown message of kind 0");
+    ended.refuses(Exit::Protocol, "unknown message kind 0");
     assert_eq!(stage.names(), [""; 0]);
 }

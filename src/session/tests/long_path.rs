@@ -99,7 +99,7 @@ fn a_grant_beyond_the_longest_window_is_refused() {
             peer.receive();
             peer.say(&Message::Grant { class: Class::Asked, bytes });
         });
-        ended.refuses(Exit::Protocol, "granted more of Asked than was said");
+        ended.refuses(Exit::Protocol, "Asked grant exceeds the bytes sent");
     }
 }
 
