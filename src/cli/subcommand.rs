@@ -1,8 +1,10 @@
-//! The subcommands `server` and `enroll`: parses their arguments and holds their `--help`.
+//! The subcommands `server` and `enroll`: parses their arguments.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
 //! action of a server follows.
+
+mod pages;
 
 use super::flag::Given;
 use super::value::{shell, size};
@@ -32,8 +34,9 @@ impl Page {
     pub fn text(self, all: impl FnOnce() -> String) -> String {
         match self {
             Page::All => all(),
-            Page::Server => SERVER_HELP.to_owned(),
-            Page::Enroll => ENROLL_HELP.to_owned(),
+            Page::Server => pages::SERVER.to_owned(),
+            Page::Action(action) => pages::action(action).to_owned(),
+            Page::Enroll => pages::ENROLL.to_owned(),
         }
     }
 }
@@ -221,6 +224,9 @@ pub struct EnrollHost {
     pub dry_run: bool,
 }
 
+/// The actions of `server` that users need, as messages list them.
+const SUBCOMMANDS: &str = "start, stop, restart, status, install, grants, grant, revoke or pin";
+
 /// The actions of `server`. The last two are for programs.
 const ACTIONS: [&str; 11] =
     ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
@@ -259,6 +265,8 @@ pub enum Page {
     All,
     /// The help of `server`.
     Server,
+    /// The help of this action of `server`.
+    Action(&'static str),
     /// The help of `enroll`.
     Enroll,
 }
@@ -296,7 +304,8 @@ fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
         }
         "help" => match rest {
             [] => Some(Asked::Help(Page::All)),
-            [verb, ..] if verb == "server" => Some(Asked::Help(Page::Server)),
+            [verb, action, ..] if verb == "server" => Some(Asked::Help(page_of(action.to_str()))),
+            [verb] if verb == "server" => Some(Asked::Help(Page::Server)),
             [verb, ..] if verb == "enroll" => Some(Asked::Help(Page::Enroll)),
             _ => None,
         },
@@ -326,8 +335,8 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
         Asked::Help(page) => Ok(Verb::Help(page)),
         Asked::Misspelled(meant) => {
             let said: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
-            let words = format!("sparsync: `{}` is no command; did you mean `sparsync {meant}`?", said.join(" "));
-            let hint = format!("to copy a file of that name, write ./{}", said.first()?);
+            let words = format!("sparsync: unknown command `{}`", said.join(" "));
+            let hint = format!("did you mean `sparsync {meant}`? To copy a file of that name, use ./{}", said.first()?);
             Err(Error::usage(words).with_hint(hint))
         }
     })
@@ -429,19 +438,19 @@ struct Words {
 impl Words {
     fn wrong(&self, what: &str) -> Error {
         let verb = self.verb;
-        Error::usage(format!("sparsync {verb}: {what}\nTry `sparsync {verb} --help`."))
+        Error::usage(format!("sparsync {verb}: {what}")).with_hint(format!("see `sparsync {verb} --help`"))
     }
 
     fn next(&mut self) -> Result<Option<lexopt::Arg<'_>>> {
         // The message of lexopt ("unexpected argument ...") becomes part of the error.
         let verb = self.verb;
-        self.parser
-            .next()
-            .map_err(|error| Error::usage(format!("sparsync {verb}: {error}\nTry `sparsync {verb} --help`.")))
+        self.parser.next().map_err(|error| {
+            Error::usage(format!("sparsync {verb}: {error}")).with_hint(format!("see `sparsync {verb} --help`"))
+        })
     }
 
     fn value(&mut self, of: &str) -> Result<OsString> {
-        self.parser.value().map_err(|_| self.wrong(&format!("{of} needs a value")))
+        self.parser.value().map_err(|_| self.wrong(&format!("missing value for {of}")))
     }
 
     fn text(&mut self, of: &str) -> Result<String> {
@@ -452,20 +461,24 @@ impl Words {
     fn port(&mut self, least: u16) -> Result<u16> {
         let text = self.text("--port")?;
         let port = text.parse().ok().filter(|port| *port >= least);
-        port.ok_or_else(|| self.wrong(&format!("--port: `{text}` is no port: it is a number from {least} to 65535")))
+        port.ok_or_else(|| {
+            self.wrong(&format!("invalid --port value `{text}`: expected a number from {least} to 65535"))
+        })
     }
 
     fn memory(&mut self) -> Result<u64> {
         let text = self.text("--memory")?;
         let given = Given { value: text.as_bytes(), word: text.as_bytes() };
         let bytes = size::size(&given, "memory", b'b', &size::ANY).ok().filter(|&bytes| bytes >= MEMORY_MIN_BYTES);
-        bytes.ok_or_else(|| self.wrong(&format!("--memory: `{text}` is no size of 64M or more, such as 4G")))
+        bytes.ok_or_else(|| {
+            self.wrong(&format!("invalid --memory value `{text}`: expected a size of at least 64M, such as 4G"))
+        })
     }
 
     /// The number of an open file.
     fn ceiling(&mut self) -> Result<u32> {
         let text = self.text("--ceiling")?;
-        text.parse().map_err(|_| self.wrong(&format!("--ceiling: `{text}` is no number of a file")))
+        text.parse().map_err(|_| self.wrong(&format!("invalid --ceiling value `{text}`: expected a file descriptor")))
     }
 
     fn root(&mut self) -> Result<Vec<u8>> {
@@ -474,7 +487,9 @@ impl Words {
         let climbs = bytes.split(|&b| b == b'/').any(|part| part == b"..");
         if bytes.first() != Some(&b'/') || climbs || root.to_str().is_none() {
             let shown = root.to_string_lossy();
-            return Err(self.wrong(&format!("--root: `{shown}` is no absolute path in UTF-8 without `..`")));
+            return Err(
+                self.wrong(&format!("invalid --root value `{shown}`: expected an absolute path in UTF-8 without `..`"))
+            );
         }
         Ok(root.into_vec())
     }
@@ -493,7 +508,7 @@ impl Words {
             _ => rights.expires = Some(self.text("--expires")?),
         }
         if rights.no_expiry && rights.expires.is_some() {
-            return Err(self.wrong("--expires and --no-expiry are two things: say one of them"));
+            return Err(self.wrong("--expires cannot be used with --no-expiry"));
         }
         Ok(())
     }
@@ -501,7 +516,7 @@ impl Words {
     fn shell(&mut self) -> Result<Vec<Vec<u8>>> {
         let text = self.value("-e")?;
         let words = shell::split(text.as_bytes())?;
-        if words.is_empty() { Err(self.wrong("-e needs a command")) } else { Ok(words) }
+        if words.is_empty() { Err(self.wrong("missing command for -e")) } else { Ok(words) }
     }
 
     /// Checks a host name, and returns it in the form that a remote shell expects.
@@ -511,12 +526,12 @@ impl Words {
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
         if name.is_empty() || user == Some("") || word.starts_with('-') || !word.chars().all(is_plain) {
-            return Err(self.wrong(&format!("`{word}` is no host: write HOST or USER@HOST")));
+            return Err(self.wrong(&format!("invalid host `{word}`: expected HOST or USER@HOST")));
         }
         // A link-local address names its interface: fe80::1%eth0.
         let address = name.split_once('%').filter(|(_, interface)| !interface.is_empty()).map_or(name, |(ip, _)| ip);
         if name.ends_with(':') || name.contains(':') && address.parse::<std::net::Ipv6Addr>().is_err() {
-            return Err(self.wrong(&format!("`{word}` is no host: leave the colon and what follows it out")));
+            return Err(self.wrong(&format!("invalid host `{word}`: expected HOST or USER@HOST, without a colon")));
         }
         Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
     }
@@ -559,25 +574,37 @@ struct ServerWords {
     program: Option<Vec<u8>>,
 }
 
+impl ServerWords {
+    fn action(&self) -> Option<&str> {
+        self.operands.first().map(String::as_str)
+    }
+}
+
+/// Returns the help of this action of `server`; that of `server` if it has none of its own.
+fn page_of(action: Option<&str>) -> Page {
+    let known = ACTIONS.into_iter().find(|known| action == Some(known) && !pages::action(known).is_empty());
+    known.map_or(Page::Server, Page::Action)
+}
+
 fn server(words: &mut Words) -> Result<Verb> {
     let mut got = ServerWords::default();
     while let Some(word) = words.word()? {
         let name = match word {
-            Word::Long(name) if name == "help" => return Ok(Verb::Help(Page::Server)),
-            Word::Short('h') => return Ok(Verb::Help(Page::Server)),
+            Word::Long(name) if name == "help" => return Ok(Verb::Help(page_of(got.action()))),
+            Word::Short('h') => return Ok(Verb::Help(page_of(got.action()))),
             Word::Short('e') => "rsh".to_owned(),
             Word::Short('n') => "dry-run".to_owned(),
-            Word::Short(letter) => return Err(words.wrong(&format!("-{letter}: unknown option"))),
+            Word::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
             Word::Long(name) => name,
             Word::Value(operand) => {
-                let operand = operand.into_string().map_err(|_| words.wrong("an operand is not UTF-8"))?;
+                let operand = operand.into_string().map_err(|_| words.wrong("an argument is not UTF-8"))?;
                 got.operands.push(operand);
                 continue;
             }
         };
         let known = SERVER_OPTIONS.iter().find(|(known, _)| **known == name);
         let Some((known, _)) = known else {
-            return Err(words.wrong(&format!("--{name}: unknown option")));
+            return Err(words.wrong(&format!("unknown option --{name}")));
         };
         got.said.push(known);
         match *known {
@@ -586,7 +613,7 @@ fn server(words: &mut Words) -> Result<Verb> {
             "listen" => {
                 let address = words.text("--listen")?;
                 if address.parse::<std::net::IpAddr>().is_err() {
-                    let what = format!("--listen: `{address}` is no IP address; the port goes with --port");
+                    let what = format!("invalid --listen value `{address}`: expected an IP address, without a port");
                     return Err(words.wrong(&what));
                 }
                 got.start.listen.push(address);
@@ -606,7 +633,7 @@ fn server(words: &mut Words) -> Result<Verb> {
             "start" => got.starts = true,
             "rsh" => got.shell = words.shell()?,
             "rsync-path" => got.program = Some(words.value("--rsync-path")?.into_vec()),
-            other => return Err(words.wrong(&format!("--{other}: unknown option"))),
+            other => return Err(words.wrong(&format!("unknown option --{other}"))),
         }
     }
     settle_server(words, got)
@@ -650,12 +677,10 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
     let ServerWords { operands, said, start, now, json, system, dry_run, shell, program, .. } = got;
     let mut operands = operands.into_iter();
     let Some(action) = operands.next() else {
-        return Err(
-            words.wrong("what shall be done? start, stop, restart, status, install, grants, grant, revoke or pin")
-        );
+        return Err(words.wrong(&format!("missing subcommand: {SUBCOMMANDS}")));
     };
     let for_whom = |operands: &mut dyn Iterator<Item = String>, what: &str| {
-        operands.next().ok_or_else(|| words.wrong(&format!("{action} needs {what}")))
+        operands.next().ok_or_else(|| words.wrong(&format!("{action}: missing {what}")))
     };
     let settled = match action.as_str() {
         "start" => Action::Start(start),
@@ -666,19 +691,21 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
         "grants" => Action::Grants { json },
         "pin" => Action::Pin,
         "grant" => Action::Grant(Box::new(NewGrant {
-            pin: for_whom(&mut operands, "the fingerprint of a key: SHA256:...")?,
+            pin: for_whom(&mut operands, "the fingerprint of a key, SHA256:...")?,
             name: got.name,
             default_name: got.default_name,
             rights: got.rights,
             start: got.starts.then_some(start),
             json,
         })),
-        "revoke" => Action::Revoke { who: for_whom(&mut operands, "a name or a fingerprint: see `grants`")? },
-        "pipe" => Action::Pipe {
-            address: for_whom(&mut operands, "the address of a server: 192.0.2.1:28792")?,
-            pin: for_whom(&mut operands, "the fingerprint of the server's key: SHA256:...")?,
+        "revoke" => Action::Revoke {
+            who: for_whom(&mut operands, "a name or a fingerprint, as listed by `sparsync server grants`")?,
         },
-        "session" if got.rights.roots.is_empty() => return Err(words.wrong("session needs --root")),
+        "pipe" => Action::Pipe {
+            address: for_whom(&mut operands, "the address of a server, such as 192.0.2.1:28792")?,
+            pin: for_whom(&mut operands, "the fingerprint of the server's key, SHA256:...")?,
+        },
+        "session" if got.rights.roots.is_empty() => return Err(words.wrong("session: missing --root")),
         "session" => {
             let ServerWords { rights, ceiling, too_large, .. } = got;
             let [read_only, allow_setuid, no_munge] =
@@ -687,28 +714,26 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
         }
         other => {
-            return Err(words.wrong(&format!(
-                "`{other}` is not known: start, stop, restart, status, install, grants, grant, revoke and pin are"
-            )));
+            return Err(words.wrong(&format!("unknown subcommand `{other}`: expected {SUBCOMMANDS}")));
         }
     };
     for (name, takers) in SERVER_OPTIONS {
         if said.contains(&name) && !takers.contains(&action.as_str()) {
-            return Err(words.wrong(&format!("{action} does not take --{name}; {} does", takers.join(", "))));
+            return Err(words.wrong(&format!("--{name} cannot be used with {action}, only with {}", takers.join(", "))));
         }
     }
     if let (Action::Session(_), Some(host)) = (&settled, operands.as_slice().first()) {
-        return Err(words.wrong(&format!("session is what a server here calls; `{host}` is too many")));
+        return Err(words.wrong(&format!("unexpected argument `{host}`: session takes no host")));
     }
     let host = match operands.next() {
         Some(host) => Some(Reach { host: words.host(&host)?, shell, program }),
         None if !shell.is_empty() || program.is_some() => {
-            return Err(words.wrong("-e and --rsync-path are for a host, and none is named"));
+            return Err(words.wrong("-e and --rsync-path require a HOST"));
         }
         None => None,
     };
     if let Some(extra) = operands.next() {
-        return Err(words.wrong(&format!("`{extra}` is one word too many")));
+        return Err(words.wrong(&format!("unexpected argument `{extra}`")));
     }
     Ok(Verb::Server(Box::new(Server { action: settled, host })))
 }
@@ -730,12 +755,12 @@ fn enroll(words: &mut Words) -> Result<Verb> {
             Word::Short('h') => return Ok(Verb::Help(Page::Enroll)),
             Word::Short('e') => "rsh".to_owned(),
             Word::Short('n') => "dry-run".to_owned(),
-            Word::Short(letter) => return Err(words.wrong(&format!("-{letter}: unknown option"))),
+            Word::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
             Word::Long(name) => name,
             Word::Value(operand) => {
                 let operand = operand.into_string().map_err(|_| words.wrong("the host is not UTF-8"))?;
                 if let Some(first) = &host {
-                    return Err(words.wrong(&format!("one host at a time: `{first}` and `{operand}` are two")));
+                    return Err(words.wrong(&format!("unexpected argument `{operand}`: the host is `{first}` already")));
                 }
                 host = Some(operand);
                 continue;
@@ -754,12 +779,12 @@ fn enroll(words: &mut Words) -> Result<Verb> {
             "no-start" => wanted.start = false,
             "install" => wanted.install = true,
             "dry-run" => wanted.dry_run = true,
-            other => return Err(words.wrong(&format!("--{other}: unknown option"))),
+            other => return Err(words.wrong(&format!("unknown option --{other}"))),
         }
         said.push(name);
     }
     let allowed: &[&str] = match (list, &revoke) {
-        (true, Some(_)) => return Err(words.wrong("--list and --revoke are two things: say one of them")),
+        (true, Some(_)) => return Err(words.wrong("--list cannot be used with --revoke")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
         (false, None) => &["rsh", "rsync-path", "name", "port", "no-start", "install", "dry-run"],
@@ -767,125 +792,30 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     let is_new = !list && revoke.is_none();
     let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
     if let Some(odd) = said.iter().find(|name| !is_allowed(name)) {
-        return Err(words.wrong(&format!("--{odd} does not go with the rest")));
+        let why = match (list, &revoke) {
+            (true, _) => "cannot be used with --list",
+            (false, Some(_)) => "cannot be used with --revoke",
+            (false, None) => "requires --list",
+        };
+        return Err(words.wrong(&format!("--{odd} {why}")));
     }
     let enroll = match (host, revoke) {
-        (Some(host), _) if list => return Err(words.wrong(&format!("--list tells all hosts; `{host}` is too many"))),
-        (Some(host), Some(_)) => return Err(words.wrong(&format!("--revoke has its host; `{host}` is too many"))),
+        (Some(host), _) if list => {
+            return Err(words.wrong(&format!("unexpected argument `{host}`: --list lists all hosts")));
+        }
+        (Some(host), Some(_)) => {
+            return Err(words.wrong(&format!("unexpected argument `{host}`: --revoke=HOST names the host already")));
+        }
         (None, None) if list => Enroll::List { json },
         (None, Some(host)) => Enroll::Revoke(Reach { host: words.host(&host)?, ..wanted.reach }),
         (Some(host), None) => {
             wanted.reach.host = words.host(&host)?;
             Enroll::Host(wanted)
         }
-        (None, None) => return Err(words.wrong("which host? Write HOST or USER@HOST, as for ssh")),
+        (None, None) => return Err(words.wrong("missing HOST: expected HOST or USER@HOST, as for ssh")),
     };
     Ok(Verb::Enroll(Box::new(enroll)))
 }
-
-/// Leaves out what users do not need: `session`, --ceiling, --too-large and --detached, which the server uses itself,
-/// and `pipe`, a remote shell for tests and for troubleshooting.
-const SERVER_HELP: &str = "\
-sparsync server keeps the fast route to this account open: QUIC and TLS, for keys that were granted something.
-
-Usage: sparsync server start|stop|restart|status|install|grants|grant|revoke|pin [OPTION]... [[USER@]HOST]
-
-With a HOST the same is done there, over ssh.
-
-  start                   start in the background; says so if it runs already, exit 0 unless it listens elsewhere than
-                          said; waits for one that ends. Where logind ends what a login leaves (KillUserProcesses=yes),
-                          it ends with yours: `install` starts one that does not
-  stop                    take nobody any more, wait for the sessions that run, end
-  restart                 stop and start, with the same addresses unless others are said
-  status                  tell how it is; exit 0 if it runs, 3 if not
-  install                 write a unit for systemd, and say how to enable it
-  grants                  tell which keys may do what
-  grant PIN               let a key in (`sparsync enroll` does this for you)
-  pin                     print the fingerprint of this user's key, which a server is known by and lets in
-  revoke NAME|PIN         take grants back; sessions of that key end within a second; exit 6 if nobody had one
-
-start, restart, install:
-  --port=PORT             the port of UDP and TCP; without it the one that was said last, at first 28792; 0: one that
-                          is free
-  --listen=ADDRESS        listen at this address only; may be repeated
-  --memory=SIZE           the most memory that the server and its sessions may hold together, such as 4G; half of the
-                          machine's by default. The more sessions there are, the less each may have under way; where
-                          three fourths are held nobody new is let in, and beyond it the session that holds most ends
-  --foreground            (start) stay in this process, for supervisors; the log goes to standard error
-stop, restart:
-  --now                   end sessions instead of waiting for them
-status, grants, grant:
-  --json                  for programs
-install:
-  --system, --user        a unit for the whole machine, run by root, as root has it without either; or one of the
-                          calling user. Either starts it so that sessions may write all that its user may; `install`
-                          tells what it keeps from them
-  --dry-run, -n           write to standard output only
-grant:
-                          For a key that has a grant already, what is not said stays as it is.
-  --name=NAME             what the key's owner is called
-  --root=DIR              where it may copy from and to; may be repeated; a new grant without it is for everywhere
-                          that you may; --root=/ takes such a limit back
-  --read-only             only from there; --read-write takes that back
-  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h);
-                          --no-expiry takes that back
-  --allow-setuid          with --root: take over set-ID bits and security. attributes, too; --strip-setuid takes that
-                          back
-  --no-munge              with --root, where root runs the server: take symlinks as they are, also those that lead out;
-                          without it they are kept as rsync's --munge-links keeps them; --munge takes that back
-  --start                 also start the server, if it does not run
-with a HOST:
-  --rsh=COMMAND, -e       the remote shell
-  --rsync-path=PROGRAM    the program there, if it is not found as sparsync
-
-EXAMPLES
-  sparsync server start                          start the server of this account
-  sparsync server install                        write a systemd unit that starts it at boot
-  sparsync server status box                     ask the server on box, over ssh
-  sparsync server grant SHA256:... --name=laptop --root=/srv/backup --expires=90d
-                                                 let a key copy below one directory for 90 days
-  sparsync server revoke laptop                  end that grant and its sessions
-
-Keys, hosts and grants are kept in ~/.config/sparsync (root: /etc/sparsync), what a server leaves while it runs in
-~/.local/state/sparsync (root: /var/lib/sparsync). SPARSYNC_CONFIG_DIR names another place for all of it.
-";
-
-const ENROLL_HELP: &str = "\
-sparsync enroll makes a host known, and this machine to it, so that copies to and from it go over QUIC or TLS.
-
-Usage: sparsync enroll [OPTION]... [USER@]HOST
-  or   sparsync enroll --list
-  or   sparsync enroll --revoke=HOST
-
-Over ssh it tells each side the other's public key and starts the server there. Nothing else changes: the same
-command lines take the faster route, and ssh where that is not available. Enrolling again changes only what is said.
-
-  --root=DIR              where on HOST this machine may copy from and to; may be repeated; at first everywhere that
-                          the ssh login may; --root=/ takes such a limit back
-  --read-only             only from there; --read-write takes that back. These limits bind the fast route: who can log
-                          in by ssh can do there all that the login may
-  --expires=WHEN          until a date (2026-12-31, to its end in UTC), a moment, or for so long (30d, 12h);
-                          --no-expiry takes that back
-  --allow-setuid, --no-munge
-                          with --root, what is not taken over by default: see `sparsync server --help`
-  --name=NAME             what this machine is called there
-  --port=PORT             the port of the server there, if it does not run; without it the one that it had, or 28792
-  --no-start              do not start the server there
-  --install               copy this program to ~/.local/bin there, if there is none
-  --dry-run, -n           tell what would be done
-  --list                  tell which hosts are known; --json for programs
-  --revoke=HOST           forget a host, and make it forget this machine
-  --rsh=COMMAND, -e       the remote shell
-  --rsync-path=PROGRAM    the program there, if it is not found as sparsync
-
-EXAMPLES
-  sparsync enroll box                            copies to and from box use QUIC or TLS from now on
-  sparsync enroll --install box                  copy sparsync to box first, if it is not there
-  sparsync enroll --root=/srv/backup --name=laptop backup@box
-                                                 this machine may copy below one directory only
-  sparsync enroll --list                         list the enrolled hosts
-  sparsync enroll --revoke=box                   forget box, and make it forget this machine
-";
 
 #[cfg(test)]
 mod tests {
@@ -909,7 +839,7 @@ mod tests {
 
     fn refused(line: &str) -> String {
         match said(&format!("/usr/bin/sparsync {line}")) {
-            Some(Err(error)) if error.exit == crate::exit::Exit::Usage => String::from_utf8(error.message).unwrap(),
+            Some(Err(error)) if error.exit == crate::exit::Exit::Usage => String::from_utf8(error.text()).unwrap(),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -927,17 +857,36 @@ mod tests {
         assert!(said("/x/rsync enroll host").is_none());
         assert!(matches!(said("./sparsync server status"), Some(Ok(Verb::Server(_)))));
         assert!(matches!(said("/x/rsync --sparsync server status"), Some(Ok(Verb::Server(_)))));
-        for (line, help) in
-            [("server --help", Page::Server), ("enroll -h", Page::Enroll), ("server start --help", Page::Server)]
-                .into_iter()
-                .chain([("help", Page::All), ("help server", Page::Server), ("help enroll", Page::Enroll)])
+        for (line, help) in [
+            ("server --help", Page::Server),
+            ("enroll -h", Page::Enroll),
+            ("server start --help", Page::Action("start")),
+        ]
+        .into_iter()
+        .chain([("server session --help", Page::Server), ("server --now stop -h", Page::Action("stop"))])
+        .chain([("help server grant", Page::Action("grant")), ("help server x", Page::Server)])
+        .chain([("help", Page::All), ("help server", Page::Server), ("help enroll", Page::Enroll)])
         {
             assert_eq!(said(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
         }
-        assert!([SERVER_HELP, ENROLL_HELP].iter().all(|help| help.lines().all(|line| line.len() <= 120)));
-        const NOT_FOR_PERSONS: [&str; 4] = ["detached", "ceiling", "too-large", "default-name"];
-        for (name, _) in SERVER_OPTIONS {
-            assert_eq!(SERVER_HELP.contains(&format!("--{name}")), !NOT_FOR_PERSONS.contains(&name), "{name}");
+    }
+
+    #[test]
+    fn each_page_of_help_is_complete() {
+        const INTERNAL: [&str; 4] = ["detached", "ceiling", "too-large", "default-name"];
+        for action in ACTIONS.into_iter().filter(|action| !["session", "pipe"].contains(action)) {
+            let page = pages::action(action);
+            assert!(pages::SERVER.contains(&format!("\n  {action}")), "{action}");
+            assert!(page.contains(&format!("Usage: sparsync server {action}")), "{action}");
+            for (name, takers) in SERVER_OPTIONS {
+                let is_listed = takers.contains(&action) && !INTERNAL.contains(&name);
+                assert_eq!(page.contains(&format!("\n  --{name}")), is_listed, "{action}: {name}");
+            }
+        }
+        let all = ACTIONS.into_iter().map(pages::action).filter(|page| !page.is_empty());
+        for page in all.chain([pages::SERVER, pages::ENROLL]) {
+            assert!(page.contains("\nEXAMPLES\n"), "{page}");
+            assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
     }
 
@@ -1090,43 +1039,43 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_clear_words() {
         for (line, words) in [
-            ("server", "what shall be done?"),
-            ("server start --colour", "--colour: unknown option"),
-            ("server start -q", "-q: unknown option"),
-            ("server start --port", "--port needs a value"),
-            ("server start --port=70000", "`70000` is no port"),
-            ("server start --memory=64", "`64` is no size of 64M or more"),
-            ("server start --memory=much", "`much` is no size"),
-            ("server start --ceiling=3", "start does not take --ceiling"),
-            ("server start --listen host", "`host` is no IP address"),
-            ("server start --now", "start does not take --now; stop, restart does"),
-            ("server start a b", "`b` is one word too many"),
-            ("server start -e rsh", "-e and --rsync-path are for a host"),
+            ("server", "missing subcommand: start, stop"),
+            ("server start --colour", "unknown option --colour"),
+            ("server start -q", "unknown option -q"),
+            ("server start --port", "missing value for --port"),
+            ("server start --port=70000", "invalid --port value `70000`"),
+            ("server start --memory=64", "`64`: expected a size of at least 64M"),
+            ("server start --memory=much", "invalid --memory value `much`"),
+            ("server start --ceiling=3", "--ceiling cannot be used with start"),
+            ("server start --listen host", "invalid --listen value `host`"),
+            ("server start --now", "--now cannot be used with start, only with stop, restart"),
+            ("server start a b", "unexpected argument `b`"),
+            ("server start -e rsh", "-e and --rsync-path require a HOST"),
             ("server start --json=x", "--json"),
-            ("server revoke", "revoke needs a name or a fingerprint"),
-            ("server grant x --expires 1d --no-expiry", "--expires and --no-expiry are two things"),
-            ("server grant x --name n --root a", "`a` is no absolute path"),
-            ("server grant x --name n --root /a/../b", "no absolute path"),
-            ("server session", "session needs --root"),
-            ("server session --root / host", "session is what a server here calls"),
-            ("server status -oProxyCommand=x", "-o: unknown option"),
-            ("server status @h", "`@h` is no host"),
-            ("server status h:", "leave the colon"),
-            ("server status h/x", "is no host"),
-            ("enroll", "which host?"),
-            ("enroll a b", "one host at a time"),
-            ("enroll a:b", "leave the colon"),
-            ("enroll fe80::1%", "leave the colon"),
-            ("enroll --list a", "--list tells all hosts"),
-            ("enroll --list --port 7", "--port does not go with"),
-            ("enroll --revoke a b", "--revoke has its host"),
-            ("enroll --port 0 a", "`0` is no port: it is a number from 1"),
-            ("enroll --root x a", "no absolute path"),
-            ("enroll -- -oProxyCommand=x", "is no host"),
+            ("server revoke", "revoke: missing a name or a fingerprint"),
+            ("server grant x --expires 1d --no-expiry", "--expires cannot be used with --no-expiry"),
+            ("server grant x --name n --root a", "`a`: expected an absolute path"),
+            ("server grant x --name n --root /a/../b", "expected an absolute path"),
+            ("server session", "session: missing --root"),
+            ("server session --root / host", "unexpected argument `host`"),
+            ("server status -oProxyCommand=x", "unknown option -o"),
+            ("server status @h", "invalid host `@h`"),
+            ("server status h:", "without a colon"),
+            ("server status h/x", "invalid host"),
+            ("enroll", "missing HOST"),
+            ("enroll a b", "unexpected argument `b`"),
+            ("enroll a:b", "without a colon"),
+            ("enroll fe80::1%", "without a colon"),
+            ("enroll --list a", "--list lists all hosts"),
+            ("enroll --list --port 7", "--port cannot be used with --list"),
+            ("enroll --revoke a b", "--revoke=HOST names the host already"),
+            ("enroll --port 0 a", "invalid --port value `0`: expected a number from 1"),
+            ("enroll --root x a", "expected an absolute path"),
+            ("enroll -- -oProxyCommand=x", "invalid host"),
         ] {
             let told = refused(line);
             assert!(told.contains(words), "{line}: {told}");
-            assert!(told.starts_with("sparsync ") && told.ends_with("--help`."), "{told}");
+            assert!(told.starts_with("sparsync ") && told.ends_with("--help`"), "{told}");
         }
     }
 }

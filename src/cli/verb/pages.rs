@@ -1,0 +1,295 @@
+//! The help pages of `server`, its actions, and `enroll`.
+//!
+//! They leave out what users do not need: `session`, --ceiling, --too-large and --detached, which the server uses
+//! itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
+
+/// The help of `server`.
+pub const SERVER: &str = "\
+Manage the server of this account: it accepts QUIC and TLS connections from keys that have a grant.
+
+Usage: sparsync server SUBCOMMAND [OPTION]... [[USER@]HOST]
+
+With a HOST the subcommand runs there, over ssh.
+
+SUBCOMMANDS
+  start                   start the server in the background
+  stop                    stop the server after its sessions have ended
+  restart                 stop and start the server with the same settings
+  status                  show whether the server runs, and its sessions
+  install                 write a systemd unit that starts the server
+  grants                  list the keys that have a grant
+  grant PIN               add or change the grant of a key (`sparsync enroll` does this)
+  revoke NAME|PIN         remove a grant and end its sessions
+  pin                     print the fingerprint of this user's key
+
+`sparsync server SUBCOMMAND --help` lists the options of a subcommand.
+
+OPTIONS
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server start                 start the server of this account
+  sparsync server status box            show the status of the server on box
+  sparsync server install               let systemd start the server at boot
+  sparsync server revoke laptop         remove the grant of laptop
+
+FILES
+  ~/.config/sparsync (root: /etc/sparsync)
+                          the key, the enrolled hosts and the grants
+  ~/.local/state/sparsync (root: /var/lib/sparsync)
+                          the log and the state of a running server
+  SPARSYNC_CONFIG_DIR replaces both directories.
+";
+
+/// Returns the help of an action of `server`; empty for actions that users do not need.
+pub fn action(action: &str) -> &'static str {
+    match action {
+        "start" => START,
+        "stop" => STOP,
+        "restart" => RESTART,
+        "status" => STATUS,
+        "install" => INSTALL,
+        "grants" => GRANTS,
+        "grant" => GRANT,
+        "revoke" => REVOKE,
+        "pin" => PIN,
+        _ => "",
+    }
+}
+
+const START: &str = "\
+Start the server of this account in the background.
+
+Usage: sparsync server start [OPTION]... [[USER@]HOST]
+
+Succeeds if the server is already running with these settings. If an old server is still stopping,
+start waits for it. Where logind ends the processes of a login (KillUserProcesses=yes), the server
+ends with the login; `sparsync server install` avoids that.
+
+OPTIONS
+  --port=PORT             UDP and TCP port; default: the last port used, at first 28792; 0: any free
+                          port
+  --listen=ADDRESS        listen on this IP address only; may be repeated; default: all addresses
+  --memory=SIZE           memory limit of the server and its sessions together, such as 4G; default:
+                          half of the memory of this machine. At three quarters, new clients are
+                          rejected; above the limit, the session that uses the most is ended
+  --foreground            run in this process, for supervisors; log to standard error
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server start
+  sparsync server start --port=4433 --listen=192.0.2.7
+  sparsync server start box
+";
+
+const STOP: &str = "\
+Stop the server of this account: reject new clients, wait for running sessions, then exit.
+
+Usage: sparsync server stop [OPTION]... [[USER@]HOST]
+
+OPTIONS
+  --now                   end running sessions instead of waiting for them
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server stop
+  sparsync server stop --now box
+";
+
+const RESTART: &str = "\
+Stop the server of this account and start it again.
+
+Usage: sparsync server restart [OPTION]... [[USER@]HOST]
+
+Settings that are not given stay as they are.
+
+OPTIONS
+  --now                   end running sessions instead of waiting for them; their clients reconnect
+  --port=PORT             UDP and TCP port; 0: any free port
+  --listen=ADDRESS        listen on this IP address only; may be repeated
+  --memory=SIZE           memory limit of the server and its sessions together, such as 4G
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server restart --now
+  sparsync server restart --memory=8G box
+";
+
+const STATUS: &str = "\
+Show the state of the server of this account: its addresses, sessions, traffic and recent errors.
+
+Usage: sparsync server status [OPTION]... [[USER@]HOST]
+
+The exit code is 0 if the server is running, 3 if it is not.
+
+OPTIONS
+  --json                  print JSON
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server status
+  sparsync server status --json box
+";
+
+const INSTALL: &str = "\
+Write a systemd unit that starts the server, and print the commands that enable it.
+
+Usage: sparsync server install [OPTION]... [[USER@]HOST]
+
+OPTIONS
+  --system                write a unit for the machine, run by root; the default for root
+  --user                  write a unit for this user; the default for other users
+  --dry-run, -n           print the unit instead of writing it
+  --port=PORT             UDP and TCP port
+  --listen=ADDRESS        listen on this IP address only; may be repeated
+  --memory=SIZE           memory limit of the server and its sessions together, such as 4G
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server install --dry-run
+  sparsync server install --port=4433
+  sparsync server install root@box
+";
+
+const GRANTS: &str = "\
+List the keys that may copy to and from this account, with their rights.
+
+Usage: sparsync server grants [OPTION]... [[USER@]HOST]
+
+OPTIONS
+  --json                  print JSON
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server grants
+  sparsync server grants --json box
+";
+
+const GRANT: &str = "\
+Add or change the grant of a key.
+
+Usage: sparsync server grant [OPTION]... PIN [[USER@]HOST]
+
+PIN is the fingerprint that `sparsync server pin` prints for the user of the client. Rights that are
+not given stay as they are; a new grant permits everything that this account may do. A change takes
+effect within a second. `sparsync enroll HOST` runs this command on HOST.
+
+OPTIONS
+  --name=NAME             the name of the client; required for a new grant
+  --root=DIR              permit only paths below DIR; may be repeated; --root=/ permits all paths
+  --read-only             permit reading only
+  --read-write            permit writing again
+  --expires=WHEN          end the grant on a date (2026-12-31, until its end in UTC), at a time
+                          (2026-12-31T18:00:00Z) or after a duration (30d, 12h)
+  --no-expiry             remove the expiry date
+  --allow-setuid          with --root: permit set-ID bits and security.* attributes
+  --strip-setuid          remove them again
+  --no-munge              with --root and a server of root: store symlinks unchanged, even if they
+                          lead outside; default: store them as rsync's --munge-links does
+  --munge                 munge symlinks again
+  --start                 start the server if it is not running
+  --port=PORT             with --start: UDP and TCP port
+  --listen=ADDRESS        with --start: listen on this IP address only; may be repeated
+  --memory=SIZE           with --start: memory limit of the server
+  --json                  print JSON
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server grant SHA256:... --name=laptop --root=/srv/backup --expires=90d
+  sparsync server grant SHA256:... --read-only --no-expiry
+";
+
+const REVOKE: &str = "\
+Remove a grant. Sessions of its key end within a second.
+
+Usage: sparsync server revoke [OPTION]... NAME|PIN [[USER@]HOST]
+
+The exit code is 6 if no grant has this name or fingerprint.
+
+OPTIONS
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server revoke laptop
+  sparsync server revoke SHA256:... box
+";
+
+const PIN: &str = "\
+Print the fingerprint of this user's key. Creates the key if there is none.
+
+Usage: sparsync server pin [OPTION]... [[USER@]HOST]
+
+The same key identifies the server of this user and its client.
+
+OPTIONS
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server pin
+  sparsync server pin box
+";
+
+/// The help of `enroll`.
+pub const ENROLL: &str = "\
+Exchange keys with a host over ssh, so that copies to and from it use QUIC or TLS.
+
+Usage: sparsync enroll [OPTION]... [USER@]HOST
+  or   sparsync enroll --list
+  or   sparsync enroll --revoke=HOST
+
+Enrolling adds a grant for this machine's key on HOST, starts the server there, and tests the
+connection. Copies use the same command lines as before, and fall back to ssh when the server cannot
+be reached. Enrolling again changes only the options that are given.
+
+OPTIONS
+  --root=DIR              permit this machine only paths below DIR on HOST; repeatable; default:
+                          all paths that the ssh login can access; --root=/ permits all paths again
+  --read-only             permit reading only; --read-write permits writing again
+  --expires=WHEN          end the grant on a date (2026-12-31, until its end in UTC), at a time
+                          (2026-12-31T18:00:00Z) or after a duration (30d, 12h); --no-expiry removes
+                          the date
+  --allow-setuid          with --root: permit set-ID bits; --strip-setuid removes them again
+  --no-munge              with --root: store symlinks unchanged; --munge munges them again; see
+                          `sparsync server grant --help`
+  --name=NAME             the name of this machine on HOST; default: USER@HOSTNAME
+  --port=PORT             the port of the server, if it is not running; default: its last port, at
+                          first 28792
+  --no-start              do not start the server
+  --install               copy this program to ~/.local/bin on HOST if sparsync is missing there
+  --dry-run, -n           only print what would be done
+  --list                  list the enrolled hosts; with --json as JSON
+  --revoke=HOST           remove HOST here, and the grant of this machine's key there
+  --rsh=COMMAND, -e       the remote shell
+  --rsync-path=PROGRAM    the path of sparsync on HOST
+  --help, -h              print this help
+
+These limits apply to QUIC and TLS. An ssh login keeps all rights of its user.
+
+EXAMPLES
+  sparsync enroll box                   copies to and from box use QUIC or TLS from now on
+  sparsync enroll --install box         copy sparsync to box first
+  sparsync enroll --root=/srv/backup --name=laptop backup@box
+                                        limit this machine to one directory
+  sparsync enroll --list                list the enrolled hosts
+  sparsync enroll --revoke=box          remove box, and the grant there
+";
