@@ -50,11 +50,13 @@ fn a_host_is_enrolled_used_and_forgotten() {
     assert!(!scene.path("client").exists(), "nothing was done");
     told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "QUIC", "SHA256:"]);
     let known = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
-    told(&enroll(&scene, "localhost"), 0, &["enrolled already; nothing changed"]);
+    told(&enroll(&scene, "localhost"), 0, &["already enrolled; nothing changed"]);
     assert_eq!(std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap(), known);
     told(&copy(&scene, "enroll --list"), 0, &["localhost  SHA256:"]);
 
-    for (words, way) in [("-a", "by QUIC"), ("-a --transport=tls", "by TLS"), ("-a --transport=quic", "by QUIC")] {
+    for (words, way) in
+        [("-a", "using QUIC"), ("-a --transport=tls", "using TLS"), ("-a --transport=quic", "using QUIC")]
+    {
         let output = copy(&scene, &format!("{words} -vv src/ localhost:TOP/got/"));
         told(&output, 0, &[way]);
         assert_eq!(std::fs::read(scene.path("got/new")).unwrap(), b"what src/new holds\n");
@@ -63,13 +65,13 @@ fn a_host_is_enrolled_used_and_forgotten() {
     told(&copy(&scene, "-a sparsync://localhostTOP/in/ back"), 0, &[]);
     assert_eq!(std::fs::read(scene.path("back/f")).unwrap(), b"what in/f holds\n");
 
-    told(&enroll(&scene, "--revoke localhost"), 0, &["forgotten here", "lets this machine's key in no more"]);
-    told(&enroll(&scene, "--revoke localhost"), 0, &["was not known here", "had no grant for this machine's key"]);
-    told(&copy(&scene, "enroll --list"), 0, &["no host is enrolled"]);
+    told(&enroll(&scene, "--revoke localhost"), 0, &["removed here", "revoked the grant of this machine's key"]);
+    told(&enroll(&scene, "--revoke localhost"), 0, &["was not enrolled here", "had no grant for this machine's key"]);
+    told(&copy(&scene, "enroll --list"), 0, &["no enrolled hosts"]);
     told(&copy(&scene, "-a src/ sparsync://localhostTOP/got/"), 5, &["sparsync enroll localhost"]);
     // A client that still has the old entry is rejected.
     std::fs::write(scene.path("client/hosts.toml"), known).unwrap();
-    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 10, &["does not admit this machine's key"]);
+    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 10, &["this machine's key has no grant there"]);
     assert!(!scene.path("got").exists());
 }
 
@@ -79,9 +81,9 @@ fn a_name_that_is_revoked_takes_no_other_one_with_it() {
     let scene = met();
     told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
     told(&enroll(&scene, "127.0.0.1"), 0, &["127.0.0.1 is enrolled\n"]);
-    told(&enroll(&scene, "--revoke localhost"), 0, &["forgotten here", "the same server is enrolled as 127.0.0.1"]);
+    told(&enroll(&scene, "--revoke localhost"), 0, &["removed here", "the same server is enrolled as 127.0.0.1"]);
     told(&copy(&scene, "-a --transport=quic src/ 127.0.0.1:TOP/got/"), 0, &[]);
-    told(&enroll(&scene, "--revoke 127.0.0.1"), 0, &["forgotten here", "lets this machine's key in no more"]);
+    told(&enroll(&scene, "--revoke 127.0.0.1"), 0, &["removed here", "revoked the grant of this machine's key"]);
 }
 
 /// The record that only ssh reached a host is removed once its server is known to answer.
@@ -103,7 +105,7 @@ fn a_server_that_answers_again_is_asked_again() {
     }
     // A server that was started for an enrollment does not restart with its machine.
     scene.well("stop");
-    let words = ["its server was started now", "`sparsync server install localhost`"];
+    let words = ["started   its server", "`sparsync server install localhost`"];
     told(&enroll(&scene, &format!("localhost --port {port}")), 0, &words);
     // Its port does not have to be given again.
     for again in [&again[0], &(&(|| server("start")) as &dyn Fn() -> Output)] {
@@ -130,7 +132,7 @@ fn a_program_of_another_name_is_asked_all_the_same() {
 #[test]
 fn what_is_granted_is_what_was_asked_for() {
     let scene = met();
-    let limits = ["grant     reads ", "an ssh login there may still do"];
+    let limits = ["grant     reads ", "an ssh login keeps all rights"];
     told(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &limits);
     told(&copy(&scene, "-a localhost:TOP/in/ back"), 0, &[]);
     assert!(!copy(&scene, "-a --transport=quic localhost:TOP/out/ back2").status.success());
@@ -138,17 +140,21 @@ fn what_is_granted_is_what_was_asked_for() {
     assert!(!scene.path("back2/f").exists() && !scene.path("in/new").exists());
     assert!(scene.well("grants").contains("laptop"));
     // Rights that are not named stay, and changes are printed.
-    told(&enroll(&scene, "localhost"), 0, &["is enrolled already; nothing changed\n", "grant     reads "]);
+    told(&enroll(&scene, "localhost"), 0, &["is already enrolled; nothing changed\n", "grant     reads "]);
     let after = enroll(&scene, "localhost --expires 2099-01-01");
     told(&after, 0, &["/in, until 2099-01-02T00:00:00Z (before: reads ", "/in)"]);
     assert!(scene.well("grants").starts_with("laptop  SHA256:"));
     let widened = enroll(&scene, "localhost --root=/ --read-write --no-expiry");
     told(&widened, 0, &["grant     reads and writes / (before: reads ", "until 2099"]);
     told(&enroll(&scene, "localhost --root TOP/in --read-only"), 0, &["grant     reads "]);
-    told(&enroll(&scene, "localhost --expires 2020-01-01"), 5, &["`2020-01-01` is over", "why it says above"]);
+    told(
+        &enroll(&scene, "localhost --expires 2020-01-01"),
+        5,
+        &["`2020-01-01` is in the past", "failed there with exit code 1"],
+    );
     shell_to_server(&scene, "echo asked >&2");
     let output = enroll(&scene, "localhost --expires soon");
-    told(&output, 1, &["sparsync enroll: --expires: `soon` is no date"]);
+    told(&output, 1, &["sparsync enroll: --expires: invalid date `soon`"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("asked"), "{output:?}");
 }
 
@@ -160,7 +166,8 @@ fn another_key_is_refused_whatever_way_it_comes() {
     scene.well("stop --now");
     std::fs::remove_file(scene.path("server/identity.pem")).unwrap();
     scene.well(&format!("start --port {port}"));
-    let words = ["THE KEY OF localhost HAS CHANGED", "enroll --revoke localhost && sparsync enroll localhost"];
+    let words =
+        ["cannot trust localhost: its key has changed", "enroll --revoke localhost && sparsync enroll localhost"];
     told(&enroll(&scene, "localhost"), 5, &words);
     // A remote shell would work, but is not even tried.
     for transport in ["auto", "quic", "tls"] {
@@ -168,7 +175,7 @@ fn another_key_is_refused_whatever_way_it_comes() {
         told(&output, 5, &words);
     }
     assert!(!scene.path("got").exists());
-    told(&enroll(&scene, "--revoke localhost"), 0, &["forgotten"]);
+    told(&enroll(&scene, "--revoke localhost"), 0, &["removed here"]);
     told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
 }
 
@@ -178,8 +185,8 @@ fn a_lost_key_is_made_anew() {
     told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     std::fs::remove_file(scene.path("client/identity.pem")).unwrap();
     let output = copy(&scene, "-a --transport=quic src/ localhost:TOP/got/");
-    told(&output, 10, &["does not admit this machine's key"]);
-    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "has another key that is let in, SHA256:"]);
+    told(&output, 10, &["this machine's key has no grant there"]);
+    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "also has a grant for SHA256:"]);
     told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
 }
 
@@ -189,7 +196,7 @@ fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
     let line = |words: &str| {
         scene.command("client", &format!("enroll -e TOP/far {words}")).env("PATH", "/usr/bin:/bin").output()
     };
-    told(&line("localhost").unwrap(), 5, &["has no sparsync", "--install"]);
+    told(&line("localhost").unwrap(), 5, &["sparsync not found there", "--install"]);
     told(&line("localhost --install").unwrap(), 0, &["is enrolled"]);
     let there = Command::new(scene.path("home/.local/bin/sparsync")).arg("--version").output().unwrap();
     assert!(there.status.success());
@@ -198,7 +205,7 @@ fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
     told(&line("localhost").unwrap(), 0, &["nothing changed"]);
     // Every command uses the remembered path of the program.
     let usual = |words: &str| scene.command("client", words).env("PATH", "/usr/bin:/bin").output().unwrap();
-    told(&usual("server status -e TOP/far localhost"), 0, &[" runs: process "]);
+    told(&usual("server status -e TOP/far localhost"), 0, &[" is running: process "]);
     told(&usual("-a --debug=cmd1 -e TOP/far src/ localhost:TOP/got/"), 0, &[" .local/bin/sparsync --server "]);
     assert!(scene.path("got/new").exists());
 }
@@ -209,11 +216,15 @@ fn a_shell_with_noise_or_trouble_is_no_riddle() {
     shell_to_server(&scene, "echo Welcome; echo to this machine >&2");
     told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     shell_to_server(&scene, "exit 255");
-    told(&enroll(&scene, "localhost"), 5, &["ssh could not reach localhost"]);
+    told(&enroll(&scene, "localhost"), 5, &["cannot enroll localhost: ssh failed"]);
     shell_to_server(&scene, "echo something else; exit 0");
-    told(&enroll(&scene, "localhost"), 5, &["did not answer as a sparsync of this kind does"]);
+    told(&enroll(&scene, "localhost"), 5, &["unexpected answer from its sparsync"]);
     let output = copy(&scene, "enroll -e TOP/no-such-shell localhost");
     told(&output, 5, &["cannot start", "no-such-shell"]);
     shell_to_server(&scene, "exit 255");
-    told(&enroll(&scene, "--revoke localhost"), 5, &["forgotten here", "run: sparsync server revoke SHA256:"]);
+    told(
+        &enroll(&scene, "--revoke localhost"),
+        5,
+        &["removed here", "run on localhost: sparsync server revoke SHA256:"],
+    );
 }

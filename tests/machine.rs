@@ -245,7 +245,7 @@ fn a_run_is_not_handed_round_in_circles() {
         assert_eq!(text(&output.stdout), "rsync -a host::module x\n", "{path}: {output:?}");
     }
     let output = run("TOP/called:TOP/started");
-    assert!(output.status.code() == Some(14) && text(&output.stderr).contains("there is none in PATH"), "{output:?}");
+    assert!(output.status.code() == Some(14) && text(&output.stderr).contains("no rsync in PATH"), "{output:?}");
 }
 
 /// The installed rsync carries out unsupported options, also in local copies.
@@ -278,7 +278,7 @@ fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
     }
     let output = run("-a host::module d/", "/none/rsync");
     let told = text(&output.stderr);
-    assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync is not") && told.contains("\nhint: "), "{told}");
+    assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync: not") && told.contains("\nhint: "), "{told}");
 }
 
 /// With a low limit on processes, a copy uses the threads that it can start.

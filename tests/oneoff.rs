@@ -58,10 +58,10 @@ synctest!(a_copy_goes_both_ways, over ssh, |_: World| {
         command.output().expect("a program can be started")
     };
     let quic = "--transport=quic";
-    let way = "by QUIC to ";
+    let way = "using QUIC to ";
     told(&copy(&format!("{quic} -ain src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new"]);
     assert!(!scene.path("in/new").exists());
-    told(&copy(&format!("{quic} -aivv src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new", way, "opened for this run"]);
+    told(&copy(&format!("{quic} -aivv src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new", way, "started for this run"]);
     assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
     told(&copy("-aivv localhost:TOP/in/ got/", &[("SPARSYNC_TRANSPORT", "quic")]), 0, &[">f+++++++++ f", way]);
     assert_eq!(std::fs::read(scene.path("got/f")).unwrap(), b"what in/f holds\n");
@@ -86,9 +86,13 @@ fn a_far_end_that_cannot_is_told_in_one_line() {
     let scene = met();
     let line = |path: &str| scene.command("client", &format!("--transport=quic -e TOP/far {path} -a src/ far:TOP/in/"));
     let rsync = format!("--rsync-path={}", oracle::rsync().display());
-    told(&line(&rsync).output().unwrap(), 5, &["far has rsync but no sparsync", "sparsync enroll --install far"]);
+    told(
+        &line(&rsync).output().unwrap(),
+        5,
+        &["on far: it has rsync but no sparsync", "sparsync enroll --install far"],
+    );
     shell(&scene, "PATH=/none");
-    told(&line("").output().unwrap(), 127, &["far has no sparsync", "sparsync enroll --install far"]);
+    told(&line("").output().unwrap(), 127, &["on far: sparsync not found", "sparsync enroll --install far"]);
     shell(&scene, "export SSH_ORIGINAL_COMMAND=fixed");
     told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["forced command"]);
     shell(&scene, "echo no >&2; exit 255");
@@ -127,9 +131,9 @@ fn a_far_end_that_leaves_before_the_session_is_no_riddle() {
     told(&copy(&scene, "-a src/ far:TOP/in/"), 12, &["connection unexpectedly closed"]);
     let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     says(&[greeting(MEETS), meet(&[3; 32], mute.local_addr().unwrap().port())].concat());
-    told(&copy(&scene, "-a src/ 127.0.0.1:TOP/in/"), 12, &["127.0.0.1 left before the session began"]);
+    told(&copy(&scene, "-a src/ 127.0.0.1:TOP/in/"), 12, &["the remote shell ended too early"]);
     says(&greeting(0));
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["the sparsync on far is older"]);
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["its sparsync is too old"]);
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn a_port_that_cannot_be_reached_is_told() {
     // An unreachable address, and the remote side names no other.
     shell(&scene, "SSH_CONNECTION='192.0.2.1 1 192.0.2.1 22'");
     let words =
-        ["cannot be reached", "Tried QUIC to 192.0.2.1, UDP port", "Without --transport=quic the copy goes by ssh"];
+        ["cannot reach the QUIC server on", "(192.0.2.1 UDP port", "without --transport=quic the copy uses ssh"];
     told(&copy(&scene, "-a src/ 192.0.2.1:TOP/in/"), 10, &words);
     assert!(!scene.path("in/new").exists());
 }
@@ -202,7 +206,7 @@ fn only_the_client_that_was_told_of_is_let_in_and_once() {
     let far = Far::open(&scene, &pin_of(&scene, "client"));
     pin_of(&scene, "stranger");
     let refused = far.visit(&scene, "stranger").output().unwrap();
-    told(&refused, 5, &["does not admit this machine's key"]);
+    told(&refused, 5, &["this machine's key has no grant there"]);
     let mut client = far.visit(&scene, "client").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut magic = [0; 8];
     client.stdout.as_mut().unwrap().read_exact(&mut magic).unwrap();
@@ -232,7 +236,7 @@ fn a_far_end_whose_shell_goes_before_the_client_came_goes_too() {
 fn a_session_does_not_ask_for_more_than_the_command_line() {
     let scene = met();
     shell(&scene, "set -- $(echo \"$*\" | sed 's/ -logDtpre/ -lgDtpre/')");
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 2, &["the session asks for -o"]);
+    told(&copy(&scene, "-a src/ far:TOP/in/"), 2, &["request rejected: -o"]);
     assert!(!scene.path("in/new").exists());
 }
 
@@ -311,7 +315,7 @@ fn a_far_end_that_is_killed_ends_the_run() {
     let child = slow(&scene);
     let far = std::fs::read_to_string(scene.path("pid")).unwrap();
     kill_process(Pid::from_raw(far.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
-    let words = ["connection unexpectedly closed", "the server at far was for this run alone: start the copy again"];
+    let words = ["connection unexpectedly closed", "the server that far started for this run has ended"];
     told(&outcome(child), 12, &words);
     // As over a remote shell, the next run removes what a killed remote side has left.
     let program = oracle::under_test().display().to_string();

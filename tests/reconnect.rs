@@ -405,7 +405,7 @@ fn a_copy_whose_server_is_stopped_ends_where_it_must_not_be_repeated_or_has_no_o
     for (options, hint) in [
         ("--transport=quic", "hint: run the same command again\n"),
         ("--transport=tls", "hint: run the same command again\n"),
-        ("--inplace", "hint: run the same command again; --inplace forbids to do so automatically\n"),
+        ("--inplace", "hint: run the same command again; --inplace prevents an automatic retry\n"),
     ] {
         let scene = Scene::new();
         scene.enroll("--root TOP --no-munge");

@@ -307,8 +307,8 @@ fn a_far_end_of_another_year_says_which_end_is_old() {
     let script = format!(r"printf '{magic}\052\000\002\000\003\000{zeros}\014\000sparsync 9.0'; exec cat > heard");
     for line in ["-a src/ far:dst", "-a far:src/ dst"] {
         let output = scene.shell(&script, line, &[]);
-        let words = "this program (sparsync 0.1.0) speaks version 1 of the protocol, the peer (sparsync 9.0) speaks versions 2 \
-                     to 3 of the protocol: upgrade sparsync here\n";
+        let words = "this program (sparsync 0.1.0) supports version 1, the peer (sparsync 9.0) supports versions 2 to 3\n\
+                     hint: upgrade sparsync here\n";
         assert_ended(&output, 2, &[words, "protocol incompatibility (code 2)"]);
         assert!(!scene.path("dst").exists());
         // The client sent its greeting, so the other end can report the mismatch as well.
@@ -491,7 +491,7 @@ fn without_an_installed_rsync_somebody_must_install_one() {
     }
     let path = scene.path("bin");
     let output = scene.shell("exec sh -c \"$*\"", &line, &[("PATH", path.to_str().unwrap())]);
-    assert_ended(&output, 5, &["far has rsync but no sparsync", "install", "(code 5)"]);
+    assert_ended(&output, 5, &["it has rsync but no sparsync", "install", "(code 5)"]);
     assert!(!scene.path("dst").exists());
 }
 
@@ -816,7 +816,7 @@ fn a_session_gets_no_more_than_a_forced_command_says() {
         std::fs::create_dir_all(scene.path("dst")).unwrap();
         std::fs::write(scene.path("dst/extra"), "x").unwrap();
         let output = forced(&scene, fixed, line);
-        let said = format!("the session asks for {word}, which the command line of this server does not");
+        let said = format!("request rejected: {word} is not permitted by the forced command");
         assert_ended(&output, 2, &[&said]);
         assert!(scene.path("dst/extra").exists() && scene.path("src/a").exists() && !scene.path("x.log").exists());
         assert!(!scene.path("dst/a").exists(), "{line}");

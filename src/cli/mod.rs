@@ -181,7 +181,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
     // In a push the server receives, so it would have to read the list and send it to the client.
     let lists_there = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
     if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
-        let words = "sparsync: --files-from with a list on the receiving machine is not supported yet";
+        let words = "sparsync: --files-from with a list on the receiving machine is not supported";
         return Ok(Request::Handover(Some(Error::new(Exit::Unsupported, words))));
     }
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
@@ -197,7 +197,7 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
     if let Some(mut error) = walked.error {
         if parse::walk(&all[..words.len()], &[], Args { umask, now_unix_secs, ..Args::default() }).error.is_some() {
             error.exit = Exit::Protocol;
-            error.message.extend_from_slice(b" (sparsync there is older than here: upgrade it)");
+            error.message.extend_from_slice(b" (the sparsync there is older: upgrade it)");
         }
         if let Some(rest) = error.message.strip_prefix(b"rsync: ") {
             error.message = [b"rsync: on remote machine: ", rest].concat();
@@ -227,7 +227,10 @@ pub fn settle_as_asked(
     let mut walked = parse::walk(&said, &[], Args { umask, now_unix_secs, ..Args::default() });
     // The client must not choose whom this side trusts. Its user can, with --remote-option or --rsync-path.
     if walked.args.insecure_links {
-        return Err(Error::new(Exit::Protocol, "sparsync: the session asks for --insecure-links at the wrong end"));
+        return Err(Error::new(
+            Exit::Protocol,
+            "sparsync: request rejected: --insecure-links must be set on the server",
+        ));
     }
     // Errors in the arguments themselves are reported below.
     let Ok(mut options) = resolve::resolve_for_server(&walked.args) else {
@@ -251,8 +254,8 @@ pub fn settle_as_asked(
     }
     let spelled = server_args::words(&walked.args, &options, !asked.sends);
     let more = server_args::agreed(&asked.words, &spelled, remote_words).map_err(|word| {
-        let start = b"sparsync: the session asks for ".as_slice();
-        let end = b", which the command line of this server does not: somebody has fixed that (a forced command)";
+        let start = b"sparsync: request rejected: ".as_slice();
+        let end = b" is not permitted by the forced command of this account";
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;

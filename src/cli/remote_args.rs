@@ -317,7 +317,7 @@ mod tests {
         let refusal = |word: &str| settle(&[], &[word.as_bytes().to_vec()], 0, 0).unwrap_err().message;
         assert_eq!(refusal("--foo"), b"rsync: on remote machine: --foo: unknown option");
         let later = settle(&[b"--foo".to_vec()], &[], 0, 0).unwrap_err();
-        let words = "rsync: on remote machine: --foo: unknown option (sparsync there is older than here: upgrade it)";
+        let words = "rsync: on remote machine: --foo: unknown option (the sparsync there is older: upgrade it)";
         assert_eq!((later.exit, later.message), (Exit::Protocol, words.into()));
         for word in ["--daemon", "--help", "operand", "--server"] {
             refusal(word);
@@ -403,7 +403,7 @@ mod tests {
         }
         // rsync does not know --transport, so sparsync reports the error.
         let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
-        assert_eq!(refusal.message, b"rsync: --transport=foo: not auto, quic, tls or ssh");
+        assert_eq!(refusal.message, b"sparsync: invalid --transport value `foo`: expected auto, quic, tls or ssh");
         // The installed rsync does not know such a URL.
         let refusal = request("-M--log-file=x a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);

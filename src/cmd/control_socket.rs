@@ -190,13 +190,13 @@ fn socket_path(dir: &OwnedFd) -> std::path::PathBuf {
 
 /// Opens the state directory. Fails if another user could change it, and so stop the server or answer in its place.
 pub fn state_dir(places: &Places) -> Result<OwnedFd> {
-    files::private_dir(&places.state, "is where the server is told to end")
+    files::private_dir(&places.state)
 }
 
 /// Creates the socket, for its owner alone. The caller must hold the lock of the state directory: an existing socket is
 /// then stale. No other thread may create files meanwhile, because the umask changes; it is set to `umask` afterwards.
 pub fn listen(places: &Places, umask: u32) -> Result<UnixListener> {
-    let failed = |error: io::Error| files::failed("listen at", &places.state.join(SOCKET), &error);
+    let failed = |error: io::Error| files::failed("listen on", &places.state.join(SOCKET), &error);
     let dir = state_dir(places)?;
     match sys::unlink(dir.as_fd(), SOCKET.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -233,10 +233,8 @@ pub fn status(places: &Places) -> Result<Option<Status>> {
 
 fn read(answer: &str) -> Result<Status> {
     toml::from_str(answer).map_err(|_| {
-        Error::new(
-            Exit::Protocol,
-            "sparsync: the server is of another version: `sparsync server restart` starts this one",
-        )
+        Error::new(Exit::Protocol, "sparsync: cannot read the status of the server: it runs another version")
+            .with_hint("`sparsync server restart` starts this version")
     })
 }
 
@@ -296,8 +294,9 @@ fn none_if_gone(error: io::Error) -> Result<usize> {
     if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
         return Ok(0);
     }
-    let words = "sparsync: the server does not answer at its socket: `sparsync server stop --now` ends it by force";
-    Err(Error::new(Exit::Ipc, words))
+    let words =
+        format!("sparsync: cannot reach the server: no answer on its control socket within {} s", PATIENCE.as_secs());
+    Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` kills it"))
 }
 
 /// Sends the status.
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!((status.pid, status.port, status.draining), (7, 4711, false));
         assert_eq!(status.sessions, [SessionStatus { name: "laptop".into(), ..SessionStatus::default() }]);
         for bad in ["", "running = true\n", "\u{0}"] {
-            assert!(String::from_utf8(read(bad).unwrap_err().message).unwrap().contains("server restart"), "{bad}");
+            assert!(read(bad).unwrap_err().hint.unwrap().contains("server restart"), "{bad}");
         }
     }
 

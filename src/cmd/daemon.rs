@@ -77,9 +77,8 @@ pub fn can_start_processes() -> Result<()> {
     if sys::has_proc() {
         return Ok(());
     }
-    let words = "sparsync: there is no /proc here, by which a server starts the processes of its sessions: \
-                 `mount -t proc proc /proc`";
-    Err(Error::new(Exit::Unsupported, words))
+    let words = "sparsync: cannot start the processes of sessions: /proc is not mounted";
+    Err(Error::new(Exit::Unsupported, words).with_hint("run `mount -t proc proc /proc`"))
 }
 
 /// Runs the server until it is stopped.
@@ -101,7 +100,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     can_start_processes()?;
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
-    env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot listen to signals: {error}")))?;
+    env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
     let grants = Kept::new(places);
     // A list of grants that cannot be read must fail the start.
     let last_good = Mutex::new(grants.get()?);
@@ -116,7 +115,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let control = control_socket::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-    info!("version {} listens at {}, with the key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
+    info!("version {} listening on {} with key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
     let server = Arc::new(Server {
         door,
         budget,
@@ -141,7 +140,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     }
     server.supervisor.ready();
     server.serve(&listener, &env.stop);
-    info!("ends");
+    info!("stopped");
     Ok(Exit::Ok)
 }
 
@@ -153,11 +152,11 @@ fn home(env: &Env) -> OsString {
 }
 
 fn cannot_share(error: &io::Error) -> Error {
-    Error::new(Exit::Ipc, format!("sparsync: cannot tell sessions how much memory they may take: {error}"))
+    Error::new(Exit::Ipc, format!("sparsync: cannot share the memory limit with sessions: {error}"))
 }
 
 fn no_thread(error: &io::Error) -> Error {
-    Error::new(Exit::Ipc, format!("sparsync: cannot start a thread of the server: {error}"))
+    Error::new(Exit::Ipc, format!("sparsync: cannot start a server thread: {error}"))
 }
 
 /// Informs the starting process that the server listens, and closes the pipe to it.
@@ -228,22 +227,23 @@ fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     let put = sys::open_dir_path(dir)
         .and_then(|dir| files::put(dir.as_fd(), PORT_FILE, format!("{port}\n").as_bytes(), 0o600));
     if let Err(error) = put {
-        warn!("the port cannot be remembered for the next start: {error}");
+        warn!("cannot store the port for the next start: {error}");
     }
 }
 
 fn cannot_listen(port: u16, error: &io::Error) -> Error {
-    let mut words = format!("sparsync: cannot listen at port {port}: {error}");
-    if error.kind() == io::ErrorKind::AddrInUse {
-        match port_owner::of_port(port) {
-            Some(holder) => words.push_str(&format!(" by {holder}")),
-            None => words.push_str(" by a process of another user"),
+    let words = format!("sparsync: cannot listen on port {port}: {error}");
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let holder = port_owner::of_port(port).unwrap_or_else(|| "a process of another user".into());
+            let words = format!("{words} by {holder}");
+            Error::new(Exit::SocketIo, words).with_hint("choose another port with --port=PORT")
         }
-        words.push_str("; another one goes with --port=PORT");
-    } else if error.kind() == io::ErrorKind::PermissionDenied {
-        words.push_str("; ports from 1024 are free for everybody");
+        io::ErrorKind::PermissionDenied => {
+            Error::new(Exit::SocketIo, words).with_hint("choose a port from 1024 up with --port=PORT")
+        }
+        _ => Error::new(Exit::SocketIo, words),
     }
-    Error::new(Exit::SocketIo, words)
 }
 
 /// Fails if a new server would not start: its key or its grants cannot be read, or an address that the running server
@@ -288,16 +288,19 @@ impl Door {
         if let Some(mistake) = mistake
             && unlogged.insert(self.hears_of_a_stranger()).is_some()
         {
-            error!("the grants as they were before count: {}", String::from_utf8_lossy(&mistake.message));
+            error!(
+                "grants not reloaded, the previous ones stay in force: {}",
+                String::from_utf8_lossy(&mistake.message)
+            );
         }
         let words = match grants.standing(pin, now()) {
             Standing::Granted(_) => return true,
-            Standing::Expired(grant) => format!("{} was turned away: the grant has expired", grant.name),
-            Standing::Unknown => format!("a client with the unknown key {pin} was turned away"),
+            Standing::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
+            Standing::Unknown => format!("client rejected: unknown key {pin}"),
         };
         match unlogged.unwrap_or_else(|| self.hears_of_a_stranger()) {
             Some(0) => warn!(target: server_log::STRANGERS, "{words}"),
-            Some(untold) => warn!(target: server_log::STRANGERS, "{words}, and {untold} clients before"),
+            Some(untold) => warn!(target: server_log::STRANGERS, "{words} ({untold} more rejected before)"),
             None => {}
         }
         false
@@ -414,8 +417,8 @@ impl Server {
                 Ok(Some(guest)) => self.welcome(guest),
                 Ok(None) => {}
                 Err(error) => {
-                    error!("no new client can be accepted: {error}");
-                    return self.end_all("the server ends");
+                    error!("cannot accept clients: {error}");
+                    return self.end_all("the server is shutting down");
                 }
             }
             if watched.elapsed() >= TICK {
@@ -425,7 +428,7 @@ impl Server {
             }
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
                 let by = if signalled.load(Ordering::Relaxed) { "a signal" } else { "`sparsync server`" };
-                info!("asked to stop by {by}: no new clients; running sessions: {}", lock(&self.sessions).len());
+                info!("shutdown requested by {by}: no new clients; running sessions: {}", lock(&self.sessions).len());
                 self.drain.store(true, Ordering::Relaxed);
                 self.supervisor.ending();
                 listener.drain();
@@ -437,7 +440,7 @@ impl Server {
                 return self.stop_all();
             }
             if self.gives_way.load(Ordering::Relaxed) || is_late {
-                return self.end_all("the server ends; there may be another one soon");
+                return self.end_all("the server is restarting");
             }
             // Clients that have not received everything stay connected a little longer than their sessions run.
             let is_quiet = draining.is_some() && lock(&self.sessions).is_empty();
@@ -478,8 +481,11 @@ impl Server {
         let (grants, _) = self.door.grants();
         for session in sessions.iter() {
             if grants.find(&session.grant.pin, now()) != Some(&session.grant) {
-                warn!("the session of {} from {} ends: its grant is gone", session.grant.name, session.address);
-                session.end("the grant of this key was taken back or has expired");
+                warn!(
+                    "session of {} from {} ended: its grant was revoked, changed or has expired",
+                    session.grant.name, session.address
+                );
+                session.end("the grant of this key was revoked, changed or has expired");
             }
         }
     }
@@ -494,13 +500,13 @@ impl Server {
         };
         let (held, most) = (self.budget.held_bytes(), self.budget.bytes());
         if kept.is_newly_full {
-            warn!("no new clients for now: {} sessions hold {held} of {most} bytes (--memory)", sessions.len());
+            warn!("no new clients: {} sessions use {held} of {most} bytes (--memory)", sessions.len());
         }
         if let Some((ends, session)) = kept.ends.and_then(|ends| Some((ends, sessions.get(ends.at)?))) {
             let Session { number, grant, address, .. } = session;
             let name = &grant.name;
             error!(
-                "session {number} of {name} from {address} ends: of {held} bytes, where --memory is {most}, it holds most"
+                "session {number} of {name} from {address} ended: it uses the most of {held} bytes, over --memory={most}"
             );
             if ends.is_alone_too_much {
                 let mut told = lock(&self.too_large);
@@ -515,7 +521,7 @@ impl Server {
         let (server, address, hang_up) = (self.clone(), shown(guest.address), guest.hang_up.clone());
         // One thread per client, because each blocks. The listener limits their number.
         if let Err(error) = thread(env::GUEST).spawn(move || server.host(guest)) {
-            error!("no session for the client at {address}: {error}");
+            error!("cannot start a session for {address}: {error}");
             hang_up.now(NO_SESSION);
         }
     }
@@ -529,19 +535,19 @@ impl Server {
                 let _ = guest.writer.write_all(HELLO);
                 return;
             }
-            return guest.hang_up.now("the grant of this key was taken back or has expired");
+            return guest.hang_up.now("the grant of this key was revoked, changed or has expired");
         };
         let address = shown(guest.address);
         let (name, kind) = (grant.name.clone(), guest.kind.to_string());
         let (child, ours) = match self.start_session(&grant) {
             Ok(started) => started,
             Err(error) => {
-                error!("no session for {name} from {address}: {error}");
+                error!("cannot start a session for {name} from {address}: {error}");
                 return guest.hang_up.now(NO_SESSION);
             }
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        info!("session {number} of {name} from {address} over {kind} begins");
+        info!("session {number} of {name} from {address} over {kind} started");
         let (bytes, child, since) = (Arc::new(Bytes::default()), Arc::new(Mutex::new(child)), Since::now());
         let pin = grant.pin;
         lock(&self.sessions).push(Session {
@@ -571,12 +577,14 @@ impl Server {
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
         let secs = since.elapsed().as_secs_f32();
         let moved = hang_up.moved_after();
-        let moved = moved.map_or_else(String::new, |bytes| format!(", after {bytes} by {}", Kind::Tls));
+        let moved = moved.map_or_else(String::new, |bytes| format!(", over {} after {bytes} bytes", Kind::Tls));
         if from == 0 {
             // Enrollment connects and sends nothing.
-            return info!("session {number} of {name} ends after {secs:.1} s: the client only tested the connection");
+            return info!("session {number} of {name} ended after {secs:.1} s: connection test only");
         }
-        info!("session {number} of {name} ends after {secs:.1} s with {ended}; {from} bytes came and {to} went{moved}");
+        info!(
+            "session {number} of {name} ended after {secs:.1} s with {ended}: {from} bytes received, {to} sent{moved}"
+        );
     }
 
     /// Ends the earlier sessions of the run that session `number` continues. Their client has lost them, and two
@@ -591,14 +599,14 @@ impl Server {
         sessions.iter_mut().filter(|session| session.number == number).for_each(|session| session.run = Some(run));
         let is_earlier = |session: &Session| session.number < number && is_of_run(session);
         for session in sessions.iter().filter(|session| is_earlier(session)) {
-            info!("session {} ends: its client goes on with session {number}", session.number);
-            session.end("the client has connected again");
+            info!("session {} ended: its client continues with session {number}", session.number);
+            session.end("the client has reconnected");
         }
         drop(sessions);
         let waits = Since::now();
         while lock(&self.sessions).iter().any(is_earlier) {
             if waits.elapsed() >= LEAVING_MAX {
-                error!("session {number} cannot begin: an earlier one of the same run does not end");
+                error!("cannot start session {number}: an earlier session of the same run does not end");
                 return false;
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -31,11 +31,11 @@ pub fn run(env: &mut Env, wanted: &Enroll) -> Result<()> {
         Enroll::Revoke(reach) => revoke(env, &places, reach)?,
     };
     let said = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
-    said.map_err(|error| failed(format!("could not write to standard output: {error}")))
+    said.map_err(|error| failed(format!("cannot write to standard output: {error}")))
 }
 
 fn failed(what: impl std::fmt::Display) -> Error {
-    Error::new(Exit::StartClient, format!("sparsync enroll: {what}"))
+    Error::new(Exit::StartClient, format!("sparsync: {what}"))
 }
 
 fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String> {
@@ -50,15 +50,15 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     if wanted.dry_run {
         let (first, pin) = match Identity::load(places)? {
             Some(identity) => ("", identity.pin.to_string()),
-            None => ("would make a key for this user\n", "SHA256:...".to_owned()),
+            None => ("would create a key for this user\n", "SHA256:...".to_owned()),
         };
         let run = shown(&argv(&reach, &grant_words(env, wanted, pin)));
         let install = match wanted.install {
-            true => format!("would copy this program to ~/{INSTALLED} there if there is no sparsync\n"),
+            true => format!("would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"),
             false => String::new(),
         };
         return Ok(format!(
-            "{first}would run: {run}\n{install}would try QUIC with the key that it answers, and remember {host}\n"
+            "{first}would run: {run}\n{install}would test QUIC with the key in its answer, then store {host}\n"
         ));
     }
     let identity = Identity::load_or_make(places)?;
@@ -68,9 +68,10 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         return Err(other_key(host, &known.pin, &introduction.pin));
     }
     if introduction.server == State::Down {
-        let told =
-            "its server does not run, so nothing was tried out: `sparsync server start` there, then enroll again";
-        return Ok(format!("{host}: this machine's key is let in; {told}\n"));
+        return Ok(format!(
+            "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
+             hint: run `sparsync server start {host}`, then enroll again\n"
+        ));
     }
     let facts = via_server::ssh_facts(&reach.shell, host, env.umask);
     let peer = Peer {
@@ -90,7 +91,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     });
     let mut told = String::new();
     if is_same && introduction.grant == Granted::Same {
-        told += &format!("{host} is enrolled already; nothing changed\n");
+        told += &format!("{host} is already enrolled; nothing changed\n");
     } else {
         told += &format!("{host} is enrolled\n");
     }
@@ -102,20 +103,18 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         Some(before) => format!("{} (before: {before})", introduction.rights),
         None => introduction.rights.clone(),
     };
-    told += &format!("  its key   {}\n  this key  {}\n", peer.pin, identity.pin);
+    told += &format!("  server    {}\n  client    {}\n", peer.pin, identity.pin);
     told +=
-        &format!("  reached   by {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
+        &format!("  reached   over {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
     if introduction.is_limited {
-        told += "            this limits QUIC and TLS; an ssh login there may still do what its user may\n";
+        told += "            the limits apply to QUIC and TLS; an ssh login keeps all rights of its user\n";
     }
     if facts.is_proxied {
-        told += "  copies    go by ssh, which goes there through another machine or program; --transport=quic or tls uses the \
+        told += "  copies    use ssh, which connects through another machine or program; --transport=quic or tls uses the \
                  server\n";
     }
     if introduction.server == State::Started {
-        told += &format!(
-            "  its server was started now; after a restart of that machine systemd can start it: `sparsync server install {host}`\n"
-        );
+        told += &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
     }
     Ok(told)
 }
@@ -127,9 +126,8 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
     let mut ended = ask(env.umask, reach, words)?;
     if ended.0 == Ended::Code(Exit::CmdNotFound.code()) {
         if !install {
-            return Err(failed(format!(
-                "{host} has no sparsync: install it there, or say --install to copy this program to ~/{INSTALLED} there, \
-                 or --rsync-path=PROGRAM if it has another place or name there"
+            return Err(failed(format!("cannot enroll {host}: sparsync not found there")).with_hint(format!(
+                "--install copies this program to ~/{INSTALLED} there; --rsync-path=PROGRAM names another path"
             )));
         }
         put_there(env, reach)?;
@@ -138,13 +136,16 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
     }
     match ended {
         (Ended::Code(0), told) => Introduction::read(&told).map_err(|why| {
-            failed(format!("{host} did not answer as a sparsync of this kind does ({why}): is the one there older?"))
+            failed(format!("cannot enroll {host}: unexpected answer from its sparsync: {why}"))
+                .with_hint("upgrade the older sparsync")
         }),
-        (Ended::Code(255), _) => Err(failed(format!("ssh could not reach {host}"))),
-        (Ended::Code(code), _) => Err(failed(format!(
-            "{host} did not let this machine's key in: why it says above (`sparsync server grant` there ended with {code})"
-        ))),
-        (Ended::Killed | Ended::GivenUp, _) => Err(failed(format!("the remote shell to {host} was killed"))),
+        (Ended::Code(255), _) => Err(failed(format!("cannot enroll {host}: ssh failed"))),
+        (Ended::Code(code), _) => {
+            Err(failed(format!("cannot enroll {host}: `sparsync server grant` failed there with exit code {code}")))
+        }
+        (Ended::Killed | Ended::GivenUp, _) => {
+            Err(failed(format!("cannot enroll {host}: the remote shell was killed")))
+        }
     }
 }
 
@@ -199,20 +200,23 @@ fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
-        shell::ask(&shell::argv_of(&reach.shell, host, &words), asking(umask, input))
-            .map_err(|error| failed(format!("--install: cannot start the remote shell: {error}")))
+        shell::ask(&shell::argv_of(&reach.shell, host, &words), asking(umask, input)).map_err(|error| {
+            failed(format!("cannot install sparsync on {host}: cannot start the remote shell: {error}"))
+        })
     };
     let (_, told) = run("echo; uname -s -m", None)?;
     let there = String::from_utf8_lossy(&told).lines().last().unwrap_or_default().trim().to_owned();
     let here = sys::system_and_machine();
     if there != here {
-        return Err(failed(format!(
-            "--install: {host} is `{there}` and this machine is `{here}`: build sparsync there"
-        )));
+        let words = format!("cannot install sparsync on {host}: `{there}` there, `{here}` here");
+        return Err(failed(words).with_hint(format!("build sparsync on {host}")));
     }
-    let own = env.own_path().ok_or_else(|| failed("--install: this program does not know where it is"))?;
-    let own = sys::open_path(own.as_os_str().as_bytes())
-        .map_err(|error| failed(format!("--install: cannot read {}: {error}", own.display())))?;
+    let own = env
+        .own_path()
+        .ok_or_else(|| failed(format!("cannot install sparsync on {host}: the path of this program is unknown")))?;
+    let own = sys::open_path(own.as_os_str().as_bytes()).map_err(|error| {
+        failed(format!("cannot install sparsync on {host}: cannot read {}: {error}", own.display()))
+    })?;
     // The rename makes the program appear whole or not at all, and only after it has run once.
     let script = format!(
         "set -e; cd; mkdir -p .local/bin; new={INSTALLED}.$$; trap 'rm -f \"$new\"' EXIT; umask 022; cat >\"$new\"; \
@@ -221,7 +225,7 @@ fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
     match run(&script, Some(own.into()))? {
         (Ended::Code(0), _) => Ok(()),
         _ => Err(failed(format!(
-            "--install: the program could not be copied to {host}:{INSTALLED}, or does not run there"
+            "cannot install sparsync on {host}: copying to ~/{INSTALLED} failed, or the copy does not run"
         ))),
     }
 }
@@ -240,11 +244,11 @@ fn addresses(facts: &SshFacts, introduction: &Introduction) -> Vec<String> {
 /// Returns the error for a server whose key differs from the known one. Only the user can decide what that means.
 pub fn other_key(host: &str, known: &Pin, shown: &Pin) -> Error {
     let words = format!(
-        "sparsync: THE KEY OF {host} HAS CHANGED.\n  known  {known}\n  now    {shown}\n\
-         Somebody may pose as {host}, or its key was made anew. If you know that it was, forget the old one:\n  \
-         sparsync enroll --revoke {host} && sparsync enroll {host}"
+        "sparsync: cannot trust {host}: its key has changed: another machine may impersonate it\n  known  {known}\n  \
+         now    {shown}"
     );
-    Error::new(Exit::StartClient, words)
+    let hint = format!("if its key was replaced: sparsync enroll --revoke {host} && sparsync enroll {host}");
+    Error::new(Exit::StartClient, words).with_hint(hint)
 }
 
 fn list(peers: &Peers, json: bool) -> String {
@@ -252,7 +256,7 @@ fn list(peers: &Peers, json: bool) -> String {
         return serde_json::to_string(&peers.hosts).unwrap_or_default() + "\n";
     }
     if peers.hosts.is_empty() {
-        return "no host is enrolled; `sparsync enroll HOST` enrolls one\n".into();
+        return "no enrolled hosts; `sparsync enroll HOST` adds one\n".into();
     }
     let line = |peer: &Peer| {
         format!("{}  {}  {} port {}  since {}\n", peer.name, peer.pin, peer.addresses.join(","), peer.port, peer.met)
@@ -272,30 +276,30 @@ fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
     if !same.is_empty() {
         let names: Vec<_> = same.into_iter().map(|other| other.name).collect();
         return Ok(format!(
-            "{host} is forgotten here\nthis machine's key is still let in there: the same server is enrolled as {}\n",
+            "{host} is removed here\nthis machine keeps its grant there: the same server is enrolled as {}\n",
             names.join(", ")
         ));
     }
     let Some(identity) = Identity::load(places)? else {
-        return Err(failed(format!("{host} is not enrolled, and this user has no key yet")));
+        return Err(failed(format!("cannot revoke {host}: not enrolled, and this user has no key")));
     };
     let words = Action::Revoke { who: identity.pin.to_string() }.words();
     let there = ask(env.umask, &with_program(reach, known.as_ref()), &words);
     let mut told = match known {
-        Some(_) => format!("{host} is forgotten here\n"),
-        None => format!("{host} was not known here\n"),
+        Some(_) => format!("{host} is removed here\n"),
+        None => format!("{host} was not enrolled here\n"),
     };
     match there {
-        Ok((Ended::Code(0), _)) => told += &format!("{host} lets this machine's key in no more\n"),
+        Ok((Ended::Code(0), _)) => told += &format!("{host} revoked the grant of this machine's key\n"),
         Ok((Ended::Code(code), _)) if code == NOBODY.code() => {
             told += &format!("{host} had no grant for this machine's key\n");
         }
         _ => {
             let _ = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
             return Err(failed(format!(
-                "{host} could not be told. There, run: sparsync server revoke {}",
-                identity.pin
-            )));
+                "cannot revoke the grant of this machine's key on {host}: the command failed there"
+            ))
+            .with_hint(format!("run on {host}: sparsync server revoke {}", identity.pin)));
         }
     }
     Ok(told)

@@ -72,9 +72,9 @@ impl Door {
     fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(Door, Listener)> {
         if env.var("SSH_ORIGINAL_COMMAND").is_some() {
             // The forced command approves what it contains, and it contains no port.
-            let words = "sparsync: the login there has a forced command, which opens no server for a single run: leave out \
-                         --transport=quic, or enroll this machine there";
-            return Err(Error::new(Exit::StartClient, words));
+            let words = "sparsync: cannot start a QUIC server: the login has a forced command";
+            let hint = "omit --transport=quic, or enroll the host";
+            return Err(Error::new(Exit::StartClient, words).with_hint(hint));
         }
         let identity = Identity::passing()?;
         let (awaited, has_come) = (Pin(client.pin), Arc::new(AtomicBool::new(false)));
@@ -122,7 +122,7 @@ fn nobody(exit: Exit) -> Error {
 }
 
 fn cannot_listen(error: io::Error) -> Error {
-    Error::new(Exit::SocketIo, format!("sparsync: the far end cannot listen for this run: {error}"))
+    Error::new(Exit::SocketIo, format!("sparsync: cannot start a QUIC server: {error}"))
 }
 
 /// Returns the address at which sshd was reached, from `SSH_CONNECTION`: client address, client port, own address, own

@@ -14,16 +14,16 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
     let Some(rsync) = find(env, named.as_deref()) else {
         let message = match named {
             Some(named) => {
-                let start = b"sparsync: cannot hand this run over to the rsync that SPARSYNC_RSYNC names: ".as_slice();
-                [start, named.as_bytes(), b" is not an executable file, or leads back to sparsync"].concat()
+                let start = b"sparsync: cannot run the rsync that SPARSYNC_RSYNC names: ".as_slice();
+                [start, named.as_bytes(), b": not an executable file, or another sparsync"].concat()
             }
-            None => b"sparsync: this run needs an installed rsync, and there is none in PATH".to_vec(),
+            None => b"sparsync: cannot hand this run over to rsync: no rsync in PATH".to_vec(),
         };
-        let hint = "install the package rsync, or name the program in SPARSYNC_RSYNC";
+        let hint = "install the package rsync, or set SPARSYNC_RSYNC to the path of the program";
         return Err(Error::new(Exit::Ipc, message).with_hint(hint));
     };
     let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args), (HANDED_OVER, "1"));
-    Err(Error::new(Exit::Ipc, format!("sparsync: could not start {}: {error}", rsync.display())))
+    Err(Error::new(Exit::Ipc, format!("sparsync: cannot start {}: {error}", rsync.display())))
 }
 
 /// Removes `--transport`, which rsync does not know. rsync reaches the peer in its own way.

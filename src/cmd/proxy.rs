@@ -75,7 +75,7 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl 
                 carry_back(session, writer, bytes, has_left)
             }
             Err(error) => {
-                error!("a session ends as it begins: {error}");
+                error!("cannot start a thread for a session: {error}");
                 hang_up.now(NO_SESSION);
                 Ended::ByItself
             }

@@ -127,14 +127,14 @@ impl Attempts<'_> {
             }
         }
         if let Some(bytes) = redial.moved_after().filter(|_| self.side.tells_way()) {
-            reporter.error(format!("sparsync: {name}: by {} after {bytes} bytes", Kind::Tls).as_bytes());
+            reporter.error(format!("sparsync: {name}: using {} after {bytes} bytes", Kind::Tls).as_bytes());
         }
         Outcome::Ended(ended)
     }
 
     /// Returns the advice for a user whose run is not repeated.
     fn hint(&self) -> String {
-        let why = self.forbids.map(|option| format!("; {option} forbids to do so automatically"));
+        let why = self.forbids.map(|option| format!("; {option} prevents an automatic retry"));
         format!("run the same command again{}", why.unwrap_or_default())
     }
 

@@ -58,7 +58,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let cli::Copy { options, sources, dest, far } = wanted;
     let Some(far) = far else {
-        return fail(env, &Error::new(Exit::Crashed, "sparsync: a copy without a peer is a local one"));
+        return fail(env, &Error::new(Exit::Crashed, "sparsync: internal error: remote copy without a remote host"));
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
@@ -236,8 +236,9 @@ impl Side {
             }
             // Standard input may have been read already, so the installed rsync could not read it.
             Reached::Rsync if may_have_taken => {
-                let words = b"\nsparsync: a stock rsync answers ssh there, and what options name was read already: say --transport=ssh";
-                Err(Error { message: [&why.message[..], words].concat(), ..why }.by(self.role()))
+                let words = b"\nsparsync: cannot continue over ssh: the remote program is rsync, and the input was already read";
+                let why = Error { message: [&why.message[..], words].concat(), ..why };
+                Err(why.by(self.role()).with_hint("use --transport=ssh"))
             }
             Reached::Rsync => Ok(None),
         }
@@ -278,7 +279,9 @@ impl Side {
             // A user without a home directory (under sudo, for example) has no enrolled hosts.
             Err(error) if error.exit == Exit::FileIo && !route::wants_key(&self.far, connect) => {
                 if connect.transport != Transport::Quic {
-                    self.tell_way(env, &format!("a remote shell: {}", String::from_utf8_lossy(&error.message)));
+                    let why = String::from_utf8_lossy(&error.message).into_owned();
+                    let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
+                    self.tell_way(env, &format!("a remote shell: {why}"));
                 }
                 Peers::default()
             }
@@ -325,7 +328,7 @@ impl Side {
         if !self.options.output.quiet {
             let host = route::named(&self.far);
             let words = String::from_utf8_lossy(words);
-            let _ = writeln!(env.stderr, "sparsync: {host}: by a remote shell: its server refuses: {words}");
+            let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {words}");
         }
         self.reach_by_shell(env, Some(peer)).map_err(|error| match error.exit {
             Exit::Signal => error,
@@ -402,7 +405,7 @@ impl Side {
     /// Prints the chosen route and the reason for it, under `-vv`.
     pub fn tell_way(&self, env: &mut Env, way: &str) {
         if self.tells_way() {
-            let _ = writeln!(env.stderr, "sparsync: {}: by {way}", route::named(&self.far));
+            let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
         }
     }
 
@@ -414,11 +417,9 @@ impl Side {
 
     fn no_rsync(&self) -> Error {
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let words = format!(
-            "sparsync: {host} has rsync but no sparsync, and to talk to it this machine needs an installed rsync: \
-             install rsync here or sparsync there"
-        );
-        Error::new(Exit::StartClient, words).by(self.role())
+        let words =
+            format!("sparsync: cannot copy to or from {host}: it has rsync but no sparsync, and this machine no rsync");
+        Error::new(Exit::StartClient, words).by(self.role()).with_hint("install rsync here or sparsync there")
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -481,7 +482,7 @@ impl Side {
                 if let Err(error) = &mut ended
                     && error.exit == Exit::Stream
                 {
-                    error.message.extend_from_slice(one_off.is_gone().as_bytes());
+                    error.hint = Some(one_off.hint());
                 }
                 one_off.leave(&env.stop);
                 Exit::Stream

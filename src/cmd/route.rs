@@ -43,10 +43,9 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         }
         None => Err(Error::new(
             Exit::StartClient,
-            format!(
-                "sparsync: {name} is not known: `sparsync enroll {name}` makes it so, or copy to {name}:PATH by ssh"
-            ),
-        )),
+            format!("sparsync: cannot connect to the server of {name}: the host is not enrolled"),
+        )
+        .with_hint(format!("run `sparsync enroll {name}`, or copy over ssh: {name}:PATH"))),
     };
     let is_url = far.server.is_some();
     // A server runs its own program under its own user. A different --rsync-path may ask for another of either.
@@ -57,27 +56,26 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
     let is_other_program = !is_url && known.is_some_and(is_other);
     match connect.transport {
         Transport::Shell if is_url => {
-            Err(Error::usage("sparsync: a sparsync:// URL names a server, which --transport=ssh does not use"))
+            Err(Error::usage("sparsync: --transport=ssh cannot be used with a sparsync:// URL"))
         }
         Transport::Shell => Ok(Plan::Shell(Some("--transport=ssh"))),
         Transport::Tls if is_other_program => Err(Error::usage(format!(
-            "sparsync: the server of {name} does not run the program that --rsync-path names: leave out one of --rsync-path \
-             and --transport=tls"
+            "sparsync: --transport=tls cannot be used with --rsync-path: the server of {name} runs another program"
         ))),
         Transport::Tls => dial(&[Route::Tls], false),
         Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(Plan::OneOff),
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
         // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
-        Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(known.map(|_| "a remote shell was named"))),
+        Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(known.map(|_| "-e or RSYNC_RSH is set"))),
         Transport::Auto if is_other_program => {
-            Ok(Plan::Shell(Some("--rsync-path names another program than its server")))
+            Ok(Plan::Shell(Some("--rsync-path names another program than that of the server")))
         }
         Transport::Auto => match known {
             None => Ok(Plan::Shell(None)),
             Some(peer) => match peer.winner(now) {
-                Some(Route::Ssh) => Ok(Plan::Shell(Some("its server did not answer in the last ten minutes"))),
-                None if proxied() => Ok(Plan::Shell(Some("ssh goes there through another machine"))),
+                Some(Route::Ssh) => Ok(Plan::Shell(Some("the server did not answer within the last ten minutes"))),
+                None if proxied() => Ok(Plan::Shell(Some("ssh connects through another machine"))),
                 _ => dial(&in_turn(known, now), true),
             },
         },
@@ -215,7 +213,7 @@ mod tests {
         for transport in [Transport::Auto, Transport::Quic] {
             for host in ["other", "me@box"] {
                 let error = planned(host, Some(None), &by(transport), None).unwrap_err();
-                assert!(String::from_utf8_lossy(&error.message).contains(&format!("sparsync enroll {host}")));
+                assert!(String::from_utf8_lossy(&error.text()).contains(&format!("sparsync enroll {host}")));
             }
         }
         assert_eq!(planned("box", Some(None), &by(Transport::Shell), None).unwrap_err().exit, Exit::Usage);

@@ -52,7 +52,7 @@ impl Supervisor {
         };
         let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address));
         if let Err(error) = told {
-            warn!("the supervisor at {SOCKET} cannot be told {word}: {error}");
+            warn!("cannot send {word} to the supervisor at {SOCKET}: {error}");
         }
     }
 }

@@ -86,9 +86,9 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
     match ended {
         Ok(shell::Ended::Code(127)) => {
             let host = &reach.host;
-            let words =
-                format!("sparsync: there is no sparsync on {host}: `sparsync enroll --install {host}` copies this one");
-            fail(env, &Error::new(Exit::CmdNotFound, words))
+            let words = format!("sparsync: cannot run sparsync on {host}: not found");
+            let hint = format!("`sparsync enroll --install {host}` copies this program there");
+            fail(env, &Error::new(Exit::CmdNotFound, words).with_hint(hint))
         }
         Ok(shell::Ended::Code(0)) => {
             if let (Action::Start(_) | Action::Restart { .. }, Ok(places)) = (action, &places)
@@ -102,7 +102,7 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
         Ok(shell::Ended::Code(code))
             if matches!(action, Action::Status { json: false }) && code == NOT_RUNNING.code() =>
         {
-            let _ = tell(env, &format!("sparsync: from here: `sparsync server start {}`", reach.host));
+            let _ = tell(env, &format!("hint: from this machine: `sparsync server start {}`", reach.host));
             NOT_RUNNING
         }
         Ok(shell::Ended::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
@@ -123,7 +123,7 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     if start.detached {
         return in_this_process(env, places, start).inspect_err(|error| {
             // Standard error goes to the log. The starting process reads standard output.
-            let _ = say(&mut env.stdout, &error.message);
+            let _ = say(&mut env.stdout, &error.text());
         });
     }
     if start.foreground {
@@ -133,12 +133,12 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
             return Err(not_the_supervisors(status.pid));
         }
         return match running(env, places, start)? {
-            Some(_) => tell(env, "sparsync: the server runs already").map(|()| Exit::Ok),
+            Some(_) => tell(env, "sparsync: the server is already running").map(|()| Exit::Ok),
             None => in_this_process(env, places, start),
         };
     }
     let (status, is_new) = ensure(env, places, start)?;
-    let words = if is_new { "the server runs now" } else { "the server runs already" };
+    let words = if is_new { "server started" } else { "the server is already running" };
     let pin = status.pin.map(|pin| pin.to_string()).unwrap_or_default();
     tell(env, &format!("sparsync: {words}: {}, key {pin}", shown_at(&status)))?;
     Ok(Exit::Ok)
@@ -147,7 +147,7 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
 fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     match daemon::run(env, places, start) {
         Ok(exit) => Ok(exit),
-        Err(Unable::Runs) => tell(env, "sparsync: the server runs already").map(|()| Exit::Ok),
+        Err(Unable::Runs) => tell(env, "sparsync: the server is already running").map(|()| Exit::Ok),
         Err(Unable::Error(error)) => Err(error),
     }
 }
@@ -155,11 +155,8 @@ fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit
 /// Returns the error for a start by a supervisor while another server runs. A supervisor waits for this process to
 /// become ready, so success would look to it like a server that has ended.
 fn not_the_supervisors(pid: u32) -> Error {
-    let words = format!(
-        "sparsync: a server runs already that was not started by this unit (process {pid}): once `sparsync server stop` has \
-         ended it, this one can start"
-    );
-    Error::new(Exit::Ipc, words)
+    let words = format!("sparsync: cannot start the server: another one runs outside of systemd (process {pid})");
+    Error::new(Exit::Ipc, words).with_hint("stop it with `sparsync server stop`")
 }
 
 /// Returns the server that accepts clients where `start` requests it, if one runs. Fails if one runs with other
@@ -183,11 +180,10 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
         });
         if since.elapsed() > STOP_MAX {
             let words = format!(
-                "sparsync: a server runs that ends once its sessions have (process {}): start again then, or end them: \
-                 `sparsync server stop --now`",
+                "sparsync: cannot start the server: the old one (process {}) still waits for its sessions",
                 status.pid
             );
-            return Err(Error::new(Exit::Ipc, words));
+            return Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` ends them"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -201,11 +197,12 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
 fn is_as_said(status: &Status, start: &Start) -> Result<()> {
     if let Some(bytes) = start.memory.filter(|&bytes| bytes != status.memory_max_bytes) {
         let words = format!(
-            "sparsync: the server runs already ({}) with --memory={}; `sparsync server restart --memory={bytes}` changes that",
+            "sparsync: cannot change --memory: the server is already running ({}) with --memory={}",
             shown_at(status),
             status.memory_max_bytes
         );
-        return Err(Error::new(Exit::Ipc, words));
+        let hint = format!("`sparsync server restart --memory={bytes}` changes it");
+        return Err(Error::new(Exit::Ipc, words).with_hint(hint));
     }
     let is_port = start.port.is_none_or(|port| port == 0 || port == status.port);
     let said: BTreeSet<IpAddr> = start.listen.iter().filter_map(|address| address.parse().ok()).collect();
@@ -217,16 +214,16 @@ fn is_as_said(status: &Status, start: &Start) -> Result<()> {
     let words: Vec<_> = start.listen.iter().map(|address| format!(" --listen={address}")).collect();
     let port = start.port.map(|port| format!(" --port={port}")).unwrap_or_default();
     let (by, with) = match status.supervised {
-        true => ("install", ", with the commands that it tells"),
+        true => ("install", ", with the commands that it prints"),
         false => ("restart", ""),
     };
+    let hint = format!("`sparsync server {by}{}{port}` moves it{with}", words.concat());
     let words = format!(
-        "sparsync: the server runs elsewhere already: {}, at {}; `sparsync server {by}{}{port}` moves it{with}",
+        "sparsync: cannot change the address: the server is already running ({}) on {}",
         shown_at(status),
-        status.addresses.join(", "),
-        words.concat()
+        status.addresses.join(", ")
     );
-    Err(Error::new(Exit::SocketIo, words))
+    Err(Error::new(Exit::SocketIo, words).with_hint(hint))
 }
 
 /// Makes sure that a server runs with these settings and that a handshake with it succeeds. Returns its status, and
@@ -247,8 +244,8 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
         }
         if waits.elapsed() > START_MAX {
             let log = places.state.join(server_log::FILE);
-            let words = format!("sparsync: the server does not answer; its log is {}", log.display());
-            return Err(Error::new(Exit::Ipc, words));
+            let words = format!("sparsync: cannot start the server: no answer within {} s", START_MAX.as_secs());
+            return Err(Error::new(Exit::Ipc, words).with_hint(format!("its log is {}", log.display())));
         }
         std::thread::sleep(Duration::from_millis(if is_new { 10 } else { 50 }));
         if !is_new {
@@ -279,7 +276,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     sys::take_umask();
     let mut child = child.map_err(|error| failed("start", error))?;
     let Some(stdout) = child.stdout.take() else {
-        return Err(failed("hear", std::io::ErrorKind::BrokenPipe.into()));
+        return Err(failed("read from", std::io::ErrorKind::BrokenPipe.into()));
     };
     let patience = Patience { idle: Some(START_MAX), stop: env.stop.clone(), ..Patience::default() };
     let mut told = Vec::new();
@@ -287,23 +284,25 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     if told == READY {
         return Ok(true);
     }
-    heard.map_err(|error| failed("hear", error))?;
+    heard.map_err(|error| failed("read from", error))?;
     let status = child.wait().map_err(|error| failed("wait for", error))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     match code {
         Some(0) => Ok(false),
-        Some(code) => Err(Error::new(Exit::of_code(code).unwrap_or(Exit::Other(code)), told)),
-        None => Err(Error::new(Exit::Crashed, format!("sparsync: the server ended at once: {status}"))),
+        Some(code) => Err(Error::of_text(Exit::of_code(code).unwrap_or(Exit::Other(code)), &told)),
+        None => {
+            Err(Error::new(Exit::Crashed, format!("sparsync: cannot start the server: it ended at once: {status}")))
+        }
     }
 }
 
 /// Completes a handshake with the server of this user, to show that clients can connect.
 pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     let cannot = |why: String| {
-        Error::new(Exit::SocketIo, format!("sparsync: the server listens, but a handshake with it fails: {why}"))
+        Error::new(Exit::SocketIo, format!("sparsync: cannot complete a handshake with the server: {why}"))
     };
     let address = status.addresses.first().and_then(|address| address.parse::<SocketAddr>().ok());
-    let address = address.ok_or_else(|| cannot("it tells no address".into()))?;
+    let address = address.ok_or_else(|| cannot("it reports no address".into()))?;
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
     let won = race(&own_addresses(address), &Kind::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
@@ -325,7 +324,7 @@ fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
 fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let address: SocketAddr = address
         .parse()
-        .map_err(|_| Error::usage(format!("sparsync server: `{address}` is no IP address with a port")))?;
+        .map_err(|_| Error::usage(format!("sparsync server: pipe: invalid address `{address}`: expected IP:PORT")))?;
     let pin: Pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: pipe: {bad}")))?;
     let identity = Identity::load_or_make(places)?;
     let patience = Patience::default();
@@ -333,13 +332,13 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let mut here = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial::new(tls::client_config(&identity, pin), START_MAX, patience);
     let won = race(&[address], &Kind::BOTH, &dial)
-        .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: {address} {}", lost.trouble)))?;
+        .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: cannot reach {address}: {}", lost.trouble)))?;
     let mut link = won.link;
     let mut writer = link.writer;
     // Not joined: it ends with the process, because the server needs no more input once it has closed the connection.
     std::thread::spawn(move || std::io::copy(&mut here.reader, &mut writer));
     std::io::copy(&mut link.reader, &mut here.writer)
-        .map_err(|error| Error::new(Exit::SocketIo, format!("sparsync: {address} broke off: {error}")))?;
+        .map_err(|error| Error::new(Exit::SocketIo, format!("sparsync: connection to {address} lost: {error}")))?;
     Ok(Exit::Ok)
 }
 
@@ -347,7 +346,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
 fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     // Only the server with this process id is meant, not one that replaces it meanwhile.
     let Some(pid) = daemon::pid(places) else {
-        tell(env, &format!("sparsync: no server runs{}", at_its_port(places)))?;
+        tell(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
         return Ok(Exit::Ok);
     };
     let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
@@ -362,7 +361,8 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
         Ok(Some(ending)) => {
             status.iter().for_each(|status| tell_waiting(env, status));
             if !ending.wait(Some(STOP_MAX)) {
-                let _ = env.stderr.write_all(b"sparsync: waits still; `sparsync server stop --now` ends what runs\n");
+                let _ =
+                    env.stderr.write_all(b"sparsync: still waiting; `sparsync server stop --now` ends the sessions\n");
                 ending.wait(None);
             }
         }
@@ -379,10 +379,10 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
         waited => waited?,
     }
     let again = match status {
-        Some(status) if status.supervised => format!("; `{} start sparsync` starts its unit again", systemctl()),
+        Some(status) if status.supervised => format!("; `{} start sparsync` starts it again", systemctl()),
         _ => String::new(),
     };
-    tell(env, &format!("sparsync: the server has ended{again}"))?;
+    tell(env, &format!("sparsync: server stopped{again}"))?;
     Ok(Exit::Ok)
 }
 
@@ -390,7 +390,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
 /// running server cannot be asked.
 fn at_its_port(places: &Places) -> String {
     let port = daemon::port_of(places, &Start::default());
-    let told = |holder| format!(" that is known in {}; {holder} has port {port}", places.state.display());
+    let told = |holder| format!(" with its state in {}; port {port} is in use by {holder}", places.state.display());
     port_owner::of_port(port).map_or_else(String::new, told)
 }
 
@@ -408,7 +408,7 @@ fn tell_waiting(env: &mut Env, status: &Status) {
     let sessions: Vec<_> =
         status.sessions.iter().map(|session| format!("{} from {}", session.name, session.address)).collect();
     let noun = if count == 1 { "session" } else { "sessions" };
-    let line = format!("sparsync: waits for {count} {noun}: {}\n", sessions.join(", "));
+    let line = format!("sparsync: waiting for {count} {noun}: {}\n", sessions.join(", "));
     let _ = env.stderr.write_all(line.as_bytes());
 }
 
@@ -418,7 +418,7 @@ fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
     }
     match env::end_process(pid, now) {
         Err(error) if daemon::pid(places) == Some(pid) => {
-            Err(Error::new(Exit::Ipc, format!("sparsync: cannot end the server (process {pid}): {error}")))
+            Err(Error::new(Exit::Ipc, format!("sparsync: cannot stop the server (process {pid}): {error}")))
         }
         _ => Ok(()),
     }
@@ -429,9 +429,8 @@ fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
     let waits = Since::now();
     while daemon::pid(places) == Some(pid) {
         if waits.elapsed() > LET_GO_MAX {
-            let words =
-                format!("sparsync: the server (process {pid}) does not end: `sparsync server stop --now` kills it");
-            return Err(Error::new(Exit::Ipc, words));
+            let words = format!("sparsync: cannot stop the server (process {pid}): it still runs");
+            return Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` kills it"));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -448,13 +447,9 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
     let mut running = Vec::new();
     match control_socket::status(places) {
         Ok(Some(status)) if status.supervised => {
-            let words = format!(
-                "sparsync: systemd runs this server (process {}) and would know nothing of another one: `{} restart sparsync` \
-                 if its unit is the one that `install` writes",
-                status.pid,
-                systemctl()
-            );
-            return Err(Error::new(Exit::Unsupported, words));
+            let words = format!("sparsync: cannot restart the server (process {}): systemd manages it", status.pid);
+            let hint = format!("run `{} restart sparsync` if `sparsync server install` wrote its unit", systemctl());
+            return Err(Error::new(Exit::Unsupported, words).with_hint(hint));
         }
         Ok(Some(status)) => {
             running = status.addresses.iter().filter_map(|address| address.parse().ok()).collect();
@@ -469,7 +464,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
         Err(_) if wanted.port.is_some() => {}
         Err(_) => {
             let line = format!(
-                "sparsync: the server does not tell where it listens; the new one has port {} unless --port says otherwise\n",
+                "sparsync: cannot read the address of the running server; the new one uses port {}\n",
                 daemon::port_of(places, &wanted)
             );
             let _ = env.stderr.write_all(line.as_bytes());
@@ -489,25 +484,26 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         return Ok(exit);
     }
     if !status.running {
-        tell(env, &format!("sparsync: no server runs{}; `sparsync server start` starts one", at_its_port(places)))?;
+        tell(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
+        tell(env, "hint: start one with `sparsync server start`")?;
         return Ok(exit);
     }
     let mut lines = vec![
-        format!("sparsync {} runs: {}", status.sparsync, shown_at(&status)),
+        format!("sparsync {} is running: {}", status.sparsync, shown_at(&status)),
         format!("key        {}", status.pin.map(|pin| pin.to_string()).unwrap_or_default()),
         format!("addresses  {}", status.addresses.join(", ")),
         format!(
             "up         {}{}",
             lasted(status.uptime_secs),
-            if status.draining { ", ends when its sessions have" } else { "" }
+            if status.draining { "; stopping after its sessions" } else { "" }
         ),
-        format!("sessions   {} now, {} in all", status.sessions.len(), status.sessions_total),
-        format!("memory     {} MiB of {}", status.memory_bytes >> 20, status.memory_max_bytes >> 20),
-        format!("bytes      {} came, {} went", status.bytes_in, status.bytes_out),
+        format!("sessions   {} running, {} in total", status.sessions.len(), status.sessions_total),
+        format!("memory     {} of {} MiB", status.memory_bytes >> 20, status.memory_max_bytes >> 20),
+        format!("traffic    {} bytes received, {} sent", status.bytes_in, status.bytes_out),
     ];
     for session in &status.sessions {
         lines.push(format!(
-            "  {} from {} over {}, {}, {} bytes came, {} went",
+            "  {} from {} over {}, {}, {} bytes received, {} sent",
             session.name,
             session.address,
             session.transport,
@@ -517,7 +513,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         ));
     }
     if !status.errors.is_empty() {
-        lines.push("last errors".into());
+        lines.push("recent errors".into());
         lines.extend(status.errors.iter().map(|error| format!("  {error}")));
     }
     tell(env, &lines.join("\n"))?;
@@ -536,7 +532,8 @@ fn lasted(secs: u64) -> String {
 }
 
 fn to_json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| Error::new(Exit::Crashed, format!("sparsync: no JSON: {error}")))
+    serde_json::to_string(value)
+        .map_err(|error| Error::new(Exit::Crashed, format!("sparsync: cannot encode JSON: {error}")))
 }
 
 /// The JSON form of a grant.
@@ -573,7 +570,7 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if grants.is_empty() {
-        tell(env, "sparsync: no key has a grant")?;
+        tell(env, "sparsync: no grants")?;
     }
     for grant in &grants {
         tell(env, &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)))?;
@@ -585,13 +582,9 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
 fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
     let root = grant.roots.iter().find(|root| places.are_below(root))?;
     let (name, root, config) = (&grant.name, String::from_utf8_lossy(root), places.config.display());
-    let what = match grant.read_only {
-        true => {
-            format!("{name} may read all below {root}, also the key in {config}, with which it can pose as this server")
-        }
-        false => format!("{name} may write all below {root}, also the grants and the key in {config}"),
-    };
-    Some(format!("{what}: --root of something else grants less"))
+    let what =
+        if grant.read_only { "read the key of this server" } else { "change the key and the grants of this server" };
+    Some(format!("{name} can {what}: {config} is inside of --root={root}"))
 }
 
 /// Returns warnings about roots that cannot be opened. They may be misspelled.
@@ -599,7 +592,7 @@ fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
     grant.roots.iter().filter_map(|root| {
         let error = sys::open_dir_path(root).err()?;
         let (root, why) = (String::from_utf8_lossy(root), errno_words(&error));
-        Some(format!("{root} cannot be reached on {} yet: {}", sys::host_name(), String::from_utf8_lossy(&why)))
+        Some(format!("cannot open --root={root} on {}: {}", sys::host_name(), String::from_utf8_lossy(&why)))
     })
 }
 
@@ -607,9 +600,7 @@ fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
 /// the finder of the old one would still be admitted.
 fn another_key(other: &Grant) -> String {
     let (name, pin, host) = (&other.name, other.pin, sys::host_name());
-    format!(
-        "{name} has another key that is let in, {pin}: if that is lost, run on {host}: sparsync server revoke {pin}"
-    )
+    format!("{name} also has a grant for {pin}; if that key is lost, run on {host}: sparsync server revoke {pin}")
 }
 
 /// The checked arguments of `server grant`. What they leave out stays unchanged.
@@ -629,11 +620,11 @@ fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
     let NewGrant { pin, name, default_name, rights, .. } = new;
     let pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
     if name.iter().chain(default_name).any(|name| name.is_empty() || name.chars().any(char::is_control)) {
-        return Err(Error::usage("sparsync server: --name: a name is one line, and not empty"));
+        return Err(Error::usage("sparsync server: --name: expected one line that is not empty"));
     }
     let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
     let ends = |said: &String| match Moment::read(said, now) {
-        Ok(end) if end <= now => Err(wrong_end(format!("`{said}` is over"))),
+        Ok(end) if end <= now => Err(wrong_end(format!("`{said}` is in the past"))),
         read => read.map(Some).map_err(wrong_end),
     };
     let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
@@ -647,7 +638,7 @@ impl GrantChange {
     fn apply_to(&self, known: Option<&Grant>) -> Result<Grant> {
         let known_name = known.map(|known| known.name.clone());
         let name = self.name.clone().or(known_name).or_else(|| self.default_name.clone());
-        let unnamed = || Error::usage("sparsync server: grant needs --name: what the key's owner is called");
+        let unnamed = || Error::usage("sparsync server: grant: missing --name=NAME for a new key");
         let roots = match (self.roots.as_slice(), known) {
             ([], Some(known)) => known.roots.clone(),
             ([], None) => vec![b"/".to_vec()],
@@ -675,7 +666,8 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         server_session::can_limit()?;
     }
     if !settled.stands(now) {
-        let words = format!("sparsync server: the grant of {} has expired: it {}", settled.name, settled.rights(now));
+        let words =
+            format!("sparsync server: grant: the grant of {} has expired: {}", settled.name, settled.rights(now));
         return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
@@ -725,12 +717,12 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     match put {
-        Put::New => tell(env, &format!("sparsync: {name} is let in: {rights}"))?,
+        Put::New => tell(env, &format!("sparsync: added a grant for {name}: {rights}"))?,
         Put::Changed => {
             let before = rights_before.unwrap_or_default();
-            tell(env, &format!("sparsync: the grant of {name} has changed: {before} -> {rights}"))?;
+            tell(env, &format!("sparsync: changed the grant of {name}: {before} -> {rights}"))?;
         }
-        Put::Same => tell(env, &format!("sparsync: {name} is let in already: {rights}"))?,
+        Put::Same => tell(env, &format!("sparsync: {name} already has this grant: {rights}"))?,
     }
     Ok(Exit::Ok)
 }
@@ -738,11 +730,11 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
 fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
     let gone = Grants::change(places, |grants| grants.revoke(who))?;
     if gone.is_empty() {
-        let words = format!("sparsync: no grant has the name or key `{who}`: see `sparsync server grants`");
-        return Err(Error::new(NOBODY, words));
+        let words = format!("sparsync: cannot revoke `{who}`: no grant has this name or key");
+        return Err(Error::new(NOBODY, words).with_hint("`sparsync server grants` lists all grants"));
     }
     for grant in gone {
-        tell(env, &format!("sparsync: {} ({}) is not let in any more", grant.name, grant.pin))?;
+        tell(env, &format!("sparsync: revoked the grant of {} ({})", grant.name, grant.pin))?;
     }
     Ok(Exit::Ok)
 }

@@ -67,12 +67,10 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         sys::limit_memory(budget_bytes.saturating_add(SESSION_RESERVE_BYTES));
     }
     if let Some(budget_bytes) = granted.memory.filter(|_| granted.too_large) {
-        let words = format!(
-            "sparsync: this copy needs more memory than the server may hold for all of them ({} MiB): `sparsync server restart \
-             --memory=SIZE` there, or copy it in parts",
-            budget_bytes >> 20
-        );
-        return converse(env, None, &Asked::Nothing(Error::new(Exit::Malloc, words)));
+        let words =
+            format!("sparsync: cannot serve this copy: it exceeds --memory of the server ({} MiB)", budget_bytes >> 20);
+        let hint = "run `sparsync server restart --memory=SIZE` there, or copy in parts";
+        return converse(env, None, &Asked::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)));
     }
     if let Err(error) = sandbox::confine(&granted.roots, granted.read_only) {
         let unreachable = || {
@@ -80,7 +78,7 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             let shown = String::from_utf8_lossy(&roots);
             let error = errno_words(&error);
             let why = String::from_utf8_lossy(&error);
-            let words = format!("sparsync: none of the granted directories can be reached ({shown}): {why}");
+            let words = format!("sparsync: cannot open any granted directory ({shown}): {why}");
             Error::new(Exit::FileSelect, words)
         };
         // The client must receive the reason. It would take a plain disconnect for a lost connection, and reconnect.
@@ -93,12 +91,10 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
 pub fn can_limit() -> Result<(), Error> {
     sandbox::can_confine().map_err(|error| {
         let why = errno_words(&error);
-        let words = format!(
-            "sparsync: the server's machine cannot hold a session below directories (openat2: {}): Linux can since 5.6, and a \
-             container must allow it; a grant without --root works",
-            String::from_utf8_lossy(&why)
-        );
+        let words =
+            format!("sparsync: cannot limit sessions to directories: openat2: {}", String::from_utf8_lossy(&why));
         Error::new(Exit::Unsupported, words)
+            .with_hint("--root needs Linux 5.6, and a container must permit openat2; a grant without --root works")
     })
 }
 
@@ -138,7 +134,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
 }
 
 fn cannot_serve(error: &io::Error) -> Error {
-    Error::new(Exit::Ipc, format!("sparsync: cannot speak to the client: {error}"))
+    Error::new(Exit::Ipc, format!("sparsync: cannot use standard input and output: {error}"))
 }
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.
@@ -172,7 +168,7 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
         [] => match asked {
             Asked::CommandLine(asked) => asked.operands.clone(),
-            Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path").into()),
+            Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path given").into()),
         },
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
@@ -198,16 +194,16 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
 }
 
 fn asks_for(words: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: the session asks for {words}"))
+    Error::new(Exit::Protocol, format!("sparsync: request rejected: {words}"))
 }
 
 /// Checks that the session requests nothing beyond the command line, which a forced command may have approved.
 fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
     if setup.server_sends != asked.sends {
-        return Err(asks_for("the other direction than the command line of this server"));
+        return Err(asks_for("the direction differs from the command line of this server"));
     }
     if !setup.operands.is_empty() && !asked.operands.is_empty() {
-        return Err(asks_for("other paths than the command line of this server"));
+        return Err(asks_for("the paths differ from the command line of this server"));
     }
     Ok(())
 }
@@ -216,7 +212,8 @@ fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
 /// would stop the writes). A grant with roots covers no devices. No grant covers following symlinks of untrusted users.
 fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Error> {
     if options.preserve.link_owners == LinkOwners::Anyone {
-        let words = "sparsync: a server follows no symlinks of untrusted users, so --insecure-links cannot be had";
+        let words =
+            "sparsync: --insecure-links is not supported by a server: it follows no symlinks of untrusted users";
         return Err(Error::new(Exit::Unsupported, words));
     }
     let device = match setup.server_sends {
@@ -224,21 +221,20 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         false => options.preserve.write_devices.then_some("--write-devices"),
     };
     if let Some(option) = device.filter(|_| !sandbox::are_everything(&granted.roots)) {
-        let words = format!(
-            "sparsync: what is on a device is below no directory, so a key that reaches some directories only cannot have \
-             {option} (ssh may do it, and `sparsync enroll HOST` grants more)"
-        );
-        return Err(Error::new(Exit::Unsupported, words));
+        let words = format!("sparsync: {option} is not permitted by a grant with --root: devices are outside of it");
+        let hint = "copy over ssh, or grant more with `sparsync enroll --root=/ HOST`";
+        return Err(Error::new(Exit::Unsupported, words).with_hint(hint));
     }
     let writes = if !setup.server_sends {
-        "this machine's key may only copy from here (ssh may do it, and `sparsync enroll HOST` grants more)"
+        "cannot write: the grant of this machine's key is read-only"
     } else if options.select.remove_source != RemoveSource::No {
-        "this machine's key may only read here, so nothing can be removed by --remove-source-files (ssh may do it, and \
-         `sparsync enroll HOST` grants more)"
+        "cannot remove source files: the grant of this machine's key is read-only"
     } else {
         return Ok(());
     };
-    if granted.read_only { Err(Error::new(Exit::FileSelect, format!("sparsync: {writes}"))) } else { Ok(()) }
+    let hint = "copy over ssh, or grant more with `sparsync enroll --read-write HOST`";
+    let denied = || Error::new(Exit::FileSelect, format!("sparsync: {writes}")).with_hint(hint);
+    if granted.read_only { Err(denied()) } else { Ok(()) }
 }
 
 /// Returns the error if a path that the client names lies outside the roots of its grant.

@@ -64,7 +64,7 @@ impl State {
         while let Some(before) = peer.heard() {
             std::thread::sleep(UNHEARD);
             if peer.heard() == Some(before) {
-                return peer.now("the remote shell has ended, and nothing is heard any more");
+                return peer.now("the remote shell has ended and the client is silent");
             }
         }
     }

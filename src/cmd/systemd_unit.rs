@@ -18,7 +18,9 @@ const NAME: &str = "sparsync.service";
 
 /// Writes the unit, or prints it, and prints the commands that enable it.
 pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit> {
-    let program = env.own_path().ok_or_else(|| Error::new(Exit::Ipc, "sparsync: this program has no path"))?;
+    let program = env
+        .own_path()
+        .ok_or_else(|| Error::new(Exit::Ipc, "sparsync: cannot write a unit: the path of this program is unknown"))?;
     let program = plain(&program, "the path of this program")?;
     let is_root = sys::ids().0 == 0;
     let system = wanted.system.unwrap_or(is_root);
@@ -42,11 +44,11 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
 fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
     let (systemctl, more) = match system {
         true => ("systemctl", SYSTEM_KEEPS),
-        false => ("systemctl --user", "and, if it shall run while you are not logged in:\n  loginctl enable-linger"),
+        false => ("systemctl --user", "To keep it running while you are not logged in:\n  loginctl enable-linger"),
     };
     let ends = match runs {
         Some(status) if !status.supervised => {
-            format!("  sparsync server stop  # process {}, which systemd did not start\n", status.pid)
+            format!("  sparsync server stop  # process {}, not started by systemd\n", status.pid)
         }
         _ => String::new(),
     };
@@ -61,18 +63,16 @@ fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
 }
 
 /// What the system unit denies to sessions. All other limits come from grants.
-const SYSTEM_KEEPS: &str = "Its sessions read and write what their grants say, as root. They cannot change /proc/sys, /sys, \
-control groups,\nthe clock, kernel modules or the host's name, nor read the kernel's log, whatever was granted.";
+const SYSTEM_KEEPS: &str = "Its sessions read and write as root within their grants. They can never change /proc/sys, /sys, control groups,\n\
+                            the clock, kernel modules or the host name, nor read the kernel log.";
 
 /// Returns a path as text, or an error if it contains characters with a special meaning in units.
 fn plain<'a>(path: &'a Path, what: &str) -> Result<&'a str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
     path.to_str().filter(|path| path.chars().all(is_plain)).ok_or_else(|| {
         let shown = path.display();
-        let words = format!(
-            "sparsync: {what} has letters that a unit cannot hold: {shown}; letters, digits and /._-+@ are fit"
-        );
-        Error::new(Exit::Unsupported, words)
+        let words = format!("sparsync: cannot write a unit: unsupported characters in {what}: {shown}");
+        Error::new(Exit::Unsupported, words).with_hint("use only letters, digits and /._-+@")
     })
 }
 
@@ -96,13 +96,14 @@ fn places_said(
 fn user_dir(env: &Env) -> Result<PathBuf> {
     let var = |name: &str| env.var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = var("XDG_CONFIG_HOME").or_else(|| var("HOME").map(|home| home.join(".config")));
-    let config = config.ok_or_else(|| Error::new(Exit::FileSelect, "sparsync: HOME is not set: where do units go?"))?;
+    let config =
+        config.ok_or_else(|| Error::new(Exit::FileSelect, "sparsync: cannot write a unit: HOME is not set"))?;
     Ok(config.join("systemd/user"))
 }
 
 fn write(dir: &Path, text: &str) -> Result<()> {
     // The directory belongs to systemd, so no lock file of ours may be left there.
-    files::make_private(dir).map_err(|error| files::failed("make", dir, &error))?;
+    files::make_private(dir).map_err(|error| files::failed("create", dir, &error))?;
     sys::open_dir_path(dir.as_os_str().as_bytes())
         .and_then(|open| files::put(open.as_fd(), NAME, text.as_bytes(), 0o644))
         .map_err(|error| files::failed("write", &dir.join(NAME), &error))

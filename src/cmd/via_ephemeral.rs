@@ -35,9 +35,9 @@ pub struct OneOff {
 }
 
 impl OneOff {
-    /// Returns the message that is appended to the error if the connection is lost.
-    pub fn is_gone(&self) -> String {
-        format!("\nsparsync: the server at {} was for this run alone: start the copy again", self.host)
+    /// Returns the hint for a lost connection.
+    pub fn hint(&self) -> String {
+        format!("run the same command again; the server that {} started for this run has ended", self.host)
     }
 
     /// Releases the server and waits briefly for the remote shell to exit. The server has ended with the session. The
@@ -58,20 +58,18 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let mut said = Said::default();
     let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut said);
     said.tell(env);
-    let failed = |exit, words: String| Error::new(exit, format!("sparsync: --transport=quic: {words}")).by(side.role());
-    let lacking = |what: &str| {
-        format!(
-            "{what}: install it there (`sparsync enroll --install {host}` does), or say --rsync-path=PROGRAM if it is \
-             somewhere else"
-        )
+    let failed = |exit, words: String| Error::new(exit, format!("sparsync: {words}")).by(side.role());
+    let lacking = |exit, what: &str| {
+        let hint = format!("`sparsync enroll --install {host}` installs it; --rsync-path=PROGRAM names another path");
+        failed(exit, format!("cannot start a QUIC server on {host}: {what}")).with_hint(hint)
     };
     let (mut shell, link) = match found {
         Ok(Found::Native(shell, link)) => (shell, link),
         Ok(Found::Rsync) => {
-            return Err(failed(Exit::StartClient, lacking(&format!("{host} has rsync but no sparsync"))));
+            return Err(lacking(Exit::StartClient, "it has rsync but no sparsync"));
         }
         Err(error) if error.exit == Exit::CmdNotFound => {
-            return Err(failed(error.exit, lacking(&format!("{host} has no sparsync"))));
+            return Err(lacking(error.exit, "sparsync not found"));
         }
         Err(error) => return Err(error),
     };
@@ -79,8 +77,8 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let (place, link) = match handshake::ask_elsewhere(link, &Speech::ours(compression_choice::features(None)), own) {
         Ok(Some(met)) => met,
         Ok(None) => {
-            let words = format!("the sparsync on {host} is older and cannot do that: upgrade it");
-            return Err(failed(Exit::StartClient, words));
+            let words = format!("cannot start a QUIC server on {host}: its sparsync is too old");
+            return Err(failed(Exit::StartClient, words).with_hint(format!("upgrade sparsync on {host}")));
         }
         Err(error) => return Err(broken_off(side, env, &mut shell, error)),
     };
@@ -93,7 +91,7 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let won = via_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {
-            side.tell_way(env, &format!("{} to {}, which {host} opened for this run", won.kind, won.address));
+            side.tell_way(env, &format!("{} to {}, a server that {host} started for this run", won.kind, won.address));
             let carrier = Carrier::OneOff(Box::new(OneOff { host, shell, lifeline }));
             return Ok(Reached::Native(carrier, won.link, Some(Box::new(first))));
         }
@@ -102,23 +100,25 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     };
     match trouble {
         Trouble::Stopped => {
-            let words = format!("sparsync: --transport=quic: {host} left before the session began");
+            let words =
+                format!("sparsync: cannot connect to the QUIC server on {host}: the remote shell ended too early");
             Err(broken_off(side, env, &mut shell, Error::new(Exit::Stream, words)))
         }
-        Trouble::WrongKey(why) => Err(failed(Exit::StartClient, format!("another server answers for {host}: {why}"))),
+        Trouble::WrongKey(why) => {
+            Err(failed(Exit::StartClient, format!("cannot connect to the QUIC server on {host}: {why}")))
+        }
         why => {
-            let ways = if facts.is_proxied {
-                "ssh goes there through another machine; does UDP, too"
-            } else {
-                "does UDP get there"
+            let blocked = match facts.is_proxied {
+                true => "ssh reaches it through another machine, which QUIC cannot use",
+                false => "a firewall may block UDP",
             };
             let words = format!(
-                "the server that {host} opened for this run {why}\nTried QUIC to {}, UDP port {}: {ways}? Without \
-                 --transport=quic the copy goes by ssh",
+                "cannot reach the QUIC server on {host} ({} UDP port {}): {why}",
                 peer.addresses.join(", "),
                 peer.port
             );
-            Err(failed(Exit::SocketIo, words))
+            let hint = format!("{blocked}; without --transport=quic the copy uses ssh");
+            Err(failed(Exit::SocketIo, words).with_hint(hint))
         }
     }
 }

@@ -118,7 +118,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     match won? {
         Won::Server(linked) => {
             let Linked { link, kind, lanes, .. } = *linked;
-            side.tell_way(env, &format!("{kind} at port {}", server.peer.port));
+            side.tell_way(env, &format!("{kind}, port {}", server.peer.port));
             // A single kind was requested by name, so there was no race and no winner to remember.
             if server.kinds.len() > 1 {
                 remember(places, server.peer, route_of(kind));
@@ -130,9 +130,11 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
         Won::Shell(found, said) => {
             // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
             let is_refused = matches!(contest.no_server, Some(Trouble::NotAdmitted));
-            let why =
-                contest.no_server.map_or_else(|| "had not answered when ssh did".to_owned(), |why| why.to_string());
-            side.tell_way(env, &format!("a remote shell: its server {why}"));
+            let why = contest.no_server.map_or_else(
+                || "ssh answered before the server".to_owned(),
+                |why| format!("no connection to the server: {why}"),
+            );
+            side.tell_way(env, &format!("a remote shell: {why}"));
             said.tell(env);
             if !is_refused {
                 remember(places, server.peer, Route::Ssh);
@@ -328,14 +330,9 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
         Err(Trouble::WrongKey(why)) => Err(wrong_key(peer, met.get(), &why)),
         Err(why) => Err(Error::new(
             Exit::StartClient,
-            format!(
-                "sparsync enroll: the server of {} {why}\nIt listens at port {} (UDP and TCP) of {}: is that port open in \
-                 its firewall? Until it is, copies go by ssh.",
-                peer.name,
-                peer.port,
-                peer.addresses.join(", ")
-            ),
-        )),
+            format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port),
+        )
+        .with_hint(format!("open UDP and TCP port {} there, then enroll again; until then copies use ssh", peer.port))),
     }
 }
 
@@ -380,39 +377,26 @@ fn route_of(kind: Kind) -> Route {
 fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
     match shown {
         Some(shown) => other_key(&peer.name, &peer.pin, shown),
-        None => {
-            Error::new(Exit::StartClient, format!("sparsync: {} shows no key that could be its own: {why}", peer.name))
-        }
+        None => Error::new(Exit::StartClient, format!("sparsync: cannot verify the key of {}: {why}", peer.name)),
     }
 }
 
 fn unreachable(side: &Side, peer: &Peer, why: &Trouble) -> Error {
-    let (exit, words) = match why {
-        Trouble::Stopped => (Exit::Signal, String::new()),
-        Trouble::NotAdmitted => (
-            Exit::SocketIo,
-            format!(
-                "sparsync: the server of {} {why}: `sparsync enroll {}` asks for that, and a copy to {}:PATH goes by ssh",
-                peer.name, peer.name, peer.ssh
-            ),
-        ),
-        why => (
-            match why {
-                Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
-                _ => Exit::SocketIo,
-            },
-            format!(
-                "sparsync: the server of {} {why}\nAt {} port {}; `sparsync server status {}` asks it by ssh, and a copy to \
-                 {}:PATH goes by ssh",
-                peer.name,
-                peer.addresses.join(", "),
-                peer.port,
-                peer.ssh,
-                peer.ssh
-            ),
-        ),
+    let (exit, hint) = match why {
+        Trouble::Stopped => return Error::new(Exit::Signal, "").by(side.role()),
+        Trouble::NotAdmitted => (Exit::SocketIo, format!("request access with `sparsync enroll {}`", peer.name)),
+        Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => (Exit::ConTimeout, unanswered(peer)),
+        _ => (Exit::SocketIo, unanswered(peer)),
     };
-    Error::new(exit, words).by(side.role())
+    let words =
+        format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port);
+    let hint = format!("{hint}, or copy over ssh: --transport=ssh {}:PATH", peer.ssh);
+    Error::new(exit, words).by(side.role()).with_hint(hint)
+}
+
+/// Returns the advice for a server that does not answer.
+fn unanswered(peer: &Peer) -> String {
+    format!("open UDP and TCP port {} there, run `sparsync server status {}`", peer.port, peer.ssh)
 }
 
 /// Stores the winner for the next run. Failures are ignored.

@@ -110,7 +110,7 @@ impl Reach {
 
     /// Fails if nothing may be changed.
     pub fn may_write(&self) -> io::Result<()> {
-        if self.read_only { Err(denied("this key may only read here")) } else { Ok(()) }
+        if self.read_only { Err(denied("the grant is read-only")) } else { Ok(()) }
     }
 
     /// Returns whether everything is permitted, so that paths need no check.
@@ -254,8 +254,7 @@ struct Outside;
 impl std::fmt::Display for Outside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(
-            "it is outside of the directories that were granted: ssh may reach it, and `sparsync enroll --root DIR HOST` \
-             grants others",
+            "outside of the granted directories (copy over ssh, or grant more: `sparsync enroll --root=DIR HOST`)",
         )
     }
 }

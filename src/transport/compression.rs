@@ -124,7 +124,7 @@ impl Press {
                         return Ok(now);
                     }
                     if now - end == space {
-                        return Err(io::Error::other("a chunk became too long"));
+                        return Err(io::Error::other("compressed chunk too long"));
                     }
                 }
             }
@@ -278,14 +278,14 @@ impl Unpress {
             Unpress::Zstd(decoder) => {
                 let mut input = InBuffer::around(from);
                 let mut output = OutBuffer::around(into);
-                decoder.run(&mut input, &mut output).map_err(|error| bad(&format!("what zstd refuses ({error})")))?;
+                decoder.run(&mut input, &mut output).map_err(|error| bad(&format!("invalid zstd data ({error})")))?;
                 Ok((input.pos(), output.pos()))
             }
             Unpress::Zlib(decoder) => {
                 let (taken, made) = (decoder.total_in(), decoder.total_out());
                 decoder
                     .decompress(from, into, FlushDecompress::Sync)
-                    .map_err(|error| bad(&format!("what zlib refuses ({error})")))?;
+                    .map_err(|error| bad(&format!("invalid zlib data ({error})")))?;
                 Ok(((decoder.total_in() - taken) as usize, (decoder.total_out() - made) as usize))
             }
         }
@@ -329,10 +329,10 @@ impl<R: Read> Expander<R> {
         let max = match head[0] {
             PLAIN => CHUNK_MAX_BYTES,
             ZSTD | LZ4 | ZLIB => SQUEEZED_MAX_BYTES,
-            kind => return Err(bad(&format!("a chunk of the unknown kind {kind}"))),
+            kind => return Err(bad(&format!("unknown chunk type {kind}"))),
         };
         if len > max {
-            return Err(bad(&format!("a chunk of {len} bytes")));
+            return Err(bad(&format!("chunk of {len} bytes, at most {max} are allowed")));
         }
         self.kind = head[0];
         if self.kind == PLAIN {
@@ -347,7 +347,7 @@ impl<R: Read> Expander<R> {
         if self.kind == LZ4 {
             let mut whole = vec![0; CHUNK_MAX_BYTES];
             let len = lz4_flex::block::decompress_into(&chunk, &mut whole)
-                .map_err(|error| bad(&format!("what lz4 refuses ({error})")))?;
+                .map_err(|error| bad(&format!("invalid lz4 data ({error})")))?;
             whole.truncate(len);
             chunk = whole;
         }
@@ -357,7 +357,7 @@ impl<R: Read> Expander<R> {
 }
 
 fn bad(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the peer sent {what}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("protocol error: {what}"))
 }
 
 impl<R: Read> Read for Expander<R> {
@@ -390,11 +390,11 @@ impl<R: Read> Read for Expander<R> {
                 none => none.insert(Unpress::new(self.kind)?),
             };
             if unpress.kind() != self.kind {
-                return Err(bad("chunks of two compressions"));
+                return Err(bad("chunks with different compression methods"));
             }
             let (taken, got) = unpress.expand(rest, into)?;
             if (taken, got) == (0, 0) && !rest.is_empty() {
-                return Err(bad("more behind the end of a compressed stream"));
+                return Err(bad("data after the end of a compressed stream"));
             }
             self.at += taken;
             // A full buffer can mean that more output is pending.
@@ -557,6 +557,6 @@ mod tests {
         let chunk = [&[ZSTD], &(stream.len() as u32).to_le_bytes()[..], &stream].concat();
         let mut back = Vec::new();
         let refused = Expander::new(&chunk[..]).read_to_end(&mut back).unwrap_err();
-        assert!(refused.to_string().contains("what zstd refuses") && back.is_empty(), "{refused}: {}", back.len());
+        assert!(refused.to_string().contains("invalid zstd data") && back.is_empty(), "{refused}: {}", back.len());
     }
 }

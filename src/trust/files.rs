@@ -49,15 +49,15 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     let me = sys::ids().0;
     if stat.uid != me && stat.uid != 0 {
         // Another user's file is rejected whatever its content: treat it like an unreadable one.
-        let error = refused(path, &format!("belongs to user {}", stat.uid), &format!("chown {me}"));
+        let error = refused(path, &format!("owned by user {}", stat.uid), &format!("chown {me}"));
         return Err(Error { exit: Exit::FileIo, ..error });
     }
     match secrecy {
         Secrecy::Secret if stat.mode & 0o077 != 0 => {
-            return Err(refused(path, "is a private key that others can read", "chmod 600"));
+            return Err(refused(path, "other users can read this private key", "chmod 600"));
         }
         Secrecy::Open if stat.mode & 0o022 != 0 => {
-            return Err(refused(path, "says who is trusted, and others can change it", "chmod go-w"));
+            return Err(refused(path, "other users can change it", "chmod go-w"));
         }
         Secrecy::Secret | Secrecy::Open => {}
     }
@@ -75,7 +75,7 @@ impl Locked {
     /// Locks the directory, and waits for other processes that have locked it. Creates it with mode 0700 if it is
     /// missing.
     pub fn take(path: &Path) -> Result<Locked> {
-        let dir = private_dir(path, "holds keys")?;
+        let dir = private_dir(path)?;
         let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
         let fd = sys::open_append_at(dir.as_fd(), LOCK, 0o600).map_err(|error| failed("open", &lock, &error))?;
         sys::lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))?;
@@ -89,17 +89,17 @@ impl Locked {
 }
 
 /// Opens a private directory, and creates it with mode 0700 if it is missing. Rejects one that other users own or can
-/// change; the error then contains `what`, which describes its purpose.
-pub fn private_dir(path: &Path, what: &str) -> Result<OwnedFd> {
-    make_private(path).map_err(|error| failed("make", path, &error))?;
+/// change.
+pub fn private_dir(path: &Path) -> Result<OwnedFd> {
+    make_private(path).map_err(|error| failed("create", path, &error))?;
     let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
     let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
     let me = sys::ids().0;
     if stat.uid != me && stat.uid != 0 {
-        return Err(refused(path, &format!("{what}, and belongs to user {}", stat.uid), &format!("chown {me}")));
+        return Err(refused(path, &format!("owned by user {}", stat.uid), &format!("chown {me}")));
     }
     if stat.mode & 0o022 != 0 {
-        return Err(refused(path, &format!("{what}, and others can change it"), "chmod go-w"));
+        return Err(refused(path, "other users can change it", "chmod go-w"));
     }
     Ok(dir)
 }
@@ -154,13 +154,14 @@ pub fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
 /// Returns the error for a file that is not trusted, with the command that fixes it.
 fn refused(path: &Path, why: &str, mend: &str) -> Error {
     let shown = path.display();
-    Error::new(Exit::StartClient, format!("sparsync: {shown} {why}: run `{mend} {shown}` and try again"))
+    Error::new(Exit::StartClient, format!("sparsync: cannot use {shown}: {why}"))
+        .with_hint(format!("run `{mend} {shown}`"))
 }
 
 /// Returns the error for a mistake in a file that a user edited. `line` counts from 1.
 pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
     let at = line.map(|line| format!(", line {line}")).unwrap_or_default();
-    Error::usage(format!("sparsync: {}{at}: {what}", path.display()))
+    Error::usage(format!("sparsync: cannot read {}{at}: {what}", path.display()))
 }
 
 /// A list in the config directory, as a TOML file that users may read and edit. Its types must reject unknown keys.

@@ -140,14 +140,13 @@ impl Grants {
 
 impl List for Grants {
     const FILE: &str = "grants.toml";
-    const HEAD: &str =
-        "# Who may copy to and from this account through `sparsync server`. A change counts within a second.\n\n";
+    const HEAD: &str = "# Keys that may copy to and from this account through `sparsync server`. Changes take effect within a second.\n\n";
     const ID: &str = "pin";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, grant) in self.grants.iter().enumerate() {
             if self.grants[..at].iter().any(|other| other.pin == grant.pin) {
-                return Err(files::mistaken(path, None, &format!("the key {} has two grants", grant.pin)));
+                return Err(files::mistaken(path, None, &format!("duplicate grant for key {}", grant.pin)));
             }
         }
         Ok(())
@@ -163,7 +162,7 @@ mod roots {
     pub fn serialize<S: Serializer>(roots: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
         check(roots).map_err(S::Error::custom)?;
         let texts: Result<Vec<&str>, _> = roots.iter().map(|root| std::str::from_utf8(root)).collect();
-        texts.map_err(|_| S::Error::custom("a root must be UTF-8 to stand in a text"))?.serialize(to)
+        texts.map_err(|_| S::Error::custom("a root must be valid UTF-8"))?.serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
@@ -174,12 +173,12 @@ mod roots {
 
     fn check(roots: &[Vec<u8>]) -> Result<(), String> {
         if roots.is_empty() {
-            return Err("a grant needs a root: `roots = [\"/\"]` is everything".into());
+            return Err("missing root: `roots = [\"/\"]` grants everything".into());
         }
         for root in roots {
             let climbs = root.split(|&b| b == b'/').any(|part| part == b"..");
             if root.first() != Some(&b'/') || climbs || root.contains(&0) {
-                return Err(format!("`{}` is no absolute path without `..`", String::from_utf8_lossy(root)));
+                return Err(format!("`{}` is not an absolute path without `..`", String::from_utf8_lossy(root)));
             }
         }
         Ok(())
@@ -269,10 +268,10 @@ mod tests {
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
             ("read_only", "readonly", "line 7: unknown field `readonly`"),
-            ("read_only = false", "expires = \"soon\"", "line 7: `soon` is no date"),
-            ("/srv/a", "srv/a", "line 6: `srv/a` is no absolute path"),
-            ("/srv/a", "/srv/../etc", "no absolute path"),
-            ("[\"/srv/a\", \"/home/u\"]", "[]", "a grant needs a root"),
+            ("read_only = false", "expires = \"soon\"", "line 7: invalid date `soon`"),
+            ("/srv/a", "srv/a", "line 6: `srv/a` is not an absolute path"),
+            ("/srv/a", "/srv/../etc", "not an absolute path"),
+            ("[\"/srv/a\", \"/home/u\"]", "[]", "missing root"),
         ] {
             let bad = good.replace(from, to);
             assert_ne!(bad, good, "{from}");
@@ -282,7 +281,7 @@ mod tests {
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
         let said = Grants::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&said.message).contains("two grants"), "{said}");
+        assert!(String::from_utf8_lossy(&said.message).contains("duplicate grant"), "{said}");
     }
 
     #[test]
@@ -293,7 +292,7 @@ mod tests {
         let path = places.config.join(Grants::FILE);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
         let said = Grants::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&said.message).contains("chmod go-w"), "{said}");
+        assert!(String::from_utf8_lossy(&said.text()).contains("hint: run `chmod go-w"), "{said}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(Grants::load(&places).is_ok(), "others may read who is trusted");
     }

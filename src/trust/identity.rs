@@ -57,11 +57,8 @@ impl Identity {
         let key = String::from_utf8(text).ok().and_then(|text| KeyPair::from_pem(&text).ok());
         match key.filter(|key| key.is_compatible(&PKCS_ED25519)) {
             Some(key) => Identity::of_key(&key).map(Some),
-            None => Err(files::mistaken(
-                &path,
-                None,
-                "no Ed25519 key in PEM: put the right file back, or remove it and enroll the hosts again",
-            )),
+            None => Err(files::mistaken(&path, None, "not an Ed25519 key in PEM format")
+                .with_hint("restore the file, or remove it and enroll the hosts again")),
         }
     }
 
@@ -95,7 +92,7 @@ fn new_key() -> Result<KeyPair> {
 }
 
 fn no_key(error: rcgen::Error) -> Error {
-    Error::new(Exit::Crashed, format!("sparsync: cannot make a key: {error}"))
+    Error::new(Exit::Crashed, format!("sparsync: cannot create a key: {error}"))
 }
 
 #[cfg(test)]
@@ -139,7 +136,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).unwrap();
             let error = Identity::load_or_make(&places).unwrap_err();
             assert_eq!(error.exit, Exit::StartClient);
-            let words = String::from_utf8(error.message).unwrap();
+            let words = String::from_utf8(error.text()).unwrap();
             assert!(words.contains(&format!("chmod 600 {}", path.display())), "{words}");
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -152,7 +149,7 @@ mod tests {
         std::fs::create_dir_all(&places.config).unwrap();
         std::fs::set_permissions(&places.config, std::fs::Permissions::from_mode(0o777)).unwrap();
         let error = Identity::load_or_make(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&error.message).contains("chmod go-w"), "{error}");
+        assert!(String::from_utf8_lossy(&error.text()).contains("chmod go-w"), "{error}");
         assert!(!places.config.join(FILE).exists());
     }
 
@@ -165,7 +162,7 @@ mod tests {
         for text in ["", "hello", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", ecdsa.as_str()] {
             std::fs::write(&path, text).unwrap();
             let error = Identity::load_or_make(&places).unwrap_err();
-            assert!(String::from_utf8_lossy(&error.message).contains("no Ed25519 key"), "{error}");
+            assert!(String::from_utf8_lossy(&error.message).contains("not an Ed25519 key"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -59,10 +59,8 @@ impl Places {
                 return Ok(dir.join("sparsync"));
             }
             let home = var("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
-                Error::new(
-                    Exit::FileIo,
-                    "sparsync: HOME is not set, so there is no place for keys: set it, or SPARSYNC_CONFIG_DIR",
-                )
+                Error::new(Exit::FileIo, "sparsync: cannot find the directory for keys: HOME is not set")
+                    .with_hint("set HOME or SPARSYNC_CONFIG_DIR")
             })?;
             Ok(home.join(below_home).join("sparsync"))
         };
@@ -94,6 +92,6 @@ mod tests {
             assert_eq!(places(&[("SPARSYNC_CONFIG_DIR", "x")], is_root).unwrap(), at("/work/x", "/work/x/state"));
         }
         let error = places(&[], false).unwrap_err();
-        assert!(String::from_utf8_lossy(&error.message).contains("SPARSYNC_CONFIG_DIR"), "{error}");
+        assert!(String::from_utf8_lossy(&error.text()).contains("SPARSYNC_CONFIG_DIR"), "{error}");
     }
 }

@@ -93,17 +93,16 @@ impl Peers {
 
 impl List for Peers {
     const FILE: &str = "hosts.toml";
-    const HEAD: &str =
-        "# The hosts that `sparsync enroll` made known. A host without an entry is reached over ssh.\n\n";
+    const HEAD: &str = "# Hosts enrolled with `sparsync enroll`. A host without an entry is reached over ssh.\n\n";
     const ID: &str = "name";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, peer) in self.hosts.iter().enumerate() {
             if self.hosts[..at].iter().any(|other| other.name == peer.name) {
-                return Err(files::mistaken(path, None, &format!("the host `{}` is there twice", peer.name)));
+                return Err(files::mistaken(path, None, &format!("duplicate host `{}`", peer.name)));
             }
             if peer.addresses.is_empty() || peer.port == 0 {
-                return Err(files::mistaken(path, None, &format!("the host `{}` has no address or port", peer.name)));
+                return Err(files::mistaken(path, None, &format!("host `{}` has no address or port", peer.name)));
             }
         }
         Ok(())
@@ -190,7 +189,7 @@ mod tests {
         for (from, to, words) in [
             ("port = 28792", "port = 28792\ncolour = \"red\"", "line 8: unknown field `colour`"),
             ("port = 28792", "port = 70000", "line 7: "),
-            ("SHA256:", "MD5:", "line 8: not a fingerprint"),
+            ("SHA256:", "MD5:", "line 8: invalid fingerprint"),
             ("name = \"a\"\n", "", "missing field `name`"),
             ("[[host]]", "[[hosts]]", "unknown field `hosts`"),
             ("port = 28792", "port = 0", "no address or port"),
@@ -206,6 +205,6 @@ mod tests {
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
         let said = Peers::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&said.message).contains("the host `a` is there twice"), "{said}");
+        assert!(String::from_utf8_lossy(&said.message).contains("duplicate host `a`"), "{said}");
     }
 }

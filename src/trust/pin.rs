@@ -68,7 +68,7 @@ impl From<Pin> for String {
 
 impl fmt::Display for BadPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a fingerprint: it should be {PREFIX} and 43 letters, as `sparsync enroll --list` shows it")
+        write!(f, "invalid fingerprint: expected {PREFIX} and 43 characters, as printed by `sparsync server pin`")
     }
 }
 

@@ -10,7 +10,10 @@ pub struct Moment(pub i64);
 
 /// A timestamp in a file: in quotes, or as a TOML date.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a date: write \"2026-12-31\" (to its end, in UTC), or \"2026-12-31T18:00:00Z\"")]
+#[serde(
+    untagged,
+    expecting = "expected a date such as \"2026-12-31\" (until its end, in UTC) or \"2026-12-31T18:00:00Z\""
+)]
 enum Written {
     Text(String),
     Date(toml::value::Datetime),
@@ -40,7 +43,7 @@ impl Moment {
             (1..=AHEAD_MAX).contains(&count).then_some(Moment(now.0 + count * unit_secs))
         });
         let read = ahead.map_or_else(|| Moment::try_from(text.to_owned()), Ok);
-        read.map_err(|bad| format!("{bad}, or 30d or 12h for so long from now"))
+        read.map_err(|bad| format!("{bad} or 30d or 12h from now"))
     }
 }
 
@@ -55,7 +58,7 @@ impl TryFrom<String> for Moment {
         let date = is_date.then(|| text.parse::<jiff::civil::Date>().ok()).flatten();
         let begin = date.and_then(|date| date.to_zoned(jiff::tz::TimeZone::UTC).ok());
         begin.map(|begin| Moment(begin.timestamp().as_second() + DAY_SECS)).ok_or_else(|| {
-            format!("`{text}` is no date: write 2026-12-31 (to its end, in UTC), or 2026-12-31T18:00:00Z")
+            format!("invalid date `{text}`: expected 2026-12-31 (until its end, in UTC) or 2026-12-31T18:00:00Z")
         })
     }
 }

@@ -31,7 +31,7 @@ pub struct Mask<'a> {
 impl Mask<'_> {
     /// Returns whether a line is about the way to the peer and only one of the programs prints it.
     fn is_way(&self, line: &str) -> bool {
-        line.starts_with("sparsync: far: by ") || !self.has_shell && line.starts_with("opening connection using: ")
+        line.starts_with("sparsync: far: using ") || !self.has_shell && line.starts_with("opening connection using: ")
     }
 
     /// Masks the output of a program. Bytes that are not printable ASCII become `\xNN`.

@@ -1,6 +1,7 @@
 //! Options that rsync does not have.
 
-use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
+use crate::cli::flag::{Arity, Flag, Reach, Support};
+use crate::error::Error;
 use crate::options::connect::Transport;
 
 /// The options of this file, in the order of `--help`.
@@ -30,6 +31,10 @@ pub fn transport(name: &[u8], said_by: &str) -> crate::error::Result<Transport> 
         b"quic" => Transport::Quic,
         b"tls" => Transport::Tls,
         b"ssh" => Transport::Shell,
-        _ => return Err(refuse([said_by.as_bytes(), b"=", name, b": not auto, quic, tls or ssh"].concat())),
+        _ => {
+            let words =
+                format!("sparsync: invalid {said_by} value `{}`: expected auto, quic, tls or ssh", name.escape_ascii());
+            return Err(Error::usage(words));
+        }
     })
 }

@@ -67,9 +67,9 @@ pub enum Unwelcome {
 impl fmt::Display for Unwelcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unwelcome::GivenUp => "too many clients connect at once; try again",
-            Unwelcome::Full => "the server has as many sessions as it takes; try again later",
-            Unwelcome::TooManyOfKey => "this key has as many sessions as one may have; try again when some have ended",
+            Unwelcome::GivenUp => "the server is busy: too many handshakes in progress; try again",
+            Unwelcome::Full => "the server is busy: too many sessions; try again later",
+            Unwelcome::TooManyOfKey => "too many sessions of this key; try again when one has ended",
         })
     }
 }

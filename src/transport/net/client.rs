@@ -277,7 +277,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
                 // The slower attempts close their connections while the engine still runs.
                 drop((field, reports));
                 let linked = dial.link(engine, reached, address);
-                story.push(format!("{address} over {kind}: taken"));
+                story.push(format!("{address} over {kind}: chosen"));
                 return match linked {
                     Ok(Linked { link, lanes, hang_up }) => Ok(Won { link, kind, lanes, address, hang_up, story }),
                     Err(trouble) => Err(Lost { trouble, story }),
@@ -293,13 +293,13 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
         }
         let late = field.speaker.as_ref().filter(|speaker| speaker.is_late && !field.waiting.is_empty());
         if let Some((kind, address)) = late.map(|speaker| speaker.way) {
-            story.push(format!("{address} over {kind}: does not answer"));
+            story.push(format!("{address} over {kind}: no answer"));
         }
         if !field.let_speak() {
             return Err(Lost { trouble: Trouble::Stopped, story });
         }
     }
-    let trouble = worst.unwrap_or_else(|| Trouble::Unreachable("it has no address".into()));
+    let trouble = worst.unwrap_or_else(|| Trouble::Unreachable("no address".into()));
     Err(Lost { trouble, story })
 }
 

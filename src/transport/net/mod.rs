@@ -141,12 +141,13 @@ pub enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Unreachable(why) => write!(f, "cannot be reached: {why}"),
-            Trouble::Silent(limit) => write!(f, "cannot be reached: no answer within {} ms", limit.as_millis()),
-            Trouble::WrongKey(why) => write!(f, "shows another key than the one that is known: {why}"),
-            Trouble::NotAdmitted => f.write_str("does not admit this machine's key (any more)"),
-            Trouble::Busy => f.write_str("has too many sessions; try again later"),
-            Trouble::Broken(why) => write!(f, "broke off: {why}"),
+            Trouble::Unreachable(why) => write!(f, "{why}"),
+            Trouble::Silent(limit) if limit.subsec_millis() == 0 => write!(f, "no answer within {} s", limit.as_secs()),
+            Trouble::Silent(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
+            Trouble::WrongKey(why) => write!(f, "unexpected key: {why}"),
+            Trouble::NotAdmitted => f.write_str("this machine's key has no grant there"),
+            Trouble::Busy => f.write_str("too many sessions; try again later"),
+            Trouble::Broken(why) => write!(f, "connection lost: {why}"),
             Trouble::Stopped => f.write_str("interrupted"),
         }
     }
@@ -177,5 +178,4 @@ fn is_about_versions(alert: u8) -> bool {
 }
 
 /// The error message for that alert.
-const OTHER_VERSIONS: &str =
-    "it speaks none of the versions of the protocol that are spoken here: upgrade the older sparsync";
+const OTHER_VERSIONS: &str = "no common protocol version: upgrade the older sparsync";

@@ -204,7 +204,7 @@ pub async fn welcome(
     let (send, mut recv) = connection.accept_bi().await?;
     let mut first = [0; BEGINS.len()];
     if recv.read_exact(&mut first).await.is_err() || first != BEGINS {
-        close(&connection, HangUp::Told, b"the conversation does not begin as one");
+        close(&connection, HangUp::Told, b"invalid first bytes of a session");
         return Err(ConnectionError::LocallyClosed);
     }
     Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
@@ -269,12 +269,12 @@ fn alert(code: TransportErrorCode) -> Option<u8> {
 /// Converts the error of a lost connection.
 pub fn lost(error: ConnectionError) -> io::Error {
     let why = match &error {
-        ConnectionError::TimedOut => format!("nothing was heard for {} s", limits::IDLE.as_secs()),
-        ConnectionError::Reset => "the peer was started anew".into(),
-        ConnectionError::LocallyClosed => "hung up".into(),
-        ConnectionError::ApplicationClosed(told) if told.reason.is_empty() => "the peer hung up".into(),
+        ConnectionError::TimedOut => format!("no data received for {} s", limits::IDLE.as_secs()),
+        ConnectionError::Reset => "the peer was restarted".into(),
+        ConnectionError::LocallyClosed => "closed by this side".into(),
+        ConnectionError::ApplicationClosed(told) if told.reason.is_empty() => "closed by the peer".into(),
         ConnectionError::ApplicationClosed(told) => {
-            format!("the peer hung up: {}", String::from_utf8_lossy(&told.reason))
+            format!("closed by the peer: {}", String::from_utf8_lossy(&told.reason))
         }
         ConnectionError::VersionMismatch
         | ConnectionError::TransportError(_)

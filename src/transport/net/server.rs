@@ -154,7 +154,7 @@ impl Listener {
         match self.guests.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(within) {
             Ok(guest) => Ok(Some(guest)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("nothing is listened to any more")),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the listener has stopped")),
         }
     }
 
@@ -191,7 +191,7 @@ const LEAVING_LOOK: Duration = Duration::from_millis(2);
 impl Drop for Listener {
     fn drop(&mut self) {
         for endpoint in &self.endpoints {
-            endpoint.close(VarInt::from_u32(quic::HangUp::Told as u32), b"the server ends");
+            endpoint.close(VarInt::from_u32(quic::HangUp::Told as u32), b"the server is shutting down");
         }
         if let Some(engine) = self.engine.take() {
             engine.end(Box::pin(async {}));

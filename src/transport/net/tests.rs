@@ -400,7 +400,7 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
     let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
     let won = race_with(&world, &[closed, world.address()], &Kind::BOTH, &dial).ok().unwrap();
     assert_eq!((won.kind, won.address), (Kind::Quic, world.address()));
-    assert_eq!(won.story.last().unwrap(), &format!("{} over QUIC: taken", world.address()));
+    assert_eq!(won.story.last().unwrap(), &format!("{} over QUIC: chosen", world.address()));
     let mut link = won.link;
     link.reader.read_exact(&mut [0]).unwrap();
 }
@@ -723,7 +723,7 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
             let _ = link.writer.write_all(&bytes(1 << 20));
         }
         let error = link.reader.read(&mut [0]).unwrap_err();
-        assert!(error.to_string().contains("the peer was started anew"), "{error}");
+        assert!(error.to_string().contains("the peer was restarted"), "{error}");
         // A silent client sends keepalives.
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }

@@ -173,7 +173,7 @@ fn settle<Data>(
             encrypted.map(|_| Step::Done).map_err(|error| general(&error))
         }
         Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Step::Closed),
-        Ok(_) => Err(general(&"early data, which nobody may send")),
+        Ok(_) => Err(general(&"unexpected early data")),
     };
     (discard, step)
 }
@@ -209,7 +209,7 @@ impl Tunnel {
                 return Ok(());
             }
             if self.buffers.incoming.len() > HANDSHAKE_MAX_BYTES {
-                return Err(Fault::Io(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long")));
+                return Err(Fault::Io(io::Error::new(io::ErrorKind::InvalidData, "handshake too long")));
             }
             let count = receive(&self.socket, &mut piece).await.map_err(Fault::Io)?;
             if count == 0 {
@@ -397,7 +397,7 @@ struct State {
 impl State {
     fn check(&self) -> io::Result<()> {
         match self.is_broken {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "what came was not TLS")),
+            true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "invalid TLS data")),
             false => Ok(()),
         }
     }
@@ -409,7 +409,7 @@ impl Shared {
     }
 
     fn lost(&self, error: &io::Error) -> io::Error {
-        let why = if self.hung_up.load(Ordering::Relaxed) { "hung up".into() } else { error.to_string() };
+        let why = if self.hung_up.load(Ordering::Relaxed) { "closed by this side".into() } else { error.to_string() };
         io::Error::new(io::ErrorKind::ConnectionReset, why)
     }
 }

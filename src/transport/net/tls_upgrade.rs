@@ -193,7 +193,7 @@ impl Mover {
         {
             // QUIC has followed the client, so the server receives this, and what it holds is free for the next
             // session.
-            quic::close(&connection, quic::HangUp::Told, b"the client cannot be reached by TLS any more");
+            quic::close(&connection, quic::HangUp::Told, b"the client is no longer reachable over TLS");
             lane.hang_up();
         }
     }
@@ -269,14 +269,14 @@ impl Reader {
         while self.tls.is_none() {
             let there = self.quic.there().len() as u64;
             match self.end {
-                Some(end) if self.taken + there > end => return Err(wrong("said more over QUIC than it announced")),
+                Some(end) if self.taken + there > end => return Err(wrong("sent more over QUIC than announced")),
                 _ if there > 0 => return Ok(()),
                 Some(end) if self.taken == end => self.change()?,
                 _ => match self.quic.refill(hear(&mut self.left))? {
                     Some(end) => self.end = Some(end),
                     None if !self.quic.there().is_empty() => {}
                     None if self.end.is_none() => return Ok(()),
-                    None => return Err(wrong("said less over QUIC than it announced")),
+                    None => return Err(wrong("sent less over QUIC than announced")),
                 },
             }
         }
@@ -285,7 +285,7 @@ impl Reader {
 
     fn change(&mut self) -> io::Result<()> {
         let patience = self.quic.patience();
-        let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "there is nothing to which it could be moved");
+        let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "no TLS connection to move to");
         let waits = Since::now();
         let lane = self.lane.take().ok_or_else(gone)?;
         // The peer has the TLS connection already; here it is about to arrive.

@@ -499,7 +499,7 @@ fn what_contradicts_itself_is_refused() {
         let kept = wait(speaking, || Ok(())).unwrap().unwrap();
         let error = guest.reader.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-        assert!(breaks_off || error.to_string().contains("more over QUIC than it announced"), "{error}");
+        assert!(breaks_off || error.to_string().contains("more over QUIC than announced"), "{error}");
         drop(kept);
     }
 }
