@@ -27,6 +27,7 @@ mod links;
 mod machine;
 mod messages;
 mod oneoff;
+mod own_messages;
 mod place;
 mod reconnect;
 mod select;

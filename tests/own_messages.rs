@@ -1,0 +1,361 @@
+//! Every message of our own, provoked and compared with `own_messages.txt`; `SPARSYNC_BLESS=1` rewrites that file.
+//!
+//! rsync's own words are compared with rsync elsewhere. What differs between runs is masked.
+
+use crate::kit::oracle;
+use crate::server::Scene;
+use std::fmt::Write as _;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output, Stdio};
+
+/// A key that no test has.
+const STRANGER: &str = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
+
+/// A scene, and what the programs in it have printed.
+struct Book {
+    scene: Scene,
+    text: String,
+    /// Pairs of a text that differs between runs and its name.
+    masks: Vec<(String, &'static str)>,
+}
+
+impl Book {
+    fn new(title: &str) -> Book {
+        let scene = Scene::new();
+        let top = scene.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+        let program = oracle::under_test().display().to_string();
+        let name = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+        let name = name.trim();
+        let masks = vec![
+            (top, "TOP"),
+            (program, "PROGRAM"),
+            (format!(" on {name}:"), " on HOST:"),
+            (format!("=user@{name}"), "=user@HOST"),
+        ];
+        Book { scene, text: format!("# {title}\n"), masks }
+    }
+
+    /// The fingerprint of the client's key.
+    fn pin(&self) -> String {
+        let output = self.scene.command("client", "server pin").output().expect("a program can be started");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Lets all grants expire.
+    fn expire(&self) {
+        let path = self.scene.path("server/grants.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("name = ", "expires = \"2020-01-01\"\nname = ")).unwrap();
+    }
+
+    /// Masks this text from here on.
+    fn mask(&mut self, text: String, name: &'static str) {
+        self.masks.push((text, name));
+    }
+
+    /// Runs a command line of the client.
+    fn client(&mut self, line: &str) {
+        self.run("client", line, &[]);
+    }
+
+    /// Runs a command line of the server's user.
+    fn server(&mut self, line: &str) {
+        self.run("server", line, &[]);
+    }
+
+    fn run(&mut self, who: &str, line: &str, vars: &[(&str, &str)]) {
+        let mut command = self.scene.command(who, line);
+        let top = self.scene.path("");
+        command.envs(vars.iter().map(|(name, value)| (name, value.replace("TOP/", top.to_str().unwrap()))));
+        let output = command.env("USER", "user").stdin(Stdio::null()).output().expect("a program can be started");
+        let vars: String = vars.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        self.note(&format!("{vars}sparsync {line}"), &output);
+    }
+
+    fn note(&mut self, command: &str, output: &Output) {
+        let Output { status, stdout, stderr } = output;
+        let code = status.code().map_or_else(|| status.to_string(), |code| code.to_string());
+        let mut note = format!("\n$ {command}\n[{code}]\n");
+        for (stream, name) in [(stdout, ""), (stderr, "! ")] {
+            for line in String::from_utf8_lossy(stream).lines() {
+                let _ = writeln!(note, "{name}{line}");
+            }
+        }
+        self.text += &self.masked(&note);
+    }
+
+    fn masked(&self, text: &str) -> String {
+        let plain = self.masks.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        let plain = numbers(&fingerprints(&plain));
+        let lines: Vec<&str> = plain.lines().map(str::trim_end).map(without_source).collect();
+        lines.join("\n") + "\n"
+    }
+}
+
+/// Replaces fingerprints by `SHA256:<key>`.
+fn fingerprints(text: &str) -> String {
+    let mut parts = text.split("SHA256:");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let is_of_key = |c: &char| c.is_ascii_alphanumeric() || "+/".contains(*c);
+        let len = part.chars().take_while(is_of_key).count();
+        if len < 43 { text + "SHA256:" + part } else { text + "SHA256:<key>" + &part[43..] }
+    })
+}
+
+/// Replaces ports and process ids: numbers behind these words.
+fn numbers(text: &str) -> String {
+    let behind = ["process ", "port ", "::1]:", "127.0.0.1:", "[::]:", "sparsync-sshd-"];
+    behind.iter().fold(text.to_owned(), |text, word| {
+        let mut parts = text.split(word);
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| {
+            let len = part.bytes().take_while(u8::is_ascii_digit).count();
+            let least = if *word == "process " { 1 } else { 3 };
+            if len < least { text + word + part } else { text + word + "<n>" + &part[len..] }
+        })
+    })
+}
+
+/// Cuts the source position off rsync's closing line, as ` at main.c(1394)`.
+fn without_source(line: &str) -> &str {
+    line.find(") at ").filter(|_| line.contains("rsync error: ")).map_or(line, |at| &line[..=at])
+}
+
+/// Compares a section with the golden file, or rewrites it there.
+#[track_caller]
+fn compare(section: &str) {
+    static FILE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_messages.txt");
+    let title = section.lines().next().expect("a section has a title");
+    let guard = FILE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let mut sections: Vec<String> = text.split("\n\n\n").map(|part| part.trim_end().to_owned()).collect();
+    sections.retain(|part| !part.is_empty());
+    let at = sections.iter().position(|part| part.lines().next() == Some(title));
+    let section = section.trim_end().to_owned();
+    if std::env::var_os("SPARSYNC_BLESS").is_some() {
+        match at {
+            Some(at) => sections[at] = section,
+            None => sections.push(section),
+        }
+        sections.sort_by_key(|part| part.lines().next().unwrap_or_default().to_owned());
+        return std::fs::write(path, sections.join("\n\n\n") + "\n").expect("the golden file can be written");
+    }
+    drop(guard);
+    let golden = at.map_or("", |at| &sections[at]);
+    let differs = golden.lines().zip(section.lines()).find(|(old, new)| old != new);
+    assert!(golden == section, "SPARSYNC_BLESS=1 accepts this: {differs:?}\n{section}");
+}
+
+#[test]
+fn help_pages() {
+    let mut book = Book::new("1. Help");
+    for line in ["", "help server", "help enroll"] {
+        book.client(line);
+    }
+    for action in ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"] {
+        book.client(&format!("server {action} --help"));
+    }
+    book.text = book.text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    compare(&book.text);
+}
+
+#[test]
+fn command_lines() {
+    let mut book = Book::new("2. Command lines");
+    for line in ["sevrer start", "server strat", "enrol box", "server", "server x", "server start --colour"] {
+        book.client(line);
+    }
+    for line in ["start --port", "start --port=70000", "start --memory=64", "start --listen host", "start --json=x"] {
+        book.client(&format!("server {line}"));
+    }
+    for line in ["start --now", "start a b", "start -e rsh", "start -q", "grant", "revoke", "pipe", "pipe x y"] {
+        book.client(&format!("server {line}"));
+    }
+    for line in ["session", "session --root / host", "session --root / --ceiling x", "status @h", "status h:"] {
+        book.client(&format!("server {line}"));
+    }
+    for line in ["x --expires 1d --no-expiry", "x --root a", "x", "PIN --name= ", "PIN", "PIN --name n --expires=soon"]
+    {
+        book.client(&format!("server grant {}", line.replace("PIN", STRANGER)));
+    }
+    book.client(&format!("server grant {STRANGER} --name n --expires=2020-01-01"));
+    book.client("server pipe 127.0.0.1 x");
+    book.client("server pipe 127.0.0.1:1 x");
+    for line in ["", "a b", "a:b", "--list a", "--list --port 7", "--json a", "--revoke a b", "--list --revoke a"] {
+        book.client(&format!("enroll {line}"));
+    }
+    for line in ["--port 0 a", "--root x a", "--expires=soon a", "-q a", "--name", "-- -x"] {
+        book.client(&format!("enroll {line}"));
+    }
+    for line in ["-a --transport=x a h:b", "-a a sparsync://h:0/b", "-a --transport=ssh a sparsync://h/b"] {
+        book.client(line);
+    }
+    book.client("-a -M--log-file=x src/ sparsync://h/b");
+    book.client("-a src/ sparsync://nowhere/b");
+    book.client("-a --transport=tls src/ nowhere:b");
+    compare(&book.text);
+}
+
+#[test]
+fn runs_that_need_rsync() {
+    let mut book = Book::new("3. Runs that need the installed rsync");
+    book.run("client", "-a --copy-as=root src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a --iconv=utf8 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    let program = oracle::under_test().to_str().unwrap().to_owned();
+    book.scene.script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
+    book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "TOP/rsync")]);
+    compare(&book.text);
+}
+
+#[test]
+fn configuration() {
+    let mut book = Book::new("4. Configuration");
+    book.server("server pin");
+    let path = |book: &Book, name: &str| book.scene.path(&format!("server/{name}"));
+    let mode = |book: &Book, name: &str, mode: u32| {
+        std::fs::set_permissions(path(book, name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(&book, "identity.pem", 0o640);
+    book.server("server pin");
+    mode(&book, "identity.pem", 0o600);
+    mode(&book, "", 0o777);
+    book.server(&format!("server grant {STRANGER} --name laptop"));
+    mode(&book, "", 0o700);
+    book.server(&format!("server grant {STRANGER} --name laptop --root TOP/in --read-only"));
+    let good = std::fs::read_to_string(path(&book, "grants.toml")).unwrap();
+    book.text += &book.masked(&format!("\n$ cat grants.toml\n[0]\n{good}"));
+    mode(&book, "grants.toml", 0o666);
+    book.server("server grants");
+    mode(&book, "grants.toml", 0o600);
+    for (from, to) in [
+        ("read_only", "readonly"),
+        ("read_only = true", "expires = \"soon\""),
+        ("read_only = true", "expires = 7"),
+        ("roots = [", "roots = [] # ["),
+        ("roots = [\"", "roots = [\"x"),
+        ("SHA256:", "MD5:"),
+        ("[[grant]]", "[[grant]"),
+    ] {
+        std::fs::write(path(&book, "grants.toml"), good.replace(from, to)).unwrap();
+        book.server("server grants");
+    }
+    std::fs::write(path(&book, "grants.toml"), format!("{good}\n{good}")).unwrap();
+    book.server("server grants");
+    std::fs::write(path(&book, "grants.toml"), b"\xff").unwrap();
+    book.server("server grants");
+    let host = format!(
+        "[[host]]\nname = \"h\"\nssh = \"h\"\naddresses = [\"::1\"]\nport = 1\npin = \"{STRANGER}\"\n\
+         met = \"2026-01-01T00:00:00Z\"\n"
+    );
+    std::fs::write(path(&book, "hosts.toml"), format!("{host}{host}")).unwrap();
+    book.server("enroll --list");
+    std::fs::write(path(&book, "hosts.toml"), host.replace("[\"::1\"]", "[]")).unwrap();
+    book.server("enroll --list");
+    std::fs::write(path(&book, "hosts.toml"), host).unwrap();
+    book.server("enroll --list");
+    std::fs::write(path(&book, "identity.pem"), "hello").unwrap();
+    book.server("server pin");
+    std::fs::remove_file(path(&book, "identity.pem")).unwrap();
+    std::fs::write(book.scene.path("file"), "").unwrap();
+    book.run("client", "server pin", &[("SPARSYNC_CONFIG_DIR", "file/below")]);
+    compare(&book.text);
+}
+
+#[test]
+fn a_server() {
+    let mut book = Book::new("5. A server and its grants");
+    book.server("server status");
+    book.server("server stop");
+    book.server("server grants");
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+    book.mask(own.trim().to_owned(), "TEST");
+    book.server(&format!("server start --port {port}"));
+    book.server("server start --port 0 --memory=1G");
+    book.server("server start --port 0");
+    book.server("server start --port 1");
+    book.server("server start --listen=::1");
+    book.server("server start --memory=2G");
+    book.server("server start --foreground");
+    book.server(&format!("server restart --port {port}"));
+    let grants = |line: &str| format!("server grant {STRANGER} {line}").replace("  ", " ");
+    book.server(&grants("--name laptop"));
+    book.server(&grants("--name laptop"));
+    book.server(&grants("--root TOP"));
+    book.server(&grants("--read-only"));
+    book.server(&grants("--root TOP/none"));
+    book.server(&grants("--root TOP/in --expires 2099-12-31 --allow-setuid --no-munge"));
+    book.server("server grant SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA --name laptop --root TOP/in");
+    book.server("server grants");
+    book.server("server revoke laptop");
+    book.server("server revoke laptop");
+    book.server("server grants");
+    book.server("server stop");
+    let unit = [("SPARSYNC_CONFIG_DIR", "a b")];
+    book.run("server", "server install --user", &unit);
+    book.server("server install --user");
+    compare(&book.text);
+}
+
+#[test]
+fn copies_with_a_server() {
+    let mut book = Book::new("6. Copies with a server");
+    book.scene.enroll("--root=TOP/in --read-only");
+    book.client("-a src/ sparsync://host/TOP/in/");
+    book.client("-a --remove-source-files sparsync://host/TOP/in/ got/");
+    book.client("-a --copy-devices sparsync://host/TOP/in/ got/");
+    book.client("-a --insecure-links sparsync://host/TOP/in/ got/");
+    book.client("-a sparsync://host/TOP/out/ got/");
+    book.client("-a sparsync://host/TOP/in/none got/");
+    book.client("-a --rsync-path=other --transport=tls host:TOP/in/ got/");
+    book.scene.well("revoke laptop");
+    book.client("-a sparsync://host/TOP/in/ got/");
+    book.scene.well(&format!("grant {} --name laptop --root TOP/none", book.pin()));
+    book.client("-a sparsync://host/TOP/in/ got/");
+    book.expire();
+    book.client("-a sparsync://host/TOP/in/ got/");
+    book.server("server grants");
+    book.scene.well("stop --now");
+    std::fs::remove_file(book.scene.path("server/identity.pem")).unwrap();
+    book.scene.well("start");
+    book.client("-a sparsync://host/TOP/in/ got/");
+    compare(&book.text);
+}
+
+#[test]
+fn hosts_that_cannot_be_reached() {
+    let mut book = Book::new("7. Hosts that cannot be reached");
+    book.scene.enroll("--root=TOP");
+    book.scene.well("stop --now");
+    // A port that is taken and answers nothing.
+    let silent = UdpSocket::bind("[::1]:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let _tcp = TcpListener::bind(("::1", port));
+    let hosts = book.scene.path("client/hosts.toml");
+    let text = std::fs::read_to_string(&hosts).unwrap();
+    book.client("-a --transport=tls src/ host:in/");
+    let lines = text.lines().map(|line| match line.starts_with("port = ") {
+        true => format!("port = {port}\n"),
+        false => format!("{line}\n"),
+    });
+    std::fs::write(&hosts, lines.collect::<String>()).unwrap();
+    book.client("-a --transport=tls --contimeout=1 src/ sparsync://host/in/");
+    book.scene.script("none", "#!/bin/sh\nexit 127\n");
+    book.client("server status -e TOP/none box");
+    book.client("server status -e TOP/missing box");
+    book.client("enroll -e TOP/none box");
+    book.client("enroll -e TOP/missing box");
+    book.client("enroll --dry-run --install box");
+    book.client("enroll --revoke=box -e TOP/none");
+    book.client("-a --transport=quic -e TOP/none src/ box:in/");
+    book.scene.script("failed", "#!/bin/sh\nexit 255\n");
+    book.client("enroll -e TOP/failed box");
+    book.scene.script("noise", "#!/bin/sh\necho Welcome\n");
+    book.client("enroll -e TOP/noise box");
+    compare(&book.text);
+}
