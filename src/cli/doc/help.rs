@@ -52,11 +52,11 @@ pub fn help_text() -> String {
             }
         }
         if flag.long == "outbuf" {
-            push(&mut out, "--no-OPTION", "take OPTION back, or what another implied (--no-D)");
+            push(&mut out, "--no-OPTION", "turn OPTION off, also if another option implies it (--no-D)");
         }
     }
     out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");
-    out.push_str("docs/OPTIONS.md says of each option how far this version carries it out.\n\n");
+    out.push_str("docs/OPTIONS.md lists to what extent each option is supported.\n\n");
     out.push_str(&version_text());
     out
 }
@@ -79,7 +79,7 @@ pub fn usage_text() -> String {
         let before = if at == 0 { "Usage:" } else { "  or  " };
         out.push_str(&format!("{before} sparsync [OPTION]... {operands}\n"));
     }
-    out.push_str("What names a daemon, or finds only an rsync over ssh, is left to the installed rsync.\n");
+    out.push_str("Copies with a daemon, or with a host that has only rsync, are handed over to the installed rsync.\n");
     out
 }
 

@@ -37,8 +37,8 @@ pub const FLAGS: &[Flag] = &[
         long: "debug",
         arity: Arity::Value("FLAGS"),
         help: "select debug messages (list: --debug=help)",
-        man: "Every word of rsync is accepted; those about the wire have nothing to tell on a local copy. \
-              Not told: `removing duplicate name`, `deleting in`, and of the rules that -C brings that they are global.",
+        man: "Every flag of rsync is accepted; those about the protocol print nothing on a local copy. \
+              Not printed: `removing duplicate name`, `deleting in`, and that the rules of -C are global.",
         set: |args, given| {
             if words::debug(given.value, &mut args.debug)? == words::Asked::Help {
                 args.tell = Some(Tell::DebugHelp);
@@ -117,7 +117,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stats",
         help: "print statistics at the end",
-        man: "What rsync tells of its allocator with -vv or --info=stats3 is not told: there is no such one here.",
+        man: "The allocator statistics of -vv and --info=stats3 are not printed: there is no such allocator.",
         set: |args, _| {
             args.stats = true;
             Ok(())

@@ -9,10 +9,12 @@ pub const FLAGS: &[Flag] = &[Flag {
     long: "transport",
     arity: Arity::Value("WAY"),
     help: "reach the other machine by auto, quic, tls or ssh",
-    man: "rsync has no such option. A host that was enrolled is reached by QUIC, or by TLS where UDP does not pass, or by \
-          ssh, also what lies outside of what its server grants; any other by ssh, or with `quic` by a server that its end of ssh opens for this run alone. Over a short way on which nothing is lost, bulk that began by QUIC goes on by TLS, but not \
-          with `--transport=quic`. With `-e` or RSYNC_RSH it is the remote shell unless this says otherwise. \
-          SPARSYNC_TRANSPORT says it for all runs. What is left to the installed rsync goes its way, whatever is said here.",
+    man: "rsync has no such option. By default, an enrolled host is reached over QUIC, or over TLS if UDP is blocked, \
+          or over ssh, also for paths outside of its grant; any other host over ssh. With `quic`, a host that is not \
+          enrolled starts a server for this run, over ssh. On a short path without loss, a bulk transfer that began over \
+          QUIC continues over TLS, but not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell unless \
+          this option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
+          installed rsync ignore all of these.",
     support: Support::OverSsh,
     reach: Reach::Here,
     set: |args, given| {

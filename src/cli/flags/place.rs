@@ -19,7 +19,7 @@ pub const FLAGS: &[Flag] = &[
         long: "append",
         negations: &["no-append"],
         help: "append to files that are shorter than the source",
-        man: "With --sparse rsync 3.5.0 makes a hole of what was there; here the file is written anew, and right.",
+        man: "With --sparse, rsync 3.5.0 replaces existing data by a hole; sparsync writes the file again, correctly.",
         set: |args, _| {
             args.append = 1;
             Ok(())

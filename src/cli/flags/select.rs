@@ -31,7 +31,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('r'),
         negations: &["no-recursive", "no-r"],
         help: "descend into directories",
-        man: "One that may be listed and not entered is no error if it is empty; rsync 3.5.0 ends with exit 23 then.",
+        man: "An empty directory that can be listed but not entered is not an error; rsync 3.5.0 exits with 23.",
         set: |args, _| {
             args.recursion = Recursion::Yes;
             Ok(())
@@ -44,7 +44,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["i-r"],
         negations: &["no-inc-recursive", "no-i-r"],
         help: "walk the tree while files are copied (the default)",
-        help_off: "tell the whole list first",
+        help_off: "send the whole file list first",
         man: "On a local copy only the words of the banner differ.",
         set: |args, _| {
             args.inc_recursive = Some(true);
@@ -368,7 +368,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-iconv"],
         arity: Arity::Value("CONVERT_SPEC"),
         help: "convert the character set of names",
-        man: "--iconv=- and --no-iconv say: none. Also taken from RSYNC_ICONV.",
+        man: "--iconv=- and --no-iconv turn it off. RSYNC_ICONV sets the default.",
         support: Support::NotYet,
         set: |args, given| {
             args.iconv = Some(given.value.to_vec());
