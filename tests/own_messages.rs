@@ -152,7 +152,7 @@ fn compare(section: &str) {
 #[test]
 fn help_pages() {
     let mut book = Book::new("1. Help");
-    for line in ["", "help server", "help enroll"] {
+    for line in ["", "--help", "help server", "help enroll"] {
         book.client(line);
     }
     for action in ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"] {
@@ -358,4 +358,162 @@ fn hosts_that_cannot_be_reached() {
     book.scene.script("noise", "#!/bin/sh\necho Welcome\n");
     book.client("enroll -e TOP/noise box");
     compare(&book.text);
+}
+
+#[test]
+fn routes_and_logs() {
+    let mut book = Book::new("8. Routes and the log of a server");
+    book.scene.enroll("--root=TOP/in");
+    let own_lines = |output: Output| {
+        let is_own = |line: &&str| line.starts_with("sparsync: ") || line.starts_with("hint: ");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let lines: String = text.lines().filter(is_own).map(|line| format!("{line}\n")).collect();
+        Output { stderr: lines.into(), stdout: Vec::new(), ..output }
+    };
+    let way = |book: &mut Book, line: &str| {
+        let path = format!("{}:{}", book.scene.path("").display(), std::env::var("PATH").unwrap());
+        let output = book.scene.command("client", line).env("PATH", path).output().unwrap();
+        book.note(&format!("sparsync {line}"), &own_lines(output));
+    };
+    way(&mut book, "-avv --transport=quic src/ host:TOP/in/");
+    way(&mut book, "-avv --transport=tls src/ host:TOP/in/");
+    way(&mut book, "-avv --transport=ssh src/ host:TOP/in/");
+    way(&mut book, "-avv -e TOP/ssh src/ host:TOP/in/");
+    book.scene.well("stop");
+    let log = std::fs::read_to_string(book.scene.path("server/state/server.log")).unwrap();
+    let undated = |line: &str| line.split_once(' ').map_or(String::new(), |(_, line)| without_counts(line));
+    let mut lines: Vec<String> = book.masked(&log).lines().map(undated).collect();
+    // Two sessions end in any order.
+    lines.sort();
+    lines.dedup();
+    book.text += &format!("\n$ cut -d ' ' -f 2- server.log | sort -u\n[0]\n{}\n", lines.join("\n"));
+
+    book.scene.well("start");
+    way(&mut book, "-avv src/ host:TOP/out/");
+    book.scene.well("revoke laptop");
+    way(&mut book, "-avv src/ host:TOP/in/");
+    book.scene.well("stop");
+    let hosts = book.scene.path("client/hosts.toml");
+    let text = std::fs::read_to_string(&hosts).unwrap();
+    let mut text: String =
+        text.lines().filter(|line| !line.starts_with("last_")).map(|line| format!("{line}\n")).collect();
+    text += "last_route = \"ssh\"\nlast_until = \"2999-01-01T00:00:00Z\"\n";
+    std::fs::write(&hosts, text).unwrap();
+    way(&mut book, "-avv src/ host:TOP/in/");
+    // Which of the two is faster is chance where both may be used.
+    let first_auto = book.text.find("host:TOP/out/").unwrap();
+    let (forced, auto) = book.text.split_at(first_auto);
+    let auto: String =
+        auto.lines().filter(|line| !line.ends_with(", port <n>")).map(|line| format!("{line}\n")).collect();
+    compare(&format!("{forced}{auto}"));
+}
+
+/// Replaces all numbers of a line of the log.
+fn without_counts(line: &str) -> String {
+    let mut shown = String::new();
+    for c in line.chars() {
+        match c {
+            '0'..='9' | '.' if shown.ends_with('N') => {}
+            '0'..='9' => shown.push('N'),
+            c => shown.push(c),
+        }
+    }
+    shown.replace("SHAN:", "SHA256:")
+}
+
+/// The source of each message, also of those that cannot be provoked: what stands in quotes where a message is made.
+#[test]
+fn templates() {
+    let mut section = "# 9. Templates in the source\n".to_owned();
+    let mut paths = Vec::new();
+    let mut dirs = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/src").into()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir::<std::path::PathBuf>(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => paths.push(path),
+            }
+        }
+    }
+    paths.sort();
+    for path in paths {
+        let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().display().to_string();
+        if name.contains("/tests") || name.ends_with("laws.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let mut found = templates_of(text, name.starts_with("src/proto/"));
+        // There, `failed` reports in rsync's words.
+        found
+            .retain(|text| text.trim_end() != "sparsync:" && !(name.contains("/apply/") && text.contains("failed to")));
+        found.retain(|text| !text.starts_with("delete_file: "));
+        if !found.is_empty() {
+            let _ = write!(section, "\n{name}\n  {}\n", found.join("\n  "));
+        }
+    }
+    const ARCHAIC: [&str; 9] =
+        ["shall", "whoever", "nobody", "somebody", "knock", " told", "taken back", "let in", "makes no sense"];
+    for word in ARCHAIC {
+        assert!(!section.contains(word), "{word}: {:?}", section.lines().find(|line| line.contains(word)));
+    }
+    compare(&section);
+}
+
+/// The messages in a file: literals that begin with our name, and those that are handed to what makes messages.
+fn templates_of(text: &str, is_proto: bool) -> Vec<String> {
+    const MAKERS: [&str; 12] = [
+        "unexpected(",
+        "with_hint(",
+        "wrong(",
+        "failed(",
+        "info!(",
+        "warn!(",
+        "error!(",
+        "BadSignature(",
+        "lacking(",
+        "asks_for(",
+        "cannot(",
+        "bad(",
+    ];
+    let mut found = Vec::new();
+    let (mut rest, mut before) = (text, String::new());
+    while let Some(at) = rest.find(['"', '/', '\'']) {
+        before.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if rest.starts_with("//") {
+            rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
+            continue;
+        }
+        let is_char = rest.starts_with("'\"'") || rest.starts_with("'/'") || rest.starts_with("'\\''");
+        if !rest.starts_with('"') {
+            let len = if is_char { rest[1..].find('\'').map_or(1, |len| len + 2) } else { 1 };
+            before.push_str(&rest[..len]);
+            rest = &rest[len..];
+            continue;
+        }
+        let mut len = 1;
+        while !rest[len..].starts_with('"') {
+            len += if rest[len..].starts_with('\\') { 2 } else { rest[len..].chars().next().unwrap().len_utf8() };
+        }
+        let literal: String = rest[1..len]
+            .split("\\\n")
+            .enumerate()
+            .map(|(nth, part)| if nth == 0 { part } else { part.trim_start() })
+            .collect();
+        let call = before.trim_end().trim_end_matches("&format!(").trim_end_matches("format!(").trim_end();
+        let call = call.trim_end_matches("target: log::STRANGERS,").trim_end();
+        let is_ours = literal.starts_with("sparsync: ")
+            || literal.starts_with("hint: ")
+            || literal.starts_with("sparsync server: ");
+        let is_fault = is_proto && !["expect(", "="].iter().any(|end| call.ends_with(end));
+        let is_made = is_fault || MAKERS.iter().any(|maker| call.ends_with(maker));
+        if is_ours || is_made && literal.contains(' ') {
+            found.push(literal);
+        }
+        before.clear();
+        rest = &rest[len + 1..];
+    }
+    found
 }
