@@ -2,7 +2,7 @@
 
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::generator::{Left, Plans};
-use crate::apply::pipeline::{Listener, Origin, Receiving, Start};
+use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
@@ -11,14 +11,14 @@ use crate::fs::read::Wanted;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::plan::idmap::{Class, Names};
+use crate::plan::idmap::{IdClass, Names};
 use crate::report::event::{Event, Weight};
 use crate::report::tally::Tally;
 use crate::report::{Reporter, TextReporter};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
 use crate::walk::source_args::{Gathered, Gatherer, is_bare};
-use crate::walk::{DirPlan, Findings, Original, Scanner, Task, There, Ticket, Walk};
+use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Scanner, Task, Ticket, Walk};
 use std::io;
 
 /// A copy between two trees on this machine.
@@ -33,7 +33,7 @@ pub struct Local<'a> {
     pub listed: Option<Vec<Vec<u8>>>,
 }
 
-impl Listener for TextReporter {
+impl EventSink for TextReporter {
     fn tell(&mut self, event: &Event) {
         Reporter::tell(self, event);
     }
@@ -73,8 +73,8 @@ impl Local<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let accounts = Accounts { ids: Ids::new() };
-        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| match source.place {
+        let accounts = LocalAccounts { ids: Ids::new() };
+        let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| match source.place {
             Some(place) => same_content((&place.dir, source.name), dest, &self.terms),
             None => Ok(false),
         };
@@ -91,7 +91,7 @@ impl Local<'_> {
         let mut preserve = self.terms.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_| {}, |wanted| {
-            let start = Start {
+            let start = RunStart {
                 top: gathered.top_entry(&wanted()),
                 top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
                 missing: gathered.missing.clone(),
@@ -112,10 +112,10 @@ struct Here<'a, 'x> {
     to: &'a Destination,
 }
 
-impl Origin for Here<'_, '_> {
+impl SourcePlans for Here<'_, '_> {
     fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
         let source = self.terms.source_walk((self.wanted)());
-        let there = if self.to.root.is_some() { There::Present } else { There::Absent };
+        let there = if self.to.root.is_some() { DestState::Present } else { DestState::Absent };
         let receiver_chain = dest.receiver_chain.clone();
         let task = Task { source: self.gathered.task(self.to.renamed.as_deref()), there, receiver_chain };
         let scanner = Scanner::new(Walk { source, dest }, whole_list_first);
@@ -135,7 +135,7 @@ impl Plans for BothHere<'_> {
         self.root
     }
 
-    fn take(&self, ticket: Ticket, _path: &RelPath, _there: &There) -> Result<Option<DirPlan>, Error> {
+    fn take(&self, ticket: Ticket, _path: &RelPath, _there: &DestState) -> Result<Option<DirPlan>, Error> {
         Ok(Some(self.scanner.take(ticket)))
     }
 
@@ -175,27 +175,27 @@ impl Plans for BothHere<'_> {
 }
 
 /// The user and group names of this machine, which apply to both sides.
-struct Accounts {
+struct LocalAccounts {
     ids: Ids,
 }
 
-impl Names for Accounts {
-    fn source_name(&self, class: Class, id: u32) -> Option<Vec<u8>> {
+impl Names for LocalAccounts {
+    fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
         let name = match class {
-            Class::User => self.ids.user_name(id),
-            Class::Group => self.ids.group_name(id),
+            IdClass::User => self.ids.user_name(id),
+            IdClass::Group => self.ids.group_name(id),
         };
         name.map(|name| name.to_vec())
     }
 
-    fn dest_name(&self, class: Class, id: u32) -> Option<Vec<u8>> {
+    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
         self.source_name(class, id)
     }
 
-    fn dest_id(&self, class: Class, name: &[u8]) -> Option<u32> {
+    fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
         match class {
-            Class::User => self.ids.user_id(name),
-            Class::Group => self.ids.group_id(name),
+            IdClass::User => self.ids.user_id(name),
+            IdClass::Group => self.ids.group_id(name),
         }
     }
 }

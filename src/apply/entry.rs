@@ -11,7 +11,7 @@ use crate::plan::{self, Action, Changes, InTheWay, Reason};
 use crate::proto::FileId;
 use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
 use crate::walk::alternate::Hit;
-use crate::walk::{DirPlan, NONE, Original, Place, Step};
+use crate::walk::{ComparedSource, DirPlan, NONE, SourceDir, Step};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -65,13 +65,13 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the directory of its source.
-    pub fn place(&self) -> Option<&'a Place> {
+    pub fn place(&self) -> Option<&'a SourceDir> {
         self.plan.place_of(self.source())
     }
 
     /// Returns its source for a comparison of contents.
-    pub fn original(&self) -> Original<'a> {
-        Original { entry: self.source(), place: self.place(), name: self.source_name() }
+    pub fn original(&self) -> ComparedSource<'a> {
+        ComparedSource { entry: self.source(), place: self.place(), name: self.source_name() }
     }
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.

@@ -16,7 +16,7 @@ mod plan_queue;
 pub use self::batch::Batch;
 use self::batch::{Member, Work};
 use self::deletions::Deletions;
-use self::dirs::{Dirs, Opened};
+use self::dirs::{DirMaker, Opened};
 use self::link_groups::LinkGroups;
 pub use self::outbox::Appliers;
 use self::outbox::Outbox;
@@ -43,7 +43,7 @@ const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_STEPS: usize = 64;
 
 /// The result of the generator.
-pub struct Ended {
+pub struct GeneratorResult {
     /// How many deletions `--max-delete` prevented.
     pub held_back: u64,
 }
@@ -64,7 +64,7 @@ pub struct Generator<'a> {
     context: &'a Context<'a>,
     stock: Stock<'a>,
     deletions: Deletions<'a>,
-    dirs: Dirs<'a>,
+    dirs: DirMaker<'a>,
     links: LinkGroups,
     out: Outbox<'a>,
 }
@@ -87,7 +87,7 @@ impl<'a> Generator<'a> {
             context,
             stock: Stock::new(plans, context),
             deletions: Deletions::new(context, plans.walk()),
-            dirs: Dirs::new(context),
+            dirs: DirMaker::new(context),
             links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
             out: Outbox::new(context, appliers),
         }
@@ -135,7 +135,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Does what remains once all batches are done.
-    pub fn finish(&mut self) -> Result<Ended, Error> {
+    pub fn finish(&mut self) -> Result<GeneratorResult, Error> {
         self.out.wait();
         // A stopped run left work undone, so it must not rename or delete anything.
         self.context.go_on()?;
@@ -157,7 +157,7 @@ impl<'a> Generator<'a> {
             head.push(Event::Problem(Problem::said(line, Weight::Warning)));
         }
         self.out.hand_over(Vec::new())?;
-        Ok(Ended { held_back })
+        Ok(GeneratorResult { held_back })
     }
 
     /// Takes every plan before anything is done, for options that need the whole list.

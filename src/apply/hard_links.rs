@@ -51,16 +51,16 @@ impl Leader {
         *spot = spot.take().filter(|spot| spot.last.shuts());
     }
 
-    /// Returns what must be remembered of a placed leader besides its path. `None`: more than [`Left`] is needed.
-    pub fn rest(&mut self) -> Option<Left> {
+    /// Returns what must be remembered of a placed leader besides its path. `None`: more than [`PlacedLeader`] is needed.
+    pub fn rest(&mut self) -> Option<PlacedLeader> {
         let is_left = self.spot.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
         let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
         let (is_delayed, is_stale) = (*self.is_delayed.get_mut(), *self.is_stale.get_mut());
-        is_bare.then_some(Left { is_delayed, is_stale })
+        is_bare.then_some(PlacedLeader { is_delayed, is_stale })
     }
 
     /// Restores a placed leader.
-    pub fn left(path: RelPath, left: Left) -> Leader {
+    pub fn left(path: RelPath, left: PlacedLeader) -> Leader {
         let mut leader = Leader::of(path);
         (*leader.is_delayed.get_mut(), *leader.is_stale.get_mut()) = (left.is_delayed, left.is_stale);
         leader.is_placed.open();
@@ -80,7 +80,7 @@ impl Leader {
 
 /// What is remembered of a placed leader, besides its path.
 #[derive(Debug, Clone, Copy)]
-pub struct Left {
+pub struct PlacedLeader {
     /// See [`Leader`].
     is_delayed: bool,
     /// See [`Leader`].

@@ -32,7 +32,7 @@ use crate::work::throttle::Throttle;
 use std::sync::{Arc, Mutex};
 
 /// Receives the events of a run in list order.
-pub trait Listener: Send {
+pub trait EventSink: Send {
     /// Handles one event.
     fn tell(&mut self, event: &Event);
     /// Returns the exit code with which the run must end because events cannot be delivered any more.
@@ -40,7 +40,7 @@ pub trait Listener: Send {
 }
 
 /// Supplies the listings of the source.
-pub trait Origin {
+pub trait SourcePlans {
     /// Returns the plans of directories, which use `walk` for the destination. With `whole_list_first`, all plans are
     /// made before the first one is carried out.
     fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error>;
@@ -67,7 +67,7 @@ pub struct Receiving<'a> {
 }
 
 /// Facts about the sources that the receiver needs before it begins.
-pub struct Start {
+pub struct RunStart {
     /// The entry of the directory whose content is the transfer's root, as the source describes it.
     pub top: Option<Entry>,
     /// See [`Top::shown`].
@@ -94,9 +94,9 @@ impl Receiving<'_> {
     /// Runs to the end.
     pub fn run(
         &self,
-        start: Start,
-        origin: &dyn Origin,
-        listener: &mut dyn Listener,
+        start: RunStart,
+        origin: &dyn SourcePlans,
+        listener: &mut dyn EventSink,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let preserve = &self.terms.options.preserve;
@@ -147,10 +147,10 @@ impl Receiving<'_> {
 
     fn carry_out(
         &self,
-        start: Start,
+        start: RunStart,
         looks: Looks<'_>,
-        origin: &dyn Origin,
-        listener: &mut dyn Listener,
+        origin: &dyn SourcePlans,
+        listener: &mut dyn EventSink,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (options, to, wants) = (self.terms.options, self.to, self.wants);
@@ -179,7 +179,7 @@ impl Receiving<'_> {
             resumes: &|len_bytes| resumes(options, self.wire.is_some(), len_bytes),
         };
         let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
-        let Start { top, top_shown, missing, has_failed, .. } = start;
+        let RunStart { top, top_shown, missing, has_failed, .. } = start;
         let top = top.map(|entry| self.top(entry, top_shown, &walk));
         let plans = origin.plans(walk, whole_list_first)?;
         let opening = self.opening();

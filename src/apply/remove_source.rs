@@ -12,7 +12,7 @@ use crate::path::RelPath;
 use crate::plan::Action;
 use crate::proto::FileId;
 use crate::report::event::{Event, Problem, Voice, Weight};
-use crate::walk::Place;
+use crate::walk::SourceDir;
 use std::any::Any;
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// An entry of the source that `--remove-source-files` removes after its arrival.
 pub enum Leaving {
     /// It is on this machine.
-    Here(Original),
+    Here(SourceFile),
     /// A peer has it and is notified. The peer's listing of its directory is held until then.
     There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
 }
@@ -29,7 +29,7 @@ impl Leaving {
     /// Closes its descriptor, because many entries may have to wait.
     pub(super) fn parked(self) -> Leaving {
         match self {
-            Leaving::Here(entry) => Leaving::Here(Original { place: entry.place.parked(), is_parked: true, ..entry }),
+            Leaving::Here(entry) => Leaving::Here(SourceFile { place: entry.place.parked(), is_parked: true, ..entry }),
             there @ Leaving::There(..) => there,
         }
     }
@@ -48,9 +48,9 @@ impl Leaving {
 }
 
 /// An entry of the source on this machine, as it was listed.
-pub struct Original {
+pub struct SourceFile {
     /// Its directory.
-    pub place: Place,
+    pub place: SourceDir,
     /// Its name there.
     pub name: Vec<u8>,
     /// Its path in the transfer.
@@ -65,7 +65,7 @@ pub struct Original {
     pub is_parked: bool,
 }
 
-impl Original {
+impl SourceFile {
     /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `tells`: the level of
     /// `--info=remove`.
     pub fn go(&self, tells: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
@@ -126,7 +126,7 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
         return Some(Leaving::There(file, hold));
     }
     let place = job.place()?;
-    Some(Leaving::Here(Original {
+    Some(Leaving::Here(SourceFile {
         is_parked: false,
         place: place.clone(),
         name: job.source_name().to_vec(),

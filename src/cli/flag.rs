@@ -34,7 +34,7 @@ pub enum Support {
 
 /// Which side an option concerns if one of the trees is on another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum FlagScope {
     /// Both sides: the option is sent to the server.
     Both,
     /// Only the side that has it on its command line. Includes filter rules: the server receives them in parsed form.
@@ -75,7 +75,7 @@ pub struct Flag {
     /// How far it is supported.
     pub support: Support,
     /// Which side it concerns.
-    pub reach: Reach,
+    pub reach: FlagScope,
     /// Records it.
     pub set: Set,
     /// Records one of its negations.
@@ -94,7 +94,7 @@ impl Flag {
         help_off: "",
         man: "",
         support: Support::Yes,
-        reach: Reach::Both,
+        reach: FlagScope::Both,
         set: |_, _| Ok(()),
         unset: |_| {},
     };

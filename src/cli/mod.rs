@@ -169,7 +169,7 @@ pub fn read(call: &Call<'_>) -> Result<Request> {
         return Ok(Request::NoArgs { role });
     };
     let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
-    let far = peer.map(|remote_args::Peer { user, host, server, server_sends }| Far {
+    let far = peer.map(|remote_args::RemoteOperand { user, host, server, server_sends }| Far {
         user,
         host,
         server,

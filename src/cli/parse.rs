@@ -70,7 +70,7 @@ fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// One option as given, in a normal form.
-pub struct Said {
+pub struct GivenOption {
     /// Which option.
     pub flag: &'static Flag,
     /// Whether it was given or revoked.
@@ -79,10 +79,10 @@ pub struct Said {
     pub value: Vec<u8>,
 }
 
-impl Said {
+impl GivenOption {
     /// Returns the option as a single argument.
     pub fn word(&self) -> Vec<u8> {
-        let Said { flag, way, value } = self;
+        let GivenOption { flag, way, value } = self;
         match (way, flag.negations) {
             (Way::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
             _ if !flag.long.is_empty() => match flag.arity {
@@ -97,7 +97,7 @@ impl Said {
     }
 }
 
-impl std::fmt::Debug for Said {
+impl std::fmt::Debug for GivenOption {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.word().escape_ascii())
     }
@@ -109,7 +109,7 @@ pub struct Walked {
     /// The values of the options.
     pub args: Args,
     /// The options that count, in order, with aliases expanded.
-    pub said: Vec<Said>,
+    pub said: Vec<GivenOption>,
     /// The arguments that are not options.
     pub operands: Vec<Operand>,
     /// The first error. Operands after it are still collected: if one is remote, the run is handed over to rsync, which
@@ -119,7 +119,7 @@ pub struct Walked {
 
 /// Walks the arguments after the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
-    let mut walk = Walk {
+    let mut walk = ArgumentWalk {
         walked: Walked { args, said: Vec::new(), operands: Vec::new(), error: None },
         aliases,
         words: words.to_vec(),
@@ -140,7 +140,7 @@ struct Inside {
     left: usize,
 }
 
-struct Walk<'a> {
+struct ArgumentWalk<'a> {
     walked: Walked,
     aliases: &'a [Alias],
     /// The arguments that `parser` was made from.
@@ -151,7 +151,7 @@ struct Walk<'a> {
     inside: Vec<Inside>,
 }
 
-impl Walk<'_> {
+impl ArgumentWalk<'_> {
     /// Reads one option or operand; `false` at the end.
     fn step(&mut self) -> bool {
         if let Some(left) = self.left() {
@@ -210,7 +210,7 @@ impl Walk<'_> {
                 }
                 return Ok(());
             }
-            self.walked.said.push(Said { flag, way, value: Vec::new() });
+            self.walked.said.push(GivenOption { flag, way, value: Vec::new() });
             let word = self.word();
             return match way {
                 Way::Off => {
@@ -226,7 +226,7 @@ impl Walk<'_> {
         if self.silent() && flag.support != super::flag::Support::Handover {
             return Ok(());
         }
-        self.walked.said.push(Said { flag, way, value: value.as_bytes().to_vec() });
+        self.walked.said.push(GivenOption { flag, way, value: value.as_bytes().to_vec() });
         // The last argument that belongs to the option: its own, or the next one.
         let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
         let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());

@@ -1,9 +1,9 @@
 //! The other machine of a copy: which operands name it, and which options are sent to it.
 
 use super::args::Args;
-use super::flag::Reach;
+use super::flag::FlagScope;
 use super::operand::{Operand, Remote, RemoteKind};
-use super::parse::Said;
+use super::parse::GivenOption;
 use super::value::names;
 use crate::error::{Error, Result};
 use crate::options::{Checksums, FilesFrom, Options};
@@ -35,12 +35,12 @@ pub struct Placed {
     /// The destination; `None` lists the sources.
     pub dest: Option<Vec<u8>>,
     /// The other machine that holds the sources or the destination, if there is one.
-    pub peer: Option<Peer>,
+    pub peer: Option<RemoteOperand>,
 }
 
 /// The other machine, as the operands name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct RemoteOperand {
     /// The user that the remote shell logs in as.
     pub user: Option<Vec<u8>>,
     /// The host.
@@ -51,9 +51,9 @@ pub struct Peer {
     pub server_sends: bool,
 }
 
-impl Peer {
+impl RemoteOperand {
     /// Returns the role that rsync's client names in errors before it forks.
-    pub fn role(peer: Option<&Peer>) -> &'static str {
+    pub fn role(peer: Option<&RemoteOperand>) -> &'static str {
         if peer.is_some_and(|peer| peer.server_sends) { "Receiver" } else { "sender" }
     }
 }
@@ -117,19 +117,19 @@ fn path_or_home(path: Vec<u8>) -> Vec<u8> {
     if path.is_empty() { b".".to_vec() } else { path }
 }
 
-fn peer(remote: Remote, server_sends: bool) -> Result<Peer> {
+fn peer(remote: Remote, server_sends: bool) -> Result<RemoteOperand> {
     let server = match remote.kind {
         RemoteKind::Server { port } => Some(port),
         RemoteKind::Shell | RemoteKind::Daemon => None,
     };
-    let peer = Peer { user: remote.user, host: remote.host, server, server_sends };
+    let peer = RemoteOperand { user: remote.user, host: remote.host, server, server_sends };
     if server == Some(Some(0)) || server.is_some() && peer.host.is_empty() {
         let words = [b"sparsync: ", &remote.text[..], b": a URL is sparsync://[USER@]HOST[:PORT]/PATH"].concat();
-        return Err(Error::usage(words).by(Peer::role(Some(&peer))));
+        return Err(Error::usage(words).by(RemoteOperand::role(Some(&peer))));
     }
     if peer.host.starts_with(b"-") {
         let words = "Invalid remote host: hostnames may not start with '-'.";
-        return Err(Error::usage(words).by(Peer::role(Some(&peer))));
+        return Err(Error::usage(words).by(RemoteOperand::role(Some(&peer))));
     }
     Ok(peer)
 }
@@ -140,7 +140,7 @@ pub fn names_a_daemon(operands: &[Operand]) -> bool {
 }
 
 /// Returns where `--files-from` reads its list when the operands are on `peer`.
-pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
+pub fn files_from(name: Vec<u8>, peer: Option<&RemoteOperand>) -> Result<FilesFrom> {
     match (Operand::parse(&name), peer) {
         (Operand::Local(_), _) if name == b"-" => Ok(FilesFrom::Stdin),
         (Operand::Local(_), _) => Ok(FilesFrom::File(name)),
@@ -155,7 +155,7 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
         }
         (Operand::Remote(_), Some(peer)) => {
             let words = "--files-from hostname is not the same as the transfer hostname";
-            Err(Error::usage(words).by(Peer::role(Some(peer))))
+            Err(Error::usage(words).by(RemoteOperand::role(Some(peer))))
         }
     }
 }
@@ -164,8 +164,9 @@ pub fn files_from(name: Vec<u8>, peer: Option<&Peer>) -> Result<FilesFrom> {
 ///
 /// Options whose files or variables only the client reads are replaced by their result: a list of files by `-`, a
 /// directory from the environment by the option. `sums`: the chosen checksums, from an option or the environment.
-pub fn words(said: &[Said], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
-    let mut words: Vec<Vec<u8>> = said.iter().filter(|said| said.flag.reach == Reach::Both).map(Said::word).collect();
+pub fn words(said: &[GivenOption], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> =
+        said.iter().filter(|said| said.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
     // As rsync does: send --super if it is in force, and never --no-super.
     let may_do_more = args.super_user == Some(true);
     words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));

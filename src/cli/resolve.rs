@@ -15,7 +15,7 @@ pub use self::environment::Vars;
 use super::args::Args;
 use super::flags;
 use super::operand::Operand;
-use super::remote_args::{self, Peer, Placed};
+use super::remote_args::{self, Placed, RemoteOperand};
 use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -33,7 +33,7 @@ pub struct Resolved {
     /// The destination; `None` lists the sources.
     pub dest: Option<Vec<u8>>,
     /// The other machine, if one is named.
-    pub peer: Option<Peer>,
+    pub peer: Option<RemoteOperand>,
 }
 
 /// Values that several policies depend on.
@@ -59,7 +59,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     }
     let Placed { sources, dest, peer } = remote_args::place(operands)?;
     let list_only = args.list_only || dest.is_none();
-    let role = Peer::role(peer.as_ref());
+    let role = RemoteOperand::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;
     let is_url = peer.as_ref().is_some_and(|peer| peer.server.is_some());
     contradictions::check_operands(args, &sources, is_url, role)?;

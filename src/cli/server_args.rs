@@ -32,7 +32,7 @@ pub fn means_us(behind_e: &[u8]) -> bool {
 /// `push`: the server receives. Wrappers such as rrsync read this command line. The server itself, if it is a sparsync,
 /// uses the options that the session sends.
 pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
-    let mut words = Words { list: vec![letters(args, options, push)], args, options, push };
+    let mut words = WordList { list: vec![letters(args, options, push)], args, options, push };
     if options.connect.args == ArgStyle::Secluded {
         return words.list;
     }
@@ -186,14 +186,14 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
 }
 
 /// Collects the long options.
-struct Words<'a> {
+struct WordList<'a> {
     list: Vec<Vec<u8>>,
     args: &'a Args,
     options: &'a Options,
     push: bool,
 }
 
-impl Words<'_> {
+impl WordList<'_> {
     fn word(&mut self, said: bool, word: &str) {
         if said {
             self.list.push(word.as_bytes().to_vec());

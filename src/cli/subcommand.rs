@@ -45,14 +45,14 @@ impl Page {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// The action.
-    pub action: Action,
+    pub action: ServerAction,
     /// The host; `None`: this machine.
-    pub host: Option<Reach>,
+    pub host: Option<RemoteHost>,
 }
 
 /// How a host is reached through a remote shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reach {
+pub struct RemoteHost {
     /// `[user@]host`, as the shell knows it.
     pub host: String,
     /// The command and arguments of `-e`; empty: ssh.
@@ -63,7 +63,7 @@ pub struct Reach {
 
 /// An action on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum ServerAction {
     /// Starts the server, or reports that it runs.
     Start(Start),
     /// Stops the server, after its sessions have ended or at once.
@@ -202,14 +202,14 @@ pub enum Enroll {
         json: bool,
     },
     /// Removes a host here, and this machine's key there.
-    Revoke(Reach),
+    Revoke(RemoteHost),
 }
 
 /// A host to enroll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrollHost {
     /// The host, and how a remote shell reaches it.
-    pub reach: Reach,
+    pub reach: RemoteHost,
     /// The rights of this machine there.
     pub rights: Rights,
     /// The name of this machine there; `None`: unchanged, or `user@host` for a new grant.
@@ -247,7 +247,7 @@ fn is_ours(program: &[u8]) -> bool {
 }
 
 /// A command line that is not a copy.
-enum Asked<'a> {
+enum Recognized<'a> {
     /// `server`, with the arguments after it.
     Server(&'a [OsString]),
     /// `enroll`, with the arguments after it.
@@ -277,7 +277,7 @@ pub fn is_one(program: &OsStr, args: &[OsString]) -> bool {
 }
 
 /// Recognizes a command line that is not a copy; `None` if it is one.
-fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
+fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>> {
     let (is_marked, args) = match args.split_first() {
         Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => (true, rest),
         _ if is_ours(program.as_bytes()) => (false, args),
@@ -293,29 +293,29 @@ fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Asked<'a>> {
         "server" => {
             let asks_help = next.is_none_or(|next| ["--help", "-h"].contains(&next));
             if is_marked || is_action || asks_help {
-                return Some(Asked::Server(rest));
+                return Some(Recognized::Server(rest));
             }
             let action = action.filter(|action| !is_path(action))?;
             let meant = ACTIONS.iter().find(|known| distance(action, known) <= 2)?;
-            Some(Asked::Misspelled(format!("server {meant}")))
+            Some(Recognized::Misspelled(format!("server {meant}")))
         }
         "enroll" if is_marked || !next.is_some_and(|next| !next.starts_with('-') && next.contains('/')) => {
-            Some(Asked::Enroll(rest))
+            Some(Recognized::Enroll(rest))
         }
         "help" => match rest {
-            [] => Some(Asked::Help(Page::All)),
-            [verb, action, ..] if verb == "server" => Some(Asked::Help(page_of(action.to_str()))),
-            [verb] if verb == "server" => Some(Asked::Help(Page::Server)),
-            [verb, ..] if verb == "enroll" => Some(Asked::Help(Page::Enroll)),
+            [] => Some(Recognized::Help(Page::All)),
+            [verb, action, ..] if verb == "server" => Some(Recognized::Help(page_of(action.to_str()))),
+            [verb] if verb == "server" => Some(Recognized::Help(Page::Server)),
+            [verb, ..] if verb == "enroll" => Some(Recognized::Help(Page::Enroll)),
             _ => None,
         },
         _ if is_path(first) || first.starts_with('-') => None,
         _ if is_action && distance(first, "server") <= 2 => {
-            Some(Asked::Misspelled(format!("server {}", action.unwrap_or_default())))
+            Some(Recognized::Misspelled(format!("server {}", action.unwrap_or_default())))
         }
         _ if distance(first, "enroll") <= 1 => {
             let host = next.filter(|next| rest.len() == 1 && !next.contains('/'))?;
-            Some(Asked::Misspelled(format!("enroll {host}")))
+            Some(Recognized::Misspelled(format!("enroll {host}")))
         }
         _ => None,
     }
@@ -328,12 +328,12 @@ fn distance(word: &str, known: &str) -> usize {
 
 /// Parses a command line that is not a copy; `None` if it is one.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
-    let words = |verb, rest: &[OsString]| Words { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
+    let words = |verb, rest: &[OsString]| WordReader { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
     Some(match asked(program, args)? {
-        Asked::Server(rest) => server(&mut words("server", rest)),
-        Asked::Enroll(rest) => enroll(&mut words("enroll", rest)),
-        Asked::Help(page) => Ok(Verb::Help(page)),
-        Asked::Misspelled(meant) => {
+        Recognized::Server(rest) => server(&mut words("server", rest)),
+        Recognized::Enroll(rest) => enroll(&mut words("enroll", rest)),
+        Recognized::Help(page) => Ok(Verb::Help(page)),
+        Recognized::Misspelled(meant) => {
             let said: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
             let words = format!("sparsync: unknown command `{}`", said.join(" "));
             let hint = format!("did you mean `sparsync {meant}`? To copy a file of that name, use ./{}", said.first()?);
@@ -342,22 +342,22 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     })
 }
 
-impl Action {
+impl ServerAction {
     /// Returns the command line that requests this action, from `server` on. Parsing it yields the same action.
     pub fn words(&self) -> Vec<Vec<u8>> {
-        let mut said = Said::default();
+        let mut said = CommandLine::default();
         match self {
-            Action::Start(start) => said.action("start").start(start),
-            Action::Stop { now } => said.action("stop").flag("now", *now),
-            Action::Restart { start, now } => said.action("restart").start(start).flag("now", *now),
-            Action::Status { json } => said.action("status").flag("json", *json),
-            Action::Install(Install { system, dry_run, start }) => {
+            ServerAction::Start(start) => said.action("start").start(start),
+            ServerAction::Stop { now } => said.action("stop").flag("now", *now),
+            ServerAction::Restart { start, now } => said.action("restart").start(start).flag("now", *now),
+            ServerAction::Status { json } => said.action("status").flag("json", *json),
+            ServerAction::Install(Install { system, dry_run, start }) => {
                 let [system, user] = [true, false].map(|is_system| *system == Some(is_system));
                 said.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
             }
-            Action::Grants { json } => said.action("grants").flag("json", *json),
-            Action::Pin => said.action("pin"),
-            Action::Grant(new) => {
+            ServerAction::Grants { json } => said.action("grants").flag("json", *json),
+            ServerAction::Pin => said.action("pin"),
+            ServerAction::Grant(new) => {
                 said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
                 let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge } = &new.rights;
                 said.flag("allow-setuid", *allow_setuid == Some(true))
@@ -368,14 +368,14 @@ impl Action {
                 said.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
-            Action::Revoke { who } => said.action("revoke").operand(who),
-            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }) => {
+            ServerAction::Revoke { who } => said.action("revoke").operand(who),
+            ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }) => {
                 said.action("session").values("root", roots).flag("read-only", *read_only);
                 said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge);
                 said.values("ceiling", &ceiling.map(|number| number.to_string()));
                 said.values("memory", &memory.map(|bytes| bytes.to_string())).flag("too-large", *too_large)
             }
-            Action::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
+            ServerAction::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
         };
         said.words()
     }
@@ -383,38 +383,42 @@ impl Action {
 
 /// Builds a command line.
 #[derive(Default)]
-struct Said {
+struct CommandLine {
     action: &'static str,
     operands: Vec<Vec<u8>>,
     options: Vec<Vec<u8>>,
 }
 
-impl Said {
-    fn action(&mut self, action: &'static str) -> &mut Said {
+impl CommandLine {
+    fn action(&mut self, action: &'static str) -> &mut CommandLine {
         self.action = action;
         self
     }
 
-    fn operand(&mut self, operand: &str) -> &mut Said {
+    fn operand(&mut self, operand: &str) -> &mut CommandLine {
         self.operands.push(operand.into());
         self
     }
 
-    fn flag(&mut self, name: &str, is_on: bool) -> &mut Said {
+    fn flag(&mut self, name: &str, is_on: bool) -> &mut CommandLine {
         self.options.extend(is_on.then(|| format!("--{name}").into_bytes()));
         self
     }
 
-    fn value(&mut self, name: &str, value: &[u8]) -> &mut Said {
+    fn value(&mut self, name: &str, value: &[u8]) -> &mut CommandLine {
         self.options.push([b"--", name.as_bytes(), b"=", value].concat());
         self
     }
 
-    fn values<'a, V: AsRef<[u8]> + 'a>(&mut self, name: &str, values: impl IntoIterator<Item = &'a V>) -> &mut Said {
+    fn values<'a, V: AsRef<[u8]> + 'a>(
+        &mut self,
+        name: &str,
+        values: impl IntoIterator<Item = &'a V>,
+    ) -> &mut CommandLine {
         values.into_iter().fold(self, |said, value| said.value(name, value.as_ref()))
     }
 
-    fn start(&mut self, start: &Start) -> &mut Said {
+    fn start(&mut self, start: &Start) -> &mut CommandLine {
         self.flag("foreground", start.foreground).flag("detached", start.detached).values("listen", &start.listen);
         self.values("port", &start.port.map(|port| port.to_string()));
         self.values("memory", &start.memory.map(|bytes| bytes.to_string()))
@@ -430,12 +434,12 @@ impl Said {
 }
 
 /// The arguments after a subcommand.
-struct Words {
+struct WordReader {
     verb: &'static str,
     parser: lexopt::Parser,
 }
 
-impl Words {
+impl WordReader {
     fn wrong(&self, what: &str) -> Error {
         let verb = self.verb;
         Error::usage(format!("sparsync {verb}: {what}")).with_hint(format!("see `sparsync {verb} --help`"))
@@ -538,18 +542,18 @@ impl Words {
 }
 
 /// An argument that no longer borrows from the parser.
-enum Word {
+enum Argument {
     Long(String),
     Short(char),
     Value(OsString),
 }
 
-impl Words {
-    fn word(&mut self) -> Result<Option<Word>> {
+impl WordReader {
+    fn word(&mut self) -> Result<Option<Argument>> {
         Ok(self.next()?.map(|arg| match arg {
-            Long(name) => Word::Long(name.to_owned()),
-            Short(letter) => Word::Short(letter),
-            Value(value) => Word::Value(value),
+            Long(name) => Argument::Long(name.to_owned()),
+            Short(letter) => Argument::Short(letter),
+            Value(value) => Argument::Value(value),
         }))
     }
 }
@@ -586,17 +590,17 @@ fn page_of(action: Option<&str>) -> Page {
     known.map_or(Page::Server, Page::Action)
 }
 
-fn server(words: &mut Words) -> Result<Verb> {
+fn server(words: &mut WordReader) -> Result<Verb> {
     let mut got = ServerWords::default();
     while let Some(word) = words.word()? {
         let name = match word {
-            Word::Long(name) if name == "help" => return Ok(Verb::Help(page_of(got.action()))),
-            Word::Short('h') => return Ok(Verb::Help(page_of(got.action()))),
-            Word::Short('e') => "rsh".to_owned(),
-            Word::Short('n') => "dry-run".to_owned(),
-            Word::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
-            Word::Long(name) => name,
-            Word::Value(operand) => {
+            Argument::Long(name) if name == "help" => return Ok(Verb::Help(page_of(got.action()))),
+            Argument::Short('h') => return Ok(Verb::Help(page_of(got.action()))),
+            Argument::Short('e') => "rsh".to_owned(),
+            Argument::Short('n') => "dry-run".to_owned(),
+            Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
+            Argument::Long(name) => name,
+            Argument::Value(operand) => {
                 let operand = operand.into_string().map_err(|_| words.wrong("an argument is not UTF-8"))?;
                 got.operands.push(operand);
                 continue;
@@ -673,7 +677,7 @@ const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
     ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
 ];
 
-fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
+fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
     let ServerWords { operands, said, start, now, json, system, dry_run, shell, program, .. } = got;
     let mut operands = operands.into_iter();
     let Some(action) = operands.next() else {
@@ -683,14 +687,14 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
         operands.next().ok_or_else(|| words.wrong(&format!("{action}: missing {what}")))
     };
     let settled = match action.as_str() {
-        "start" => Action::Start(start),
-        "stop" => Action::Stop { now },
-        "restart" => Action::Restart { start, now },
-        "status" => Action::Status { json },
-        "install" => Action::Install(Install { system, dry_run, start }),
-        "grants" => Action::Grants { json },
-        "pin" => Action::Pin,
-        "grant" => Action::Grant(Box::new(NewGrant {
+        "start" => ServerAction::Start(start),
+        "stop" => ServerAction::Stop { now },
+        "restart" => ServerAction::Restart { start, now },
+        "status" => ServerAction::Status { json },
+        "install" => ServerAction::Install(Install { system, dry_run, start }),
+        "grants" => ServerAction::Grants { json },
+        "pin" => ServerAction::Pin,
+        "grant" => ServerAction::Grant(Box::new(NewGrant {
             pin: for_whom(&mut operands, "the fingerprint of a key, SHA256:...")?,
             name: got.name,
             default_name: got.default_name,
@@ -698,10 +702,10 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             start: got.starts.then_some(start),
             json,
         })),
-        "revoke" => Action::Revoke {
+        "revoke" => ServerAction::Revoke {
             who: for_whom(&mut operands, "a name or a fingerprint, as listed by `sparsync server grants`")?,
         },
-        "pipe" => Action::Pipe {
+        "pipe" => ServerAction::Pipe {
             address: for_whom(&mut operands, "the address of a server, such as 192.0.2.1:28792")?,
             pin: for_whom(&mut operands, "the fingerprint of the server's key, SHA256:...")?,
         },
@@ -711,7 +715,7 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             let [read_only, allow_setuid, no_munge] =
                 [rights.read_only, rights.allow_setuid, rights.no_munge].map(|said| said == Some(true));
             let (roots, memory) = (rights.roots, start.memory);
-            Action::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
+            ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
         }
         other => {
             return Err(words.wrong(&format!("unknown subcommand `{other}`: expected {SUBCOMMANDS}")));
@@ -722,11 +726,11 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
             return Err(words.wrong(&format!("--{name} cannot be used with {action}, only with {}", takers.join(", "))));
         }
     }
-    if let (Action::Session(_), Some(host)) = (&settled, operands.as_slice().first()) {
+    if let (ServerAction::Session(_), Some(host)) = (&settled, operands.as_slice().first()) {
         return Err(words.wrong(&format!("unexpected argument `{host}`: session takes no host")));
     }
     let host = match operands.next() {
-        Some(host) => Some(Reach { host: words.host(&host)?, shell, program }),
+        Some(host) => Some(RemoteHost { host: words.host(&host)?, shell, program }),
         None if !shell.is_empty() || program.is_some() => {
             return Err(words.wrong("-e and --rsync-path require a HOST"));
         }
@@ -738,11 +742,11 @@ fn settle_server(words: &Words, got: ServerWords) -> Result<Verb> {
     Ok(Verb::Server(Box::new(Server { action: settled, host })))
 }
 
-fn enroll(words: &mut Words) -> Result<Verb> {
+fn enroll(words: &mut WordReader) -> Result<Verb> {
     let (mut host, mut list, mut revoke, mut json) = (None::<String>, false, None::<String>, false);
     let mut said = Vec::new();
     let mut wanted = EnrollHost {
-        reach: Reach { host: String::new(), shell: Vec::new(), program: None },
+        reach: RemoteHost { host: String::new(), shell: Vec::new(), program: None },
         rights: Rights::default(),
         name: None,
         port: None,
@@ -752,12 +756,12 @@ fn enroll(words: &mut Words) -> Result<Verb> {
     };
     while let Some(word) = words.word()? {
         let name = match word {
-            Word::Short('h') => return Ok(Verb::Help(Page::Enroll)),
-            Word::Short('e') => "rsh".to_owned(),
-            Word::Short('n') => "dry-run".to_owned(),
-            Word::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
-            Word::Long(name) => name,
-            Word::Value(operand) => {
+            Argument::Short('h') => return Ok(Verb::Help(Page::Enroll)),
+            Argument::Short('e') => "rsh".to_owned(),
+            Argument::Short('n') => "dry-run".to_owned(),
+            Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
+            Argument::Long(name) => name,
+            Argument::Value(operand) => {
                 let operand = operand.into_string().map_err(|_| words.wrong("the host is not UTF-8"))?;
                 if let Some(first) = &host {
                     return Err(words.wrong(&format!("unexpected argument `{operand}`: the host is `{first}` already")));
@@ -807,7 +811,7 @@ fn enroll(words: &mut Words) -> Result<Verb> {
             return Err(words.wrong(&format!("unexpected argument `{host}`: --revoke=HOST names the host already")));
         }
         (None, None) if list => Enroll::List { json },
-        (None, Some(host)) => Enroll::Revoke(Reach { host: words.host(&host)?, ..wanted.reach }),
+        (None, Some(host)) => Enroll::Revoke(RemoteHost { host: words.host(&host)?, ..wanted.reach }),
         (Some(host), None) => {
             wanted.reach.host = words.host(&host)?;
             Enroll::Host(wanted)
@@ -931,7 +935,7 @@ mod tests {
         )
     }
 
-    fn actions() -> impl Strategy<Value = Action> {
+    fn actions() -> impl Strategy<Value = ServerAction> {
         let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
         let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
         let flags = any::<[Option<bool>; 3]>();
@@ -943,24 +947,32 @@ mod tests {
         let names = (word(), option::of(word()), option::of(word()));
         let grants = (names, rights, option::of(starts(false)), any::<bool>());
         let grants = grants.prop_map(|((pin, name, default_name), rights, start, json)| {
-            Action::Grant(Box::new(NewGrant { pin, name, default_name, rights, start, json }))
+            ServerAction::Grant(Box::new(NewGrant { pin, name, default_name, rights, start, json }))
         });
         prop_oneof![
-            starts(true).prop_map(Action::Start),
-            any::<bool>().prop_map(|now| Action::Stop { now }),
-            (starts(false), any::<bool>()).prop_map(|(start, now)| Action::Restart { start, now }),
-            any::<bool>().prop_map(|json| Action::Status { json }),
+            starts(true).prop_map(ServerAction::Start),
+            any::<bool>().prop_map(|now| ServerAction::Stop { now }),
+            (starts(false), any::<bool>()).prop_map(|(start, now)| ServerAction::Restart { start, now }),
+            any::<bool>().prop_map(|json| ServerAction::Status { json }),
             (any::<Option<bool>>(), any::<bool>(), starts(false))
-                .prop_map(|(system, dry_run, start)| Action::Install(Install { system, dry_run, start })),
-            any::<bool>().prop_map(|json| Action::Grants { json }),
-            Just(Action::Pin),
+                .prop_map(|(system, dry_run, start)| ServerAction::Install(Install { system, dry_run, start })),
+            any::<bool>().prop_map(|json| ServerAction::Grants { json }),
+            Just(ServerAction::Pin),
             grants,
-            word().prop_map(|who| Action::Revoke { who }),
+            word().prop_map(|who| ServerAction::Revoke { who }),
             (vec(root(), 1..3), any::<[bool; 4]>(), option::of(any::<u32>()), option::of(MEMORY_MIN_BYTES..1 << 50))
-                .prop_map(|(roots, [read_only, allow_setuid, no_munge, too_large], ceiling, memory)| Action::Session(
-                    Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }
-                )),
-            (word(), word()).prop_map(|(address, pin)| Action::Pipe { address, pin }),
+                .prop_map(|(roots, [read_only, allow_setuid, no_munge, too_large], ceiling, memory)| {
+                    ServerAction::Session(Session {
+                        roots,
+                        read_only,
+                        allow_setuid,
+                        no_munge,
+                        ceiling,
+                        memory,
+                        too_large,
+                    })
+                }),
+            (word(), word()).prop_map(|(address, pin)| ServerAction::Pipe { address, pin }),
         ]
     }
 
@@ -976,7 +988,7 @@ mod tests {
     #[test]
     fn servers_are_asked_for_what_is_said() {
         let here = |action| Server { action, host: None };
-        assert_eq!(server("start"), here(Action::Start(Start::default())));
+        assert_eq!(server("start"), here(ServerAction::Start(Start::default())));
         let start = Start {
             port: Some(0),
             listen: vec!["::1".into()],
@@ -984,10 +996,10 @@ mod tests {
             detached: false,
             memory: Some(4 << 30),
         };
-        assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), here(Action::Start(start)));
-        assert_eq!(server("stop --now"), here(Action::Stop { now: true }));
-        assert_eq!(server("status --json"), here(Action::Status { json: true }));
-        assert_eq!(server("revoke laptop"), here(Action::Revoke { who: "laptop".into() }));
+        assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), here(ServerAction::Start(start)));
+        assert_eq!(server("stop --now"), here(ServerAction::Stop { now: true }));
+        assert_eq!(server("status --json"), here(ServerAction::Status { json: true }));
+        assert_eq!(server("revoke laptop"), here(ServerAction::Revoke { who: "laptop".into() }));
         let session = Session {
             roots: vec![b"/a".to_vec(), b"/b".to_vec()],
             read_only: true,
@@ -997,17 +1009,18 @@ mod tests {
             memory: None,
             too_large: false,
         };
-        assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(Action::Session(session)));
+        assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(ServerAction::Session(session)));
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =
-            Reach { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
-        assert_eq!(there, Server { action: Action::Revoke { who: "laptop".into() }, host: Some(reach) });
+            RemoteHost { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
+        assert_eq!(there, Server { action: ServerAction::Revoke { who: "laptop".into() }, host: Some(reach) });
         for (said, meant) in
             [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1"), ("a@fe80::1%eth0", "a@fe80::1%eth0")]
         {
             assert_eq!(server(&format!("status {said}")).host.map(|reach| reach.host).as_deref(), Some(meant));
         }
-        let Action::Grant(grant) = server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
+        let ServerAction::Grant(grant) =
+            server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
         else {
             panic!("no grant")
         };

@@ -146,16 +146,16 @@ pub struct SessionStatus {
 
 /// The last errors of a server, and the last rejected client.
 #[derive(Debug, Default)]
-pub struct Errors(Mutex<Kept>);
+pub struct Errors(Mutex<LastErrors>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LastErrors {
     errors: VecDeque<String>,
     turned_away: Option<String>,
 }
 
 impl Errors {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, LastErrors> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

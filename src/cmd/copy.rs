@@ -41,15 +41,15 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
 /// The files that were read and opened before a run.
 pub struct Prepared {
     /// The rules of the command line.
-    pub rules: input_files::Read,
+    pub rules: input_files::InputFiles,
     /// The names that `--files-from` lists. `None` also if the remote side reads the list.
     pub listed: Option<Vec<Vec<u8>>>,
     /// The log file.
-    pub log: Log,
+    pub log: OpenedLog,
 }
 
 /// The log file; `None` if there is none. `Err` holds the messages to print because it cannot be opened.
-pub type Log = Result<Option<Box<dyn Write + Send>>, Vec<Event>>;
+pub type OpenedLog = Result<Option<Box<dyn Write + Send>>, Vec<Event>>;
 
 /// Reads and opens the files that options name. `far_sends`: the names of a list are sent to the remote side as they
 /// are.
@@ -66,7 +66,7 @@ pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared
     Ok(Prepared { rules, listed, log: open_log(env, options) })
 }
 
-fn open_log(env: &Env, options: &Options) -> Log {
+fn open_log(env: &Env, options: &Options) -> OpenedLog {
     let Some(log) = &options.output.log_file else { return Ok(None) };
     match trusted_path::open_append(&log.path, 0o666 & !env.umask, options.preserve.link_owners) {
         Ok(fd) => Ok(Some(Box::new(File::from(fd)))),
@@ -83,7 +83,13 @@ fn open_log(env: &Env, options: &Options) -> Log {
 
 /// Creates the reporter and moves the standard streams of the process into it. `sent`: the source arguments, if this
 /// process is the sender or plays both roles.
-pub fn reporter(env: &mut Env, options: &Options, log: Log, list_only: bool, sent: Option<&[Vec<u8>]>) -> TextReporter {
+pub fn reporter(
+    env: &mut Env,
+    options: &Options,
+    log: OpenedLog,
+    list_only: bool,
+    sent: Option<&[Vec<u8>]>,
+) -> TextReporter {
     let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
     let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));

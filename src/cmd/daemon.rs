@@ -6,7 +6,7 @@
 
 use super::control_socket::{self, Errors, Question, SessionStatus, Status};
 use super::memory_limit::Budget;
-use super::proxy::{self, Bytes, Ended, LEAVING_MAX, NO_SESSION, RunKey, lock, thread};
+use super::proxy::{self, Bytes, LEAVING_MAX, NO_SESSION, ProxyEnd, RunKey, lock, thread};
 use super::{OPEN_FILES_MAX, port_owner, sd_notify::Supervisor, server_log};
 use crate::cli::subcommand::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
@@ -17,7 +17,7 @@ use crate::transport::link::Patience;
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
 use crate::transport::net::{HangUp, Kind};
-use crate::trust::files::{self, Kept, List as _};
+use crate::trust::files::{self, CachedList, List as _};
 use crate::trust::grants::{Grant, Grants, Standing};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
@@ -101,10 +101,10 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
     env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
-    let grants = Kept::new(places);
+    let grants = CachedList::new(places);
     // A list of grants that cannot be read must fail the start.
     let last_good = Mutex::new(grants.get()?);
-    let door = Arc::new(Door { grants, last_good, own: identity.pin, strangers: Mutex::default() });
+    let door = Arc::new(GrantCheck { grants, last_good, own: identity.pin, strangers: Mutex::default() });
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
@@ -116,7 +116,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     info!("version {} listening on {} with key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
-    let server = Arc::new(Server {
+    let server = Arc::new(Daemon {
         door,
         budget,
         errors,
@@ -268,15 +268,15 @@ pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Re
 }
 
 /// Decides which clients are admitted.
-struct Door {
-    grants: Kept<Grants>,
+struct GrantCheck {
+    grants: CachedList<Grants>,
     /// The last list that could be read.
     last_good: Mutex<Arc<Grants>>,
     own: Pin,
     strangers: Mutex<Strangers>,
 }
 
-impl Door {
+impl GrantCheck {
     /// Returns whether a key is admitted. Called for every connection, so a new grant takes effect at once.
     fn admits(&self, pin: &Pin) -> bool {
         if *pin == self.own {
@@ -363,7 +363,7 @@ fn now() -> Moment {
 }
 
 /// A running session.
-struct Session {
+struct RunningSession {
     number: u64,
     /// The run that it belongs to, known once the client has sent its greeting.
     run: Option<RunKey>,
@@ -376,20 +376,20 @@ struct Session {
     hang_up: HangUp,
 }
 
-impl Session {
+impl RunningSession {
     fn end(&self, why: &str) {
         let _ = lock(&self.child).kill();
         self.hang_up.now(why);
     }
 }
 
-struct Server {
-    door: Arc<Door>,
+struct Daemon {
+    door: Arc<GrantCheck>,
     budget: Budget,
     errors: Arc<Errors>,
     addresses: Vec<SocketAddr>,
     since: Since,
-    sessions: Mutex<Vec<Session>>,
+    sessions: Mutex<Vec<RunningSession>>,
     /// The number of the next session, which is also how many there were.
     next: AtomicU64,
     /// The bytes of the sessions that have ended.
@@ -408,8 +408,8 @@ struct Server {
     too_large: Mutex<Vec<(Pin, Since)>>,
 }
 
-impl Server {
-    fn serve(self: &Arc<Server>, listener: &Listener, signalled: &AtomicBool) {
+impl Daemon {
+    fn serve(self: &Arc<Daemon>, listener: &Listener, signalled: &AtomicBool) {
         let (mut draining, mut quiet) = (None, None);
         let mut watched = Since::now();
         loop {
@@ -503,7 +503,7 @@ impl Server {
             warn!("no new clients: {} sessions use {held} of {most} bytes (--memory)", sessions.len());
         }
         if let Some((ends, session)) = kept.ends.and_then(|ends| Some((ends, sessions.get(ends.at)?))) {
-            let Session { number, grant, address, .. } = session;
+            let RunningSession { number, grant, address, .. } = session;
             let name = &grant.name;
             error!(
                 "session {number} of {name} from {address} ended: it uses the most of {held} bytes, over --memory={most}"
@@ -517,7 +517,7 @@ impl Server {
         }
     }
 
-    fn welcome(self: &Arc<Server>, guest: Guest) {
+    fn welcome(self: &Arc<Daemon>, guest: Guest) {
         let (server, address, hang_up) = (self.clone(), shown(guest.address), guest.hang_up.clone());
         // One thread per client, because each blocks. The listener limits their number.
         if let Err(error) = thread(env::GUEST).spawn(move || server.host(guest)) {
@@ -550,7 +550,7 @@ impl Server {
         info!("session {number} of {name} from {address} over {kind} started");
         let (bytes, child, since) = (Arc::new(Bytes::default()), Arc::new(Mutex::new(child)), Since::now());
         let pin = grant.pin;
-        lock(&self.sessions).push(Session {
+        lock(&self.sessions).push(RunningSession {
             number,
             run: None,
             grant,
@@ -565,10 +565,10 @@ impl Server {
         // A panic in one session must not affect the others.
         let may_begin = |run| self.replace_sessions(number, &pin, run);
         let ended = catch_unwind(AssertUnwindSafe(|| proxy::carry(guest, &ours, &bytes, may_begin)));
-        let ended = ended.unwrap_or(Ended::Never);
+        let ended = ended.unwrap_or(ProxyEnd::Never);
         let grace = match ended {
-            Ended::ByItself => LEAVING_MAX,
-            Ended::Never => Duration::ZERO,
+            ProxyEnd::ByItself => LEAVING_MAX,
+            ProxyEnd::Never => Duration::ZERO,
         };
         let ended = proxy::leave(&child, grace);
         lock(&self.sessions).retain(|session| session.number != number);
@@ -592,12 +592,12 @@ impl Server {
     /// later one exists already or an earlier one does not end.
     fn replace_sessions(&self, number: u64, pin: &Pin, run: RunKey) -> bool {
         let mut sessions = lock(&self.sessions);
-        let is_of_run = |session: &Session| session.grant.pin == *pin && session.run == Some(run);
+        let is_of_run = |session: &RunningSession| session.grant.pin == *pin && session.run == Some(run);
         if sessions.iter().any(|session| session.number > number && is_of_run(session)) {
             return false;
         }
         sessions.iter_mut().filter(|session| session.number == number).for_each(|session| session.run = Some(run));
-        let is_earlier = |session: &Session| session.number < number && is_of_run(session);
+        let is_earlier = |session: &RunningSession| session.number < number && is_of_run(session);
         for session in sessions.iter().filter(|session| is_earlier(session)) {
             info!("session {} ended: its client continues with session {number}", session.number);
             session.end("the client has reconnected");

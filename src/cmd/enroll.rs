@@ -2,14 +2,14 @@
 
 use super::server_cli::NOBODY;
 use super::via_server::{self, SshFacts};
-use crate::cli::subcommand::{self, Action, Enroll, EnrollHost, NewGrant, Reach, Start};
+use crate::cli::subcommand::{self, Enroll, EnrollHost, NewGrant, RemoteHost, ServerAction, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
-use crate::transport::shell::{self, Asking, Ended};
+use crate::transport::shell::{self, Asking, ShellExit};
 use crate::trust::Pin;
-use crate::trust::enroll_reply::{Granted, INTRODUCTION_MAX_BYTES, Introduction, State};
+use crate::trust::enroll_reply::{Granted, INTRODUCTION_MAX_BYTES, Introduction, ServerState};
 use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
@@ -67,7 +67,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     if let Some(known) = known.as_ref().filter(|known| known.pin != introduction.pin) {
         return Err(other_key(host, &known.pin, &introduction.pin));
     }
-    if introduction.server == State::Down {
+    if introduction.server == ServerState::Down {
         return Ok(format!(
             "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
              hint: run `sparsync server start {host}`, then enroll again\n"
@@ -113,7 +113,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         told += "  copies    use ssh, which connects through another machine or program; --transport=quic or tls uses the \
                  server\n";
     }
-    if introduction.server == State::Started {
+    if introduction.server == ServerState::Started {
         told += &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
     }
     Ok(told)
@@ -121,10 +121,10 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
 
 /// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the
 /// host if it is missing there, and `reach` is set to its path.
-fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>]) -> Result<Introduction> {
+fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<u8>]) -> Result<Introduction> {
     let host = reach.host.clone();
     let mut ended = ask(env.umask, reach, words)?;
-    if ended.0 == Ended::Code(Exit::CmdNotFound.code()) {
+    if ended.0 == ShellExit::Code(Exit::CmdNotFound.code()) {
         if !install {
             return Err(failed(format!("cannot enroll {host}: sparsync not found there")).with_hint(format!(
                 "--install copies this program to ~/{INSTALLED} there; --rsync-path=PROGRAM names another path"
@@ -135,15 +135,15 @@ fn introduce(env: &mut Env, reach: &mut Reach, install: bool, words: &[Vec<u8>])
         ended = ask(env.umask, reach, words)?;
     }
     match ended {
-        (Ended::Code(0), told) => Introduction::read(&told).map_err(|why| {
+        (ShellExit::Code(0), told) => Introduction::read(&told).map_err(|why| {
             failed(format!("cannot enroll {host}: unexpected answer from its sparsync: {why}"))
                 .with_hint("upgrade the older sparsync")
         }),
-        (Ended::Code(255), _) => Err(failed(format!("cannot enroll {host}: ssh failed"))),
-        (Ended::Code(code), _) => {
+        (ShellExit::Code(255), _) => Err(failed(format!("cannot enroll {host}: ssh failed"))),
+        (ShellExit::Code(code), _) => {
             Err(failed(format!("cannot enroll {host}: `sparsync server grant` failed there with exit code {code}")))
         }
-        (Ended::Killed | Ended::GivenUp, _) => {
+        (ShellExit::Killed | ShellExit::GivenUp, _) => {
             Err(failed(format!("cannot enroll {host}: the remote shell was killed")))
         }
     }
@@ -160,7 +160,7 @@ fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
         start: wanted.start.then_some(start),
         json: true,
     };
-    Action::Grant(Box::new(new)).words()
+    ServerAction::Grant(Box::new(new)).words()
 }
 
 /// Returns the default name of this machine's grant.
@@ -170,13 +170,13 @@ fn own_name(env: &Env) -> String {
 }
 
 /// Adds the program that is known to be on the host, unless the user named another one.
-pub fn with_program(reach: &Reach, known: Option<&Peer>) -> Reach {
+pub fn with_program(reach: &RemoteHost, known: Option<&Peer>) -> RemoteHost {
     let known = || known.and_then(|known| known.program.clone()).map(String::into_bytes);
-    Reach { program: reach.program.clone().or_else(known), ..reach.clone() }
+    RemoteHost { program: reach.program.clone().or_else(known), ..reach.clone() }
 }
 
 /// Returns the command line of a remote shell that runs sparsync with these arguments.
-pub fn argv(reach: &Reach, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub fn argv(reach: &RemoteHost, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
     shell::argv_of(&reach.shell, &reach.host, &subcommand::addressed(program, words))
 }
@@ -185,7 +185,7 @@ fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {
     Asking { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
 }
 
-fn ask(umask: u32, reach: &Reach, words: &[Vec<u8>]) -> Result<(Ended, Vec<u8>)> {
+fn ask(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(ShellExit, Vec<u8>)> {
     let argv = argv(reach, words);
     shell::ask(&argv, asking(umask, None))
         .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
@@ -196,7 +196,7 @@ fn shown(argv: &[Vec<u8>]) -> String {
 }
 
 /// Copies this program to the host, if it can run there.
-fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
+fn put_there(env: &mut Env, reach: &RemoteHost) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
@@ -223,7 +223,7 @@ fn put_there(env: &mut Env, reach: &Reach) -> Result<()> {
          chmod 755 \"$new\"; \"$new\" --version >/dev/null; mv \"$new\" {INSTALLED}"
     );
     match run(&script, Some(own.into()))? {
-        (Ended::Code(0), _) => Ok(()),
+        (ShellExit::Code(0), _) => Ok(()),
         _ => Err(failed(format!(
             "cannot install sparsync on {host}: copying to ~/{INSTALLED} failed, or the copy does not run"
         ))),
@@ -266,7 +266,7 @@ fn list(peers: &Peers, json: bool) -> String {
 
 /// Removes a host on both sides. Without the host, only the local entry is removed, and the error names the command to
 /// run there.
-fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
+fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> {
     let host = &reach.host;
     let known = Peers::change(places, |peers| peers.remove(host))?;
     let same: Vec<_> = match &known {
@@ -283,15 +283,15 @@ fn revoke(env: &mut Env, places: &Places, reach: &Reach) -> Result<String> {
     let Some(identity) = Identity::load(places)? else {
         return Err(failed(format!("cannot revoke {host}: not enrolled, and this user has no key")));
     };
-    let words = Action::Revoke { who: identity.pin.to_string() }.words();
+    let words = ServerAction::Revoke { who: identity.pin.to_string() }.words();
     let there = ask(env.umask, &with_program(reach, known.as_ref()), &words);
     let mut told = match known {
         Some(_) => format!("{host} is removed here\n"),
         None => format!("{host} was not enrolled here\n"),
     };
     match there {
-        Ok((Ended::Code(0), _)) => told += &format!("{host} revoked the grant of this machine's key\n"),
-        Ok((Ended::Code(code), _)) if code == NOBODY.code() => {
+        Ok((ShellExit::Code(0), _)) => told += &format!("{host} revoked the grant of this machine's key\n"),
+        Ok((ShellExit::Code(code), _)) if code == NOBODY.code() => {
             told += &format!("{host} had no grant for this machine's key\n");
         }
         _ => {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::proto::Meeting;
-use crate::session::handshake::Asked;
+use crate::session::handshake::EndpointRequest;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
 use crate::transport::net::limits::Limits;
@@ -37,8 +37,8 @@ pub struct Once {
 impl Once {
     /// Opens a port, sends the address to the client, and waits for it. If this fails, the client has received the
     /// error or is gone.
-    pub fn open(env: &Env, mut asked: Asked, patience: &Patience) -> Result<(Once, Link)> {
-        let opened = Door::open(env, &asked.client, patience);
+    pub fn open(env: &Env, mut asked: EndpointRequest, patience: &Patience) -> Result<(Once, Link)> {
+        let opened = EphemeralAddress::open(env, &asked.client, patience);
         asked.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
         let (door, listener) = opened?;
         let lifeline = Lifeline::hold(asked.link);
@@ -63,13 +63,13 @@ impl Once {
 }
 
 /// The address of the server, and whether the client has connected.
-struct Door {
+struct EphemeralAddress {
     place: Meeting,
     has_come: Arc<AtomicBool>,
 }
 
-impl Door {
-    fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(Door, Listener)> {
+impl EphemeralAddress {
+    fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(EphemeralAddress, Listener)> {
         if env.var("SSH_ORIGINAL_COMMAND").is_some() {
             // The forced command approves what it contains, and it contains no port.
             let words = "sparsync: cannot start a QUIC server: the login has a forced command";
@@ -92,7 +92,7 @@ impl Door {
         };
         let port = listener.addresses().first().map_or(0, |address| address.port());
         let place = Meeting { pin: identity.pin.0, port, addresses };
-        Ok((Door { place, has_come }, listener))
+        Ok((EphemeralAddress { place, has_come }, listener))
     }
 
     /// Waits for the client, and rejects all others after it.

@@ -28,7 +28,7 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
 
 /// The rules of a command line after the files they name were read, with the CVS settings of the environment.
 #[derive(Clone)]
-pub struct Read {
+pub struct InputFiles {
     /// The rules in order, including those in the files that they name.
     pub parsed: Vec<Parsed>,
     /// The text of `~/.cvsignore`.
@@ -37,18 +37,18 @@ pub struct Read {
     pub cvs_env: Option<Vec<u8>>,
 }
 
-impl Read {
+impl InputFiles {
     /// Returns the rules in force.
     pub fn rules(self, options: &Options) -> Rules {
-        let Read { parsed, cvs_home, cvs_env } = self;
+        let InputFiles { parsed, cvs_home, cvs_env } = self;
         let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
         Rules::new(parsed, ChainOptions { delete_excluded, from0, cvs_home, cvs_env, ..ChainOptions::default() })
     }
 }
 
 /// Reads the rules of the command line and the files that they name.
-pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
-    let reader = Reader { env, from0: options.select.from0, owners: options.preserve.link_owners };
+pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
+    let reader = RuleReader { env, from0: options.select.from0, owners: options.preserve.link_owners };
     let mut parsed = Vec::new();
     for arg in &options.select.rules {
         match arg {
@@ -67,7 +67,7 @@ pub fn rules(env: &Env, options: &Options) -> Result<Read, Error> {
     if options.select.cvs_exclude {
         parsed.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
-    Ok(Read { parsed, cvs_home, cvs_env })
+    Ok(InputFiles { parsed, cvs_home, cvs_env })
 }
 
 /// Returns whether the rules name files, other than per-directory merge files. Such a file may be standard input or a
@@ -83,13 +83,13 @@ pub fn name_files(options: &Options) -> bool {
 }
 
 /// Reads the files that the rules of a command line name.
-struct Reader<'a> {
+struct RuleReader<'a> {
     env: &'a Env,
     from0: bool,
     owners: LinkOwners,
 }
 
-impl Reader<'_> {
+impl RuleReader<'_> {
     fn one(&self, parsed: Result<Parsed, BadRule>, rules: &mut Vec<Parsed>) -> Result<(), Error> {
         self.splice(vec![parsed.map_err(bad)?], 0, rules)
     }

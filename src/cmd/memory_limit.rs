@@ -29,16 +29,16 @@ pub struct Budget {
 }
 
 /// The consequences of a check.
-pub struct Kept {
+pub struct BudgetCheck {
     /// Whether new clients are rejected from now on.
     pub is_newly_full: bool,
     /// The session that must end, of those that were passed in.
-    pub ends: Option<Ends>,
+    pub ends: Option<SessionToEnd>,
 }
 
 /// A session that must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
+pub struct SessionToEnd {
     /// Its index in the slice that was passed in.
     pub at: usize,
     /// Whether it would exceed the budget even if it were the only session.
@@ -47,13 +47,13 @@ pub struct Ends {
 
 /// What follows from the memory that is held.
 #[derive(Debug, PartialEq, Eq)]
-struct Settled {
+struct BudgetDecision {
     /// The memory that the server and its sessions hold, in bytes.
     held_bytes: u64,
     /// How far each window may grow. 0 also rejects new clients.
     window_bytes: u64,
     /// The session that must end.
-    ends: Option<Ends>,
+    ends: Option<SessionToEnd>,
 }
 
 impl Budget {
@@ -86,7 +86,7 @@ impl Budget {
     }
 
     /// Measures what this process and the session processes hold, and shares what is left.
-    pub fn keep(&self, sessions: &[u32]) -> io::Result<Kept> {
+    pub fn keep(&self, sessions: &[u32]) -> io::Result<BudgetCheck> {
         let held: Vec<_> = sessions.iter().map(|pid| held_bytes(&pid.to_string())).collect();
         let mut settled = settle(self.bytes, held_bytes("self"), &held);
         if settled.window_bytes == 0 {
@@ -97,22 +97,22 @@ impl Budget {
         self.ceiling.set(settled.window_bytes)?;
         self.held_bytes.store(settled.held_bytes, Ordering::Relaxed);
         let is_full = settled.window_bytes == 0;
-        Ok(Kept { is_newly_full: !self.is_full.swap(is_full, Ordering::Relaxed) && is_full, ends: settled.ends })
+        Ok(BudgetCheck { is_newly_full: !self.is_full.swap(is_full, Ordering::Relaxed) && is_full, ends: settled.ends })
     }
 }
 
-fn settle(budget: u64, own: u64, sessions: &[u64]) -> Settled {
+fn settle(budget: u64, own: u64, sessions: &[u64]) -> BudgetDecision {
     let held = sessions.iter().sum::<u64>() + own;
     let left = (budget - budget / KEPT_PART).saturating_sub(held);
     let count = sessions.len() as u64;
     let most = (0..sessions.len()).max_by_key(|&at| sessions[at]);
-    Settled {
+    BudgetDecision {
         held_bytes: held,
         // Without sessions no memory will be freed later, so 0 would reject new clients forever.
         window_bytes: if count > 0 { left / (WINDOWS * count) } else { (left / WINDOWS).max(1) },
         ends: most
             .filter(|_| held > budget)
-            .map(|at| Ends { at, is_alone_too_much: own.saturating_add(sessions[at]) > budget }),
+            .map(|at| SessionToEnd { at, is_alone_too_much: own.saturating_add(sessions[at]) > budget }),
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_nobody_holds_is_shared() {
         let settled = settle(4096 * MIB, 72 * MIB, &[100 * MIB; 2]);
-        let meant = Settled { held_bytes: 272 * MIB, window_bytes: 2800 * MIB / 6, ends: None };
+        let meant = BudgetDecision { held_bytes: 272 * MIB, window_bytes: 2800 * MIB / 6, ends: None };
         assert_eq!(settled, meant);
         assert_eq!(settle(4096 * MIB, 0, &[]).window_bytes, 1024 * MIB);
         let alone = settle(64 * MIB, 60 * MIB, &[]);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((full.window_bytes, full.ends), (0, None));
         assert_eq!(settle(108 * MIB, 5 * MIB, &held).window_bytes, 2 * MIB / 9);
         assert_eq!(settle(79 * MIB, 5 * MIB, &held).ends, None);
-        let ends = |is_alone_too_much| Some(Ends { at: 1, is_alone_too_much });
+        let ends = |is_alone_too_much| Some(SessionToEnd { at: 1, is_alone_too_much });
         assert_eq!(settle(78 * MIB, 5 * MIB, &held).ends, ends(false));
         assert_eq!(settle(54 * MIB, 5 * MIB, &held).ends, ends(true));
     }

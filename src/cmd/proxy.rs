@@ -34,7 +34,7 @@ pub struct Bytes {
 
 /// How forwarding from a session ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProxyEnd {
     /// The session closed its stream, or its client no longer reads.
     ByItself,
     /// The session must be killed: it still runs although its client left long ago, or forwarding has crashed.
@@ -46,7 +46,7 @@ pub enum Ended {
 /// `may_begin` is called with the key of the client's greeting before the session receives the first byte. If it
 /// returns `false`, the session ends without having done anything. The session rejects a client that sends no valid
 /// greeting.
-pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl Fn(RunKey) -> bool + Sync) -> Ended {
+pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl Fn(RunKey) -> bool + Sync) -> ProxyEnd {
     let Guest { mut reader, writer, parting, hang_up, .. } = guest;
     let has_said_all = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl 
             Err(error) => {
                 error!("cannot start a thread for a session: {error}");
                 hang_up.now(NO_SESSION);
-                Ended::ByItself
+                ProxyEnd::ByItself
             }
         };
         parting.begin();
@@ -115,16 +115,16 @@ fn carry_back(
     mut to_client: Box<dyn Write + Send>,
     bytes: &Bytes,
     has_left: impl Fn() -> bool,
-) -> Ended {
+) -> ProxyEnd {
     let _ = session.set_read_timeout(Some(TICK));
     let mut piece = vec![0; PIECE_BYTES];
     let mut alone: Option<Since> = None;
     let ended = loop {
         match session.read(&mut piece) {
-            Ok(0) => break Ended::ByItself,
+            Ok(0) => break ProxyEnd::ByItself,
             Ok(count) => {
                 if to_client.write_all(&piece[..count]).is_err() {
-                    break Ended::ByItself;
+                    break ProxyEnd::ByItself;
                 }
                 bytes.to_client.fetch_add(count as u64, Ordering::Relaxed);
                 alone = None;
@@ -132,10 +132,10 @@ fn carry_back(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if has_left() && alone.get_or_insert_with(Since::now).elapsed() >= LEAVING_MAX {
-                    break Ended::Never;
+                    break ProxyEnd::Never;
                 }
             }
-            Err(_) => break Ended::ByItself,
+            Err(_) => break ProxyEnd::ByItself,
         }
     };
     let _ = to_client.flush();

@@ -4,7 +4,7 @@
 //! may be repeated. Before the second attempt begins, the server ends the session of the first one. A server that is
 //! being stopped reports it; the run is then repeated over ssh if the route allows ssh.
 
-use super::remote::Side;
+use super::remote::RemoteCopy;
 use super::via_server::Redial;
 use crate::env::Env;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::filter::Side as FilterSide;
 use crate::options::repeat;
 use crate::report::{Tally, TextReporter};
-use crate::session::Near;
+use crate::session::Client;
 use crate::transport::net::Kind;
 use crate::work::clock::Since;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const LOSSES_MAX: u32 = 3;
 const LASTED: Duration = Duration::from_secs(10);
 
 /// Returns the option that forbids repeating the run; `None` if it may be repeated.
-pub fn forbids_repeat(near: &Near<'_>) -> Option<&'static str> {
+pub fn forbids_repeat(near: &Client<'_>) -> Option<&'static str> {
     // Only the remote side understands these options.
     let remote = (!near.setup.remote_words.is_empty()).then_some("--remote-option");
     let reads_rules = near.rules.chain(FilterSide::Receiver, b"").has_per_dir();
@@ -57,7 +57,7 @@ pub fn problems_so_far(reported: &Tally, server_sends: bool) -> Tally {
 }
 
 /// The outcome of all attempts of a network run.
-pub enum Outcome {
+pub enum RunOutcome {
     /// The last attempt ended, with this result.
     Ended(Result<(), Error>),
     /// The server was stopped, and the run may be repeated over ssh.
@@ -67,11 +67,11 @@ pub enum Outcome {
 /// A network run that may be repeated.
 pub struct Attempts<'a> {
     /// The run.
-    pub side: &'a Side,
+    pub side: &'a RemoteCopy,
     /// The environment of the process.
     pub env: &'a Env,
     /// The client's end of the session.
-    pub near: &'a Near<'a>,
+    pub near: &'a Client<'a>,
     /// The option that forbids repeating the run, from [`forbids_repeat`].
     pub forbids: Option<&'static str>,
 }
@@ -86,7 +86,7 @@ impl Attempts<'_> {
         (mut ended, mut made): (Result<(), Error>, Since),
         reporter: &mut TextReporter,
         tally: &mut Tally,
-    ) -> Outcome {
+    ) -> RunOutcome {
         let mut losses = 0;
         let name = redial.peer().name.clone();
         while let Err(error) = &mut ended {
@@ -97,7 +97,7 @@ impl Attempts<'_> {
                 let stopped = format!("sparsync: the server of {name} was stopped");
                 if self.forbids.is_none() && redial.or_shell() {
                     reporter.error(format!("{stopped}; continuing over ssh").as_bytes());
-                    return Outcome::Stopped(error.clone());
+                    return RunOutcome::Stopped(error.clone());
                 }
                 *error = Error::new(Exit::Terminated, stopped).by(error.role).with_hint(self.hint());
                 break;
@@ -129,7 +129,7 @@ impl Attempts<'_> {
         if let Some(bytes) = redial.moved_after().filter(|_| self.side.tells_way()) {
             reporter.error(format!("sparsync: {name}: using {} after {bytes} bytes", Kind::Tls).as_bytes());
         }
-        Outcome::Ended(ended)
+        RunOutcome::Ended(ended)
     }
 
     /// Returns the advice for a user whose run is not repeated.

@@ -4,11 +4,11 @@
 //! the two run a native session. If a stock rsync answers, the installed rsync starts the run over.
 
 use super::copy::{self, Prepared};
-use super::reconnect::{self, Attempts, Outcome};
-use super::route::{self, Plan};
+use super::reconnect::{self, Attempts, RunOutcome};
+use super::route::{self, RoutePlan};
 use super::via_ephemeral::{self, OneOff};
-use super::via_server::{self, Redial, Server};
-use super::via_shell::{ByShell, Found, Said};
+use super::via_server::{self, Redial, ServerRoute};
+use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use super::{exec_rsync, fail, input_files};
 use crate::cli::{self, Far};
 use crate::env::Env;
@@ -26,11 +26,11 @@ use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::dir_digest::can_compare;
 use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
-use crate::session::{FirstWords, Near, Opened, Refusal};
+use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::pipe;
-use crate::transport::shell::{Ended, Shell};
+use crate::transport::shell::{Shell, ShellExit};
 use crate::trust::files::List as _;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
@@ -62,7 +62,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
-    let near = Side { options, sources, dest, far, key: sys::random() };
+    let near = RemoteCopy { options, sources, dest, far, key: sys::random() };
     let Some(rules) = near.rules_of_early_look(env) else { return near.copy(env, None, since) };
     let (cwd, stop, asked) = (env.cwd.clone(), env.stop.clone(), env.asked.clone());
     let terms = Terms {
@@ -96,14 +96,14 @@ const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
 /// A remote copy as the command line describes it.
-pub struct Side {
+pub struct RemoteCopy {
     /// The settled options.
     pub options: Options,
     sources: Vec<Vec<u8>>,
     dest: Option<Vec<u8>>,
     /// The remote operand.
     pub far: Far,
-    /// See [`Near::key`].
+    /// See [`Client::key`].
     key: [u8; 16],
 }
 
@@ -132,7 +132,7 @@ fn speech() -> Speech {
 }
 
 /// The program that was reached.
-pub enum Reached {
+pub enum ReachedProgram {
     /// A sparsync, with the first words that were already sent to it.
     Native(Carrier, Link, Option<Box<FirstWords>>),
     /// A stock rsync. The installed rsync takes over the run.
@@ -140,13 +140,13 @@ pub enum Reached {
 }
 
 /// A session whose handshake is done or was rejected.
-struct Begun {
+struct OpenedSession {
     carrier: Carrier,
     prepared: Prepared,
-    opened: Result<Opened, Refusal>,
+    opened: Result<OpenSession, Refusal>,
 }
 
-impl Side {
+impl RemoteCopy {
     /// Returns the role of this process, under the name that rsync's client uses before it forks.
     pub fn role(&self) -> &'static str {
         if self.far.server_sends { "Receiver" } else { "sender" }
@@ -218,29 +218,29 @@ impl Side {
     fn begin(
         &self,
         env: &mut Env,
-        reached: Reached,
+        reached: ReachedProgram,
         prepared: Option<Prepared>,
         early: Option<&Early<'_>>,
-    ) -> Result<Option<Begun>, Error> {
-        let Reached::Native(carrier, link, said) = reached else { return Ok(None) };
+    ) -> Result<Option<OpenedSession>, Error> {
+        let ReachedProgram::Native(carrier, link, said) = reached else { return Ok(None) };
         let may_have_taken = prepared.is_none();
         let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
         let (why, peer) = match (self.open(env, (&carrier, link, said), &prepared, early), &carrier) {
             (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
-            (opened, _) => return Ok(Some(Begun { carrier, prepared, opened })),
+            (opened, _) => return Ok(Some(OpenedSession { carrier, prepared, opened })),
         };
         match self.reach_instead(env, &why, peer)? {
-            Reached::Native(carrier, link, said) => {
+            ReachedProgram::Native(carrier, link, said) => {
                 let opened = self.open(env, (&carrier, link, said), &prepared, early);
-                Ok(Some(Begun { carrier, prepared, opened }))
+                Ok(Some(OpenedSession { carrier, prepared, opened }))
             }
             // Standard input may have been read already, so the installed rsync could not read it.
-            Reached::Rsync if may_have_taken => {
+            ReachedProgram::Rsync if may_have_taken => {
                 let words = b"\nsparsync: cannot continue over ssh: the remote program is rsync, and the input was already read";
                 let why = Error { message: [&why.message[..], words].concat(), ..why };
                 Err(why.by(self.role()).with_hint("use --transport=ssh"))
             }
-            Reached::Rsync => Ok(None),
+            ReachedProgram::Rsync => Ok(None),
         }
     }
 
@@ -250,7 +250,7 @@ impl Side {
         (carrier, link, said): (&Carrier, Link, Option<Box<FirstWords>>),
         prepared: &Prepared,
         early: Option<&Early<'_>>,
-    ) -> Result<Opened, Refusal> {
+    ) -> Result<OpenSession, Refusal> {
         let link = match sys::narrow_link_bytes() {
             Some(room_bytes) => pipe::narrowed(link, room_bytes),
             None => link,
@@ -267,7 +267,7 @@ impl Side {
         env: &mut Env,
         prepared: &mut Option<Prepared>,
         early: Option<&Early<'_>>,
-    ) -> Result<Reached, Error> {
+    ) -> Result<ReachedProgram, Error> {
         let cannot_hear = |error: io::Error| {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
@@ -292,37 +292,37 @@ impl Side {
         let umask = env.umask;
         let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
         match route::plan(&self.far, connect, &peers, now, &proxied)? {
-            Plan::Shell(why) => {
+            RoutePlan::Shell(why) => {
                 if let Some(why) = why {
                     self.tell_way(env, &format!("a remote shell: {why}"));
                 }
                 self.reach_by_shell(env, peers.find(&host))
             }
-            Plan::Server { peer, kinds, or_shell } => {
+            RoutePlan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
                 let first = self.first_words(env, (prepared, early), (Paths::Told, asks_first));
-                via_server::reach(self, env, &places?, &Server { peer: &peer, kinds, or_shell }, first)
+                via_server::reach(self, env, &places?, &ServerRoute { peer: &peer, kinds, or_shell }, first)
             }
-            Plan::OneOff => {
+            RoutePlan::OneOff => {
                 let first = self.first_words(env, (prepared, early), (self.paths_by_shell(), 0));
                 via_ephemeral::reach(self, env, first)
             }
         }
     }
 
-    fn reach_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<Reached, Error> {
-        let mut said = Said::default();
+    fn reach_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<ReachedProgram, Error> {
+        let mut said = HeldOutput::default();
         let found = ByShell::new(self, env, known).connect(false, &mut said);
         said.tell(env);
         Ok(match found? {
-            Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
-            Found::Rsync => Reached::Rsync,
+            RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
+            RemoteProgram::Rsync => ReachedProgram::Rsync,
         })
     }
 
     /// Reaches the host through a remote shell because its server grants less than this run requests. ssh has its own
     /// authorization.
-    fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached, Error> {
+    fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<ReachedProgram, Error> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
         // Over ssh, the copy may do more than its grant permits. That is always reported.
         if !self.options.output.quiet {
@@ -357,7 +357,7 @@ impl Side {
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        Near { speech, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
+        Client { speech, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
     }
 
     /// Returns how a remote side that a remote shell starts learns its paths.
@@ -377,13 +377,13 @@ impl Side {
     fn near<'s>(
         &'s self,
         env: &'s Env,
-        (rules, listed): (&input_files::Read, &Option<Vec<Vec<u8>>>),
+        (rules, listed): (&input_files::InputFiles, &Option<Vec<Vec<u8>>>),
         wants: Wants,
         paths: Paths,
-    ) -> Near<'s> {
+    ) -> Client<'s> {
         let sends = !self.far.server_sends;
         let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
-        Near {
+        Client {
             key: self.key,
             options: &self.options,
             speech: speech(),
@@ -423,8 +423,8 @@ impl Side {
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
-    fn converse(&self, env: &mut Env, begun: Begun, early: Option<Early<'_>>, since: Since) -> Exit {
-        let Begun { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
+    fn converse(&self, env: &mut Env, begun: OpenedSession, early: Option<Early<'_>>, since: Since) -> Exit {
+        let OpenedSession { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         let mut tally = Tally::default();
@@ -433,7 +433,7 @@ impl Side {
         let near = self.near(env, (&rules, &listed), wants, self.paths_by(&carrier));
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
-        let near = Near { repeats: is_net && forbids.is_none(), is_net, ..near };
+        let near = Client { repeats: is_net && forbids.is_none(), is_net, ..near };
         let first = match opened {
             Ok(opened) => near.play(opened, early, &mut reporter, &mut tally),
             Err(refusal) => Err(refusal.told(&mut reporter)),
@@ -443,15 +443,15 @@ impl Side {
                 let attempts = Attempts { side: self, env, near: &near, forbids };
                 attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
             }
-            Carrier::Shell(_) | Carrier::OneOff(_) => Outcome::Ended(first),
+            Carrier::Shell(_) | Carrier::OneOff(_) => RunOutcome::Ended(first),
         };
         drop(near);
         let mut ended = match (outcome, &carrier) {
-            (Outcome::Stopped(error), Carrier::Net(redial)) => {
+            (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
                 let peer = redial.peer().clone();
                 let earlier = reconnect::problems_so_far(reporter.problems(), self.far.server_sends);
                 match self.reach_by_shell(env, Some(&peer)) {
-                    Ok(Reached::Native(shell, link, _)) => {
+                    Ok(ReachedProgram::Native(shell, link, _)) => {
                         let near = self.near(env, (&rules, &listed), wants, self.paths_by(&shell));
                         carrier = shell;
                         tally = Tally::default();
@@ -460,12 +460,12 @@ impl Side {
                         ended
                     }
                     // The installed rsync would start the run over and print everything a second time.
-                    Ok(Reached::Rsync) => Err(error),
+                    Ok(ReachedProgram::Rsync) => Err(error),
                     Err(error) => Err(error),
                 }
             }
-            (Outcome::Ended(ended), _) => ended,
-            (Outcome::Stopped(error), _) => Err(error),
+            (RunOutcome::Ended(ended), _) => ended,
+            (RunOutcome::Stopped(error), _) => Err(error),
         };
         let is_net = matches!(carrier, Carrier::Net(_));
         // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
@@ -474,7 +474,7 @@ impl Side {
         let mut instead = None;
         let left = match carrier {
             Carrier::Shell(mut shell) => {
-                let shell = shell.wait(Some(limit), &env.stop).unwrap_or(Ended::GivenUp);
+                let shell = shell.wait(Some(limit), &env.stop).unwrap_or(ShellExit::GivenUp);
                 instead = shell.instead();
                 shell.exit()
             }
@@ -503,7 +503,7 @@ impl Side {
 
     fn setup(
         &self,
-        rules: &input_files::Read,
+        rules: &input_files::InputFiles,
         listed: &Option<Vec<Vec<u8>>>,
         wants: Wants,
         profile: bool,

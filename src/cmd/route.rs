@@ -10,7 +10,7 @@ use crate::trust::timestamp::Moment;
 
 /// A route to another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
+pub enum RoutePlan {
     /// A remote shell, with the reason; `None`: the host is not enrolled, so this is the normal route.
     Shell(Option<&'static str>),
     /// The server of an enrolled host.
@@ -31,7 +31,7 @@ pub enum Plan {
 /// `proxied` returns whether ssh would connect through another machine, which QUIC and TLS cannot do. It runs ssh, so
 /// it is called only if the answer matters. Fails with a usage error if the options contradict each other, and with
 /// [`Exit::StartClient`] if the options require a server and the host is not enrolled.
-pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<Plan> {
+pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<RoutePlan> {
     let name = named(far);
     // `user@host` is a different account, and so a different peer, than `host`. This also holds in a URL.
     let known = peers.find(&name);
@@ -39,7 +39,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Some(peer) => {
             let mut peer = peer.clone();
             peer.port = far.server.flatten().unwrap_or(peer.port);
-            Ok(Plan::Server { peer: Box::new(peer), kinds: kinds.to_vec(), or_shell })
+            Ok(RoutePlan::Server { peer: Box::new(peer), kinds: kinds.to_vec(), or_shell })
         }
         None => Err(Error::new(
             Exit::StartClient,
@@ -58,24 +58,24 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Transport::Shell if is_url => {
             Err(Error::usage("sparsync: --transport=ssh cannot be used with a sparsync:// URL"))
         }
-        Transport::Shell => Ok(Plan::Shell(Some("--transport=ssh"))),
+        Transport::Shell => Ok(RoutePlan::Shell(Some("--transport=ssh"))),
         Transport::Tls if is_other_program => Err(Error::usage(format!(
             "sparsync: --transport=tls cannot be used with --rsync-path: the server of {name} runs another program"
         ))),
         Transport::Tls => dial(&[Route::Tls], false),
-        Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(Plan::OneOff),
+        Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(RoutePlan::OneOff),
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
         // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
-        Transport::Auto if connect.shell_was_said => Ok(Plan::Shell(known.map(|_| "-e or RSYNC_RSH is set"))),
+        Transport::Auto if connect.shell_was_said => Ok(RoutePlan::Shell(known.map(|_| "-e or RSYNC_RSH is set"))),
         Transport::Auto if is_other_program => {
-            Ok(Plan::Shell(Some("--rsync-path names another program than that of the server")))
+            Ok(RoutePlan::Shell(Some("--rsync-path names another program than that of the server")))
         }
         Transport::Auto => match known {
-            None => Ok(Plan::Shell(None)),
+            None => Ok(RoutePlan::Shell(None)),
             Some(peer) => match peer.winner(now) {
-                Some(Route::Ssh) => Ok(Plan::Shell(Some("the server did not answer within the last ten minutes"))),
-                None if proxied() => Ok(Plan::Shell(Some("ssh connects through another machine"))),
+                Some(Route::Ssh) => Ok(RoutePlan::Shell(Some("the server did not answer within the last ten minutes"))),
+                None if proxied() => Ok(RoutePlan::Shell(Some("ssh connects through another machine"))),
                 _ => dial(&in_turn(known, now), true),
             },
         },
@@ -135,7 +135,12 @@ mod tests {
         }
     }
 
-    fn planned(host: &str, server: Option<Option<u16>>, connect: &Connect, last: Option<(Route, i64)>) -> Result<Plan> {
+    fn planned(
+        host: &str,
+        server: Option<Option<u16>>,
+        connect: &Connect,
+        last: Option<(Route, i64)>,
+    ) -> Result<RoutePlan> {
         let peers = Peers { hosts: vec![peer(last)] };
         plan(&far(host, server), connect, &peers, NOW, &|| false)
     }
@@ -144,9 +149,9 @@ mod tests {
         Connect { transport, ..Connect::default() }
     }
 
-    fn kinds(plan: Result<Plan>) -> (Vec<Route>, bool, u16) {
+    fn kinds(plan: Result<RoutePlan>) -> (Vec<Route>, bool, u16) {
         match plan.unwrap() {
-            Plan::Server { peer, kinds, or_shell } => (kinds, or_shell, peer.port),
+            RoutePlan::Server { peer, kinds, or_shell } => (kinds, or_shell, peer.port),
             other => panic!("{other:?}"),
         }
     }
@@ -157,7 +162,7 @@ mod tests {
     fn only_an_enrolled_host_is_dialled() {
         assert_eq!(kinds(planned("box", None, &by(Transport::Auto), None)), (BOTH.to_vec(), true, 28792));
         for host in ["other", "me@box", "BOX"] {
-            assert!(matches!(planned(host, None, &by(Transport::Auto), None), Ok(Plan::Shell(_))), "{host}");
+            assert!(matches!(planned(host, None, &by(Transport::Auto), None), Ok(RoutePlan::Shell(_))), "{host}");
         }
     }
 
@@ -166,15 +171,15 @@ mod tests {
         let auto = by(Transport::Auto);
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0, [Route::Tls, Route::Quic]);
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0, BOTH, "that was long ago");
-        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(Plan::Shell(_))));
+        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::Shell(_))));
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0, BOTH);
     }
 
     #[test]
     fn a_shell_that_was_named_is_meant() {
         let said = Connect { shell_was_said: true, ..Connect::default() };
-        assert!(matches!(planned("box", None, &said, None), Ok(Plan::Shell(Some(_)))));
-        assert!(matches!(planned("other", None, &said, None), Ok(Plan::Shell(None))));
+        assert!(matches!(planned("box", None, &said, None), Ok(RoutePlan::Shell(Some(_)))));
+        assert!(matches!(planned("other", None, &said, None), Ok(RoutePlan::Shell(None))));
         let quic = Connect { transport: Transport::Quic, ..said };
         assert_eq!(kinds(planned("box", None, &quic, None)), (vec![Route::Quic], false, 28792));
     }
@@ -186,11 +191,11 @@ mod tests {
         let planned = |program: &[u8], transport, url| planned("box", url, &with(program, transport), None);
         for program in [&b"sudo sparsync"[..], b"mkdir -p x && rsync", b"rsync", b"/opt/bin/sparsync"] {
             assert!(
-                matches!(planned(program, Transport::Auto, None), Ok(Plan::Shell(Some(_)))),
+                matches!(planned(program, Transport::Auto, None), Ok(RoutePlan::Shell(Some(_)))),
                 "{}",
                 program.escape_ascii()
             );
-            assert_eq!(planned(program, Transport::Quic, None).unwrap(), Plan::OneOff);
+            assert_eq!(planned(program, Transport::Quic, None).unwrap(), RoutePlan::OneOff);
             assert_eq!(planned(program, Transport::Tls, None).unwrap_err().exit, Exit::Usage);
             assert_eq!(kinds(planned(program, Transport::Auto, Some(None))).0, BOTH, "a URL names a server");
         }
@@ -199,9 +204,9 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_tried_alone() {
-        assert!(matches!(planned("box", None, &by(Transport::Shell), None), Ok(Plan::Shell(_))));
+        assert!(matches!(planned("box", None, &by(Transport::Shell), None), Ok(RoutePlan::Shell(_))));
         assert_eq!(kinds(planned("box", None, &by(Transport::Tls), None)).0, [Route::Tls]);
-        assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), Plan::OneOff);
+        assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), RoutePlan::OneOff);
         assert_eq!(planned("other", None, &by(Transport::Tls), None).unwrap_err().exit, Exit::StartClient);
     }
 
@@ -223,9 +228,9 @@ mod tests {
     fn through_another_machine_there_is_only_ssh() {
         let peers = |last| Peers { hosts: vec![peer(last)] };
         let auto = by(Transport::Auto);
-        assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(Plan::Shell(_))));
+        assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(RoutePlan::Shell(_))));
         // QUIC worked a short while ago, so the proxy is not checked.
         let won = peers(Some((Route::Quic, 1001)));
-        assert!(matches!(plan(&far("box", None), &auto, &won, NOW, &|| true), Ok(Plan::Server { .. })));
+        assert!(matches!(plan(&far("box", None), &auto, &won, NOW, &|| true), Ok(RoutePlan::Server { .. })));
     }
 }

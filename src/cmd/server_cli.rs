@@ -5,7 +5,7 @@ use super::control_socket::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::sd_notify::Supervisor;
 use super::{enroll, errno_words, fail, port_owner, say, server_log, server_session, systemd_unit};
-use crate::cli::subcommand::{Action, NewGrant, Reach, Rights, Server, Start};
+use crate::cli::subcommand::{NewGrant, RemoteHost, Rights, Server, ServerAction, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -14,7 +14,7 @@ use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::Kind;
 use crate::transport::net::client::{Dial, race};
 use crate::transport::{shell, stdio};
-use crate::trust::enroll_reply::{Granted, Introduction, State};
+use crate::trust::enroll_reply::{Granted, Introduction, ServerState};
 use crate::trust::files::List as _;
 use crate::trust::grants::{Grant, Grants, Put};
 use crate::trust::identity::Identity;
@@ -46,27 +46,27 @@ const LET_GO_MAX: Duration = Duration::from_secs(10);
 
 /// Runs a subcommand of `sparsync server`.
 pub fn run(env: &mut Env, server: Server) -> Exit {
-    if matches!(&server.action, Action::Session(_) | Action::Start(Start { detached: true, .. })) {
+    if matches!(&server.action, ServerAction::Session(_) | ServerAction::Start(Start { detached: true, .. })) {
         env::name_process();
     }
     if let Some(reach) = &server.host {
         return there(env, reach, &server.action);
     }
     let done = Places::of(env).and_then(|places| match server.action {
-        Action::Start(start) => self::start(env, &places, &start),
-        Action::Stop { now } => stop(env, &places, now.then_some(Question::Stop)),
-        Action::Restart { start, now } => restart(env, &places, start, now),
-        Action::Status { json } => status(env, &places, json),
-        Action::Install(install) => systemd_unit::install(env, &places, &install),
-        Action::Grants { json } => grants(env, &places, json),
-        Action::Pin => {
+        ServerAction::Start(start) => self::start(env, &places, &start),
+        ServerAction::Stop { now } => stop(env, &places, now.then_some(Question::Stop)),
+        ServerAction::Restart { start, now } => restart(env, &places, start, now),
+        ServerAction::Status { json } => status(env, &places, json),
+        ServerAction::Install(install) => systemd_unit::install(env, &places, &install),
+        ServerAction::Grants { json } => grants(env, &places, json),
+        ServerAction::Pin => {
             let pin = Identity::load_or_make(&places)?.pin;
             tell(env, &pin.to_string()).map(|()| Exit::Ok)
         }
-        Action::Grant(new) => grant(env, &places, *new),
-        Action::Revoke { who } => revoke(env, &places, &who),
-        Action::Pipe { address, pin } => pipe(&places, &address, &pin),
-        Action::Session(granted) => Ok(server_session::session(env, &granted)),
+        ServerAction::Grant(new) => grant(env, &places, *new),
+        ServerAction::Revoke { who } => revoke(env, &places, &who),
+        ServerAction::Pipe { address, pin } => pipe(&places, &address, &pin),
+        ServerAction::Session(granted) => Ok(server_session::session(env, &granted)),
     });
     done.unwrap_or_else(|error| fail(env, &error))
 }
@@ -76,7 +76,7 @@ fn tell(env: &mut Env, line: &str) -> Result<()> {
 }
 
 /// Runs the same subcommand on a host, through a remote shell.
-fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
+fn there(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
     // If the list of hosts cannot be read, the remote shell finds the program, or reports that it cannot.
     let places = Places::of(env);
     let peers = places.as_ref().ok().and_then(|places| Peers::load(places).ok()).unwrap_or_default();
@@ -84,14 +84,14 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
     let argv = enroll::argv(reach, &action.words());
     let ended = shell::run_plain(&argv, env.umask);
     match ended {
-        Ok(shell::Ended::Code(127)) => {
+        Ok(shell::ShellExit::Code(127)) => {
             let host = &reach.host;
             let words = format!("sparsync: cannot run sparsync on {host}: not found");
             let hint = format!("`sparsync enroll --install {host}` copies this program there");
             fail(env, &Error::new(Exit::CmdNotFound, words).with_hint(hint))
         }
-        Ok(shell::Ended::Code(0)) => {
-            if let (Action::Start(_) | Action::Restart { .. }, Ok(places)) = (action, &places)
+        Ok(shell::ShellExit::Code(0)) => {
+            if let (ServerAction::Start(_) | ServerAction::Restart { .. }, Ok(places)) = (action, &places)
                 && peers.find(&reach.host).is_some()
             {
                 // Failing to store this only makes the next run use a remote shell.
@@ -99,14 +99,14 @@ fn there(env: &mut Env, reach: &Reach, action: &Action) -> Exit {
             }
             Exit::Ok
         }
-        Ok(shell::Ended::Code(code))
-            if matches!(action, Action::Status { json: false }) && code == NOT_RUNNING.code() =>
+        Ok(shell::ShellExit::Code(code))
+            if matches!(action, ServerAction::Status { json: false }) && code == NOT_RUNNING.code() =>
         {
             let _ = tell(env, &format!("hint: from this machine: `sparsync server start {}`", reach.host));
             NOT_RUNNING
         }
-        Ok(shell::Ended::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
-        Ok(shell::Ended::Killed | shell::Ended::GivenUp) => Exit::ShellKilled,
+        Ok(shell::ShellExit::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
+        Ok(shell::ShellExit::Killed | shell::ShellExit::GivenUp) => Exit::ShellKilled,
         Err(error) => {
             let shown = String::from_utf8_lossy(&argv[0]).into_owned();
             fail(env, &Error::new(Exit::Ipc, format!("sparsync: cannot start {shown}: {error}")))
@@ -262,7 +262,7 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     };
     daemon::can_start_processes()?;
     let log = server_log::open(places)?;
-    let words = Action::Start(Start { detached: true, ..start.clone() }).words();
+    let words = ServerAction::Start(Start { detached: true, ..start.clone() }).words();
     let words: Vec<_> = words.into_iter().map(OsString::from_vec).collect();
     let mut command = env::itself(&words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
@@ -702,9 +702,9 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
             Put::Same => Granted::Same,
         };
         let server = match (status.running, started) {
-            (true, true) => State::Started,
-            (true, false) => State::Runs,
-            (false, _) => State::Down,
+            (true, true) => ServerState::Started,
+            (true, false) => ServerState::Runs,
+            (false, _) => ServerState::Down,
         };
         // If the server is down, the port that it would have.
         let port = if status.running { status.port } else { daemon::port_of(places, &start.unwrap_or_default()) };

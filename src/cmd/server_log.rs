@@ -96,7 +96,7 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words::default();
+        let mut words = MessageText::default();
         event.record(&mut words);
         let text = [words.message, words.fields].concat();
         let level = *event.metadata().level();
@@ -123,12 +123,12 @@ impl Subscriber for Lines {
 }
 
 #[derive(Default)]
-struct Words {
+struct MessageText {
     message: String,
     fields: String,
 }
 
-impl Visit for Words {
+impl Visit for MessageText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Names and addresses come from clients. Control characters are replaced, so that one event stays one line.
         let value = format!("{value:?}").replace(|c: char| c.is_control(), "?");

@@ -17,7 +17,7 @@ use crate::session;
 use crate::session::compression_choice;
 use crate::session::handshake;
 use crate::session::handshake::Opening;
-use crate::session::{Refusal, Settled};
+use crate::session::{Refusal, SettledSetup};
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
@@ -33,7 +33,7 @@ use std::time::Duration;
 const SESSION_RESERVE_BYTES: u64 = 512 << 20;
 
 /// What was authorized before the client sent anything.
-enum Asked<'a> {
+enum Authority<'a> {
     /// The command line of a remote shell. A forced command may have approved it.
     CommandLine(&'a cli::Serve),
     /// The grant of the client's key. All else comes from the client.
@@ -42,13 +42,13 @@ enum Asked<'a> {
     Nothing(Error),
 }
 
-impl Asked<'_> {
+impl Authority<'_> {
     /// Returns whether the client may do less here than it could through a remote shell.
     fn is_limited(&self) -> bool {
         match self {
-            Asked::CommandLine(_) => false,
-            Asked::Grant(granted) => granted.read_only || !sandbox::are_everything(&granted.roots),
-            Asked::Nothing(_) => true,
+            Authority::CommandLine(_) => false,
+            Authority::Grant(granted) => granted.read_only || !sandbox::are_everything(&granted.roots),
+            Authority::Nothing(_) => true,
         }
     }
 }
@@ -57,7 +57,7 @@ impl Asked<'_> {
 pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
     let secs = u64::from(asked.timeout_secs);
     let idle = (secs > 0).then(|| Duration::from_secs(secs));
-    converse(env, idle, &Asked::CommandLine(&asked))
+    converse(env, idle, &Authority::CommandLine(&asked))
 }
 
 /// Serves one client that a server admitted, within the grant of its key.
@@ -70,7 +70,7 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         let words =
             format!("sparsync: cannot serve this copy: it exceeds --memory of the server ({} MiB)", budget_bytes >> 20);
         let hint = "run `sparsync server restart --memory=SIZE` there, or copy in parts";
-        return converse(env, None, &Asked::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)));
+        return converse(env, None, &Authority::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)));
     }
     if let Err(error) = sandbox::confine(&granted.roots, granted.read_only) {
         let unreachable = || {
@@ -82,9 +82,9 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             Error::new(Exit::FileSelect, words)
         };
         // The client must receive the reason. It would take a plain disconnect for a lost connection, and reconnect.
-        return converse(env, None, &Asked::Nothing(can_limit().err().unwrap_or_else(unreachable)));
+        return converse(env, None, &Authority::Nothing(can_limit().err().unwrap_or_else(unreachable)));
     }
-    converse(env, None, &Asked::Grant(granted))
+    converse(env, None, &Authority::Grant(granted))
 }
 
 /// Fails if the kernel cannot confine a session to directories.
@@ -98,7 +98,7 @@ pub fn can_limit() -> Result<(), Error> {
     })
 }
 
-fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
+fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exit {
     let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
     let link = match env.hear_signals().and_then(|()| stdio::link(patience.clone())) {
         Ok(link) => link,
@@ -108,15 +108,15 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Asked<'_>) -> Exit {
     sys::lift_open_files(OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     let server_stops = match asked {
-        Asked::Grant(_) => env.hear_server_stop().unwrap_or_default(),
-        Asked::CommandLine(_) | Asked::Nothing(_) => Arc::default(),
+        Authority::Grant(_) => env.hear_server_stop().unwrap_or_default(),
+        Authority::CommandLine(_) | Authority::Nothing(_) => Arc::default(),
     };
-    let settle = |setup: &Setup| Ok(Settled { server_stops: server_stops.clone(), ..settle(setup, asked, env)? });
+    let settle = |setup: &Setup| Ok(SettledSetup { server_stops: server_stops.clone(), ..settle(setup, asked, env)? });
     let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
     let speech =
         Speech::ours(compression_choice::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
     let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
-    if matches!(asked, Asked::Grant(_)) {
+    if matches!(asked, Authority::Grant(_)) {
         return serve(link);
     }
     let meeting = Speech { features: speech.features | MEETS, ..speech.clone() };
@@ -138,26 +138,26 @@ fn cannot_serve(error: &io::Error) -> Error {
 }
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.
-fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusal> {
-    if let Asked::CommandLine(asked) = asked {
+fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetup, Refusal> {
+    if let Authority::CommandLine(asked) = asked {
         same_as_approved(setup, asked)?;
     }
     let said = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
     let options = match asked {
-        Asked::CommandLine(asked) => cli::settle_as_asked(asked, said, setup.umask, now_unix_secs)?,
-        Asked::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
-        Asked::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
+        Authority::CommandLine(asked) => cli::settle_as_asked(asked, said, setup.umask, now_unix_secs)?,
+        Authority::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
+        Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;
-    if let Asked::Grant(granted) = asked {
+    if let Authority::Grant(granted) = asked {
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
         let has_roots = !sandbox::are_everything(&granted.roots);
         options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
         // A symlink gives an ordinary user access to nothing new.
         options.preserve.munges_for_peer = has_roots && !granted.no_munge && sys::ids().0 == 0;
     }
-    let read = input_files::Read {
+    let read = input_files::InputFiles {
         parsed: setup.rules.clone(),
         cvs_home: setup.cvs_home.clone(),
         cvs_env: setup.cvs_env.clone(),
@@ -167,8 +167,8 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         // Only the command line of a listing has a destination.
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
         [] => match asked {
-            Asked::CommandLine(asked) => asked.operands.clone(),
-            Asked::Grant(_) | Asked::Nothing(_) => return Err(asks_for("no path given").into()),
+            Authority::CommandLine(asked) => asked.operands.clone(),
+            Authority::Grant(_) | Authority::Nothing(_) => return Err(asks_for("no path given").into()),
         },
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
@@ -184,13 +184,15 @@ fn settle(setup: &Setup, asked: &Asked<'_>, env: &Env) -> Result<Settled, Refusa
         (None, _) => None,
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
-    let repeats = matches!(asked, Asked::Grant(_)) && repeat::forbids_repeat(&options, reads_rules).is_none();
+    let repeats = matches!(asked, Authority::Grant(_)) && repeat::forbids_repeat(&options, reads_rules).is_none();
     let ceiling = match asked {
-        Asked::Grant(granted) => granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default(),
-        Asked::CommandLine(_) | Asked::Nothing(_) => Ceiling::default(),
+        Authority::Grant(granted) => {
+            granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default()
+        }
+        Authority::CommandLine(_) | Authority::Nothing(_) => Ceiling::default(),
     };
     let server_stops = Arc::default();
-    Ok(Settled { options, rules, operands, listed, repeats, server_stops, ceiling, beyond })
+    Ok(SettledSetup { options, rules, operands, listed, repeats, server_stops, ceiling, beyond })
 }
 
 fn asks_for(words: &str) -> Error {

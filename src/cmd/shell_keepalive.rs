@@ -14,13 +14,13 @@ const UNHEARD: Duration = Duration::from_secs(10);
 
 /// The link of a remote shell, held until this is dropped. The other end sees the drop as the end of its input.
 pub struct Lifeline {
-    state: Arc<State>,
+    state: Arc<KeepaliveState>,
     /// The other end reads the end of its input when this is dropped.
     _writer: Box<dyn Write + Send>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeepaliveState {
     /// The shell ended before there was a peer to guard.
     cut: Arc<AtomicBool>,
     peer: Mutex<Option<HangUp>>,
@@ -30,7 +30,7 @@ impl Lifeline {
     /// Holds a link on which nothing more is expected but its end.
     pub fn hold(link: Link) -> Lifeline {
         let Link { mut reader, writer, .. } = link;
-        let state = Arc::new(State::default());
+        let state = Arc::new(KeepaliveState::default());
         let seen = state.clone();
         std::thread::spawn(move || {
             wait_for_end(&mut *reader);
@@ -54,7 +54,7 @@ impl Lifeline {
     }
 }
 
-impl State {
+impl KeepaliveState {
     fn end(&self) {
         let guarded = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(peer) = guarded.clone() else {

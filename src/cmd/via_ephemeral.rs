@@ -4,11 +4,11 @@
 //! The remote shell and its command line are those of any copy, and the session settles the same arguments. The first
 //! messages only agree on where the session takes place.
 
-use super::remote::{Carrier, Reached, Side};
+use super::remote::{Carrier, ReachedProgram, RemoteCopy};
 use super::route;
 use super::shell_keepalive::Lifeline;
 use super::via_server;
-use super::via_shell::{ByShell, Found, Said};
+use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -17,8 +17,8 @@ use crate::session::FirstWords;
 use crate::session::{compression_choice, handshake};
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Trouble;
-use crate::transport::net::client::{Dial, Words};
-use crate::transport::shell::{Ended, Shell};
+use crate::transport::net::client::{Dial, FirstBytes};
+use crate::transport::shell::{Shell, ShellExit};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
 use crate::trust::peers::{Peer, Route};
@@ -51,11 +51,11 @@ impl OneOff {
 
 /// Starts a single-use server through the remote shell and connects to it. `first`: the words to send with the
 /// handshake.
-pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
+pub fn reach(side: &RemoteCopy, env: &mut Env, first: FirstWords) -> Result<ReachedProgram> {
     let host = route::named(&side.far);
     let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
-    let mut said = Said::default();
+    let mut said = HeldOutput::default();
     let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut said);
     said.tell(env);
     let failed = |exit, words: String| Error::new(exit, format!("sparsync: {words}")).by(side.role());
@@ -64,8 +64,8 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
         failed(exit, format!("cannot start a QUIC server on {host}: {what}")).with_hint(hint)
     };
     let (mut shell, link) = match found {
-        Ok(Found::Native(shell, link)) => (shell, link),
-        Ok(Found::Rsync) => {
+        Ok(RemoteProgram::Native(shell, link)) => (shell, link),
+        Ok(RemoteProgram::Rsync) => {
             return Err(lacking(Exit::StartClient, "it has rsync but no sparsync"));
         }
         Err(error) if error.exit == Exit::CmdNotFound => {
@@ -86,14 +86,16 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
     let peer = peer_of(&host, &facts.hostname, &place);
     let beaten = lifeline.cut();
     let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
-    let dial =
-        Dial { first_words: Words::by(first.maker()), ..via_server::dial(&identity, &peer, patience, Arc::default()) };
+    let dial = Dial {
+        first_words: FirstBytes::by(first.maker()),
+        ..via_server::dial(&identity, &peer, patience, Arc::default())
+    };
     let won = via_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {
             side.tell_way(env, &format!("{} to {}, a server that {host} started for this run", won.kind, won.address));
             let carrier = Carrier::OneOff(Box::new(OneOff { host, shell, lifeline }));
-            return Ok(Reached::Native(carrier, won.link, Some(Box::new(first))));
+            return Ok(ReachedProgram::Native(carrier, won.link, Some(Box::new(first))));
         }
         Ok(_) => Trouble::Stopped,
         Err(trouble) => trouble,
@@ -125,12 +127,12 @@ pub fn reach(side: &Side, env: &mut Env, first: FirstWords) -> Result<Reached> {
 
 /// Returns the error for a remote shell, or a program it started, that exited too early. The exit code follows from the
 /// exit status of the shell, as with any copy by remote shell.
-fn broken_off(side: &Side, env: &Env, shell: &mut Shell, error: Error) -> Error {
+fn broken_off(side: &RemoteCopy, env: &Env, shell: &mut Shell, error: Error) -> Error {
     if env.stop.load(Ordering::Relaxed) {
         return Error::new(Exit::Signal, "").by(side.role());
     }
     let exit = match error.exit {
-        Exit::Stream => shell.wait(Some(FAREWELL), &env.stop).unwrap_or(Ended::Killed).exit(),
+        Exit::Stream => shell.wait(Some(FAREWELL), &env.stop).unwrap_or(ShellExit::Killed).exit(),
         exit => exit,
     };
     Error { exit, ..error }.by(side.role())

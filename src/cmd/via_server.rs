@@ -1,15 +1,15 @@
 //! Connects to the server of an enrolled host, or falls back to a remote shell if the server does not answer soon.
 
 use super::enroll::other_key;
-use super::remote::{Carrier, Reached, Side};
-use super::via_shell::{ByShell, Found, Said};
+use super::remote::{Carrier, ReachedProgram, RemoteCopy};
+use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, Floor, Won as Linked, Words, race};
+use crate::transport::net::client::{Dial, DialWinner as Linked, FirstBytes, Floor, race};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::transport::net::{Kind, Trouble};
 use crate::transport::shell::{self, Asking};
@@ -49,7 +49,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 const FACTS_MAX_BYTES: usize = 256 << 10;
 
 /// A server and how it is tried.
-pub struct Server<'a> {
+pub struct ServerRoute<'a> {
     /// The host.
     pub peer: &'a Peer,
     /// The protocols to try, in this order.
@@ -61,18 +61,24 @@ pub struct Server<'a> {
 /// The result of an attempt.
 enum Came {
     OfServer(std::result::Result<Linked, Trouble>),
-    OfShell(Result<Found>, Said),
+    OfShell(Result<RemoteProgram>, HeldOutput),
 }
 
 /// Connects to an enrolled host. `first`: the words to send to its server with the handshake.
-pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, first: FirstWords) -> Result<Reached> {
+pub fn reach(
+    side: &RemoteCopy,
+    env: &mut Env,
+    places: &Places,
+    server: &ServerRoute<'_>,
+    first: FirstWords,
+) -> Result<ReachedProgram> {
     let identity = Identity::load_or_make(places)?;
     let (tell, came) = channel();
     let met = Arc::new(OnceLock::new());
     // The thread of a losing attempt ends by itself and is not joined.
     let dial = Dial {
         limit: limit(side, server),
-        first_words: Words::by(first.maker()),
+        first_words: FirstBytes::by(first.maker()),
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
     let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
@@ -86,7 +92,7 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
     let by_shell = ByShell::new(side, env, Some(server.peer)).unless(shell_lost.clone());
     let stop = env.stop.clone();
     let attempt = |tell: Sender<Came>, is_quiet| {
-        let mut said = Said::default();
+        let mut said = HeldOutput::default();
         let found = by_shell.connect(is_quiet, &mut said);
         // A send fails only if the server has won and the receiver is gone.
         let _ = tell.send(Came::OfShell(found, said));
@@ -111,12 +117,12 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
                 break won;
             }
         };
-        server_lost.store(!matches!(won, Ok(Won::Server(..))), Ordering::Relaxed);
-        shell_lost.store(!matches!(won, Ok(Won::Shell(..))), Ordering::Relaxed);
+        server_lost.store(!matches!(won, Ok(RaceWinner::Server(..))), Ordering::Relaxed);
+        shell_lost.store(!matches!(won, Ok(RaceWinner::Shell(..))), Ordering::Relaxed);
         won
     });
     match won? {
-        Won::Server(linked) => {
+        RaceWinner::Server(linked) => {
             let Linked { link, kind, lanes, .. } = *linked;
             side.tell_way(env, &format!("{kind}, port {}", server.peer.port));
             // A single kind was requested by name, so there was no race and no winner to remember.
@@ -125,9 +131,9 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
             }
             let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
             let redial = Redial { identity, peer, kinds, or_shell, lanes };
-            Ok(Reached::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
+            Ok(ReachedProgram::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
         }
-        Won::Shell(found, said) => {
+        RaceWinner::Shell(found, said) => {
             // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
             let is_refused = matches!(contest.no_server, Some(Trouble::NotAdmitted));
             let why = contest.no_server.map_or_else(
@@ -140,15 +146,15 @@ pub fn reach(side: &Side, env: &mut Env, places: &Places, server: &Server<'_>, f
                 remember(places, server.peer, Route::Ssh);
             }
             Ok(match found {
-                Found::Native(shell, link) => Reached::Native(Carrier::Shell(shell), link, None),
-                Found::Rsync => Reached::Rsync,
+                RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
+                RemoteProgram::Rsync => ReachedProgram::Rsync,
             })
         }
     }
 }
 
 /// Returns how long a server is tried.
-fn limit(side: &Side, server: &Server<'_>) -> Duration {
+fn limit(side: &RemoteCopy, server: &ServerRoute<'_>) -> Duration {
     match side.options.connect.contimeout_secs {
         0 if server.or_shell => DIAL_LIMIT,
         0 => LONE_DIAL_LIMIT,
@@ -158,8 +164,8 @@ fn limit(side: &Side, server: &Server<'_>) -> Duration {
 
 /// The state of the race between a server and remote shells.
 struct Contest<'a> {
-    side: &'a Side,
-    server: &'a Server<'a>,
+    side: &'a RemoteCopy,
+    server: &'a ServerRoute<'a>,
     /// The right to send the first words to the remote side. The server's connection takes it when it sends them.
     floor: Floor,
     /// The key that the server presented.
@@ -168,13 +174,13 @@ struct Contest<'a> {
     /// Why the server is out of the race; `None` while it is still tried.
     no_server: Option<Trouble>,
     /// A shell that connected after the first words had gone to the server, kept in case the server does not answer.
-    spare: Option<(Found, Said)>,
+    spare: Option<(RemoteProgram, HeldOutput)>,
 }
 
 impl Contest<'_> {
     /// Returns the spare shell if the server has received the first words but takes too long to answer.
-    fn overdue(&mut self) -> Option<Won> {
-        self.spare.take_if(|_| self.floor.take()).map(Won::of_shell)
+    fn overdue(&mut self) -> Option<RaceWinner> {
+        self.spare.take_if(|_| self.floor.take()).map(RaceWinner::of_shell)
     }
 
     /// Begins the next shell if it is due, and returns whether it must be quiet. While the server may still answer, the
@@ -189,17 +195,17 @@ impl Contest<'_> {
     }
 
     /// Handles the result of an attempt: returns the winner, or `None` if the race goes on. Fails if no route is left.
-    fn settle(&mut self, came: Came, env: &mut Env) -> Result<Option<Won>> {
+    fn settle(&mut self, came: Came, env: &mut Env) -> Result<Option<RaceWinner>> {
         match came {
-            Came::OfServer(Ok(linked)) => Ok(Some(Won::Server(Box::new(linked)))),
+            Came::OfServer(Ok(linked)) => Ok(Some(RaceWinner::Server(Box::new(linked)))),
             Came::OfServer(Err(Trouble::WrongKey(why))) => Err(wrong_key(self.server.peer, self.met.get(), &why)),
             Came::OfServer(Err(why)) if !self.server.or_shell => Err(unreachable(self.side, self.server.peer, &why)),
             Came::OfServer(Err(why)) => {
                 self.no_server = Some(why);
-                Ok(self.spare.take().map(Won::of_shell))
+                Ok(self.spare.take().map(RaceWinner::of_shell))
             }
             Came::OfShell(Ok(found), said) if self.no_server.is_some() || self.floor.take() => {
-                Ok(Some(Won::Shell(found, said)))
+                Ok(Some(RaceWinner::Shell(found, said)))
             }
             Came::OfShell(Ok(found), said) => {
                 self.spare = Some((found, said));
@@ -240,14 +246,14 @@ impl Shells {
 }
 
 /// The route that won.
-enum Won {
+enum RaceWinner {
     Server(Box<Linked>),
-    Shell(Found, Said),
+    Shell(RemoteProgram, HeldOutput),
 }
 
-impl Won {
-    fn of_shell((found, said): (Found, Said)) -> Won {
-        Won::Shell(found, said)
+impl RaceWinner {
+    fn of_shell((found, said): (RemoteProgram, HeldOutput)) -> RaceWinner {
+        RaceWinner::Shell(found, said)
     }
 }
 
@@ -282,7 +288,7 @@ impl Redial {
     /// that has passed.
     pub fn link(
         &mut self,
-        side: &Side,
+        side: &RemoteCopy,
         env: &Env,
         first: &FirstWords,
         report: &mut dyn FnMut(Duration),
@@ -298,7 +304,7 @@ impl Redial {
             }
             let met = Arc::new(OnceLock::new());
             let dial = Dial {
-                first_words: Words::by(first.maker()),
+                first_words: FirstBytes::by(first.maker()),
                 ..dial(&self.identity, &self.peer, side.patience(env), met.clone())
             };
             match dial_all(&self.peer, &self.kinds, &dial) {
@@ -381,7 +387,7 @@ fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
     }
 }
 
-fn unreachable(side: &Side, peer: &Peer, why: &Trouble) -> Error {
+fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
     let (exit, hint) = match why {
         Trouble::Stopped => return Error::new(Exit::Signal, "").by(side.role()),
         Trouble::NotAdmitted => (Exit::SocketIo, format!("request access with `sparsync enroll {}`", peer.name)),

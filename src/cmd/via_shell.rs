@@ -9,7 +9,7 @@ use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
-use crate::transport::shell::{self, Answer, Call, Ended, Shell, Stderr};
+use crate::transport::shell::{self, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
 use crate::trust::logins::{Answers, Logins};
 use crate::trust::paths::Places;
 use crate::trust::peers::Peer;
@@ -19,11 +19,11 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::remote::Side;
+use super::remote::RemoteCopy;
 use super::{copy, route};
 
 /// The program that was found on the remote side.
-pub enum Found {
+pub enum RemoteProgram {
     /// A sparsync.
     Native(Shell, Link),
     /// A stock rsync.
@@ -32,12 +32,12 @@ pub enum Found {
 
 /// Output that is held back until it is certain that this route is taken.
 #[derive(Default)]
-pub struct Said {
+pub struct HeldOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Said {
+impl HeldOutput {
     /// Prints the held output.
     pub fn tell(&self, env: &mut Env) {
         for (out, text) in [(&mut env.stdout, &self.stdout), (&mut env.stderr, &self.stderr)] {
@@ -61,7 +61,7 @@ const SSH_FAILED: u8 = 255;
 
 /// An attempt to reach the remote side through a remote shell.
 pub struct ByShell<'a> {
-    side: &'a Side,
+    side: &'a RemoteCopy,
     /// The programs to try on the remote side, in this order.
     programs: Vec<Vec<u8>>,
     /// Where the answer of this host is cached, and the host's name there. `None` if the program is known or was given.
@@ -73,7 +73,7 @@ pub struct ByShell<'a> {
 
 impl<'a> ByShell<'a> {
     /// Prepares a copy to a host; `known`: its entry, if it is enrolled.
-    pub fn new(side: &'a Side, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
+    pub fn new(side: &'a RemoteCopy, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
         let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
         let programs = programs(side, env, known);
@@ -98,7 +98,7 @@ impl<'a> ByShell<'a> {
     }
 
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
-    pub fn connect(&self, is_quiet: bool, said: &mut Said) -> Result<Found, Error> {
+    pub fn connect(&self, is_quiet: bool, said: &mut HeldOutput) -> Result<RemoteProgram, Error> {
         let side = self.side;
         let now = Moment(clock::now_unix().0);
         let recalled = self.memory.as_ref().and_then(|(places, host)| Logins::recall(places, host, now));
@@ -109,14 +109,14 @@ impl<'a> ByShell<'a> {
             }
         };
         let skipped = match recalled {
-            Some(Answers::Rsync) => return Ok(Found::Rsync),
+            Some(Answers::Rsync) => return Ok(RemoteProgram::Rsync),
             Some(Answers::ForcedCommand) => 1,
             None => 0,
         };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         while let Some(program) = programs.next() {
             let is_last = programs.peek().is_none();
-            let argv = Call {
+            let argv = ShellCall {
                 is_quiet,
                 connect: &side.options.connect,
                 user: side.far.user.as_deref(),
@@ -135,49 +135,49 @@ impl<'a> ByShell<'a> {
             })?;
             let mut noise = Vec::new();
             let answer = shell.answer(&self.patience, &mut noise);
-            if is_last || matches!(answer, Ok(Answer::Native(_))) {
+            if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {
                 said.stderr.append(&mut noise);
             }
             // The installed rsync prints its own command.
-            if !matches!(answer, Ok(Answer::Rsync)) {
+            if !matches!(answer, Ok(ShellAnswer::Rsync)) {
                 self.tell_command(&argv, said);
             }
             match answer {
-                Ok(Answer::Native(link)) => {
+                Ok(ShellAnswer::Native(link)) => {
                     remember((program == RSYNC).then_some(Answers::ForcedCommand));
                     shell.show_stderr();
-                    return Ok(Found::Native(shell, link));
+                    return Ok(RemoteProgram::Native(shell, link));
                 }
-                Ok(Answer::Rsync) => {
+                Ok(ShellAnswer::Rsync) => {
                     remember(Some(Answers::Rsync));
-                    return Ok(Found::Rsync);
+                    return Ok(RemoteProgram::Rsync);
                 }
-                Ok(Answer::Nobody) => {
-                    let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(Ended::Killed);
-                    let is_refused = program == EITHER && ended != Ended::Code(SSH_FAILED);
-                    if is_last || !is_refused && ended != Ended::Code(Exit::CmdNotFound.code()) {
+                Ok(ShellAnswer::Nobody) => {
+                    let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
+                    let is_refused = program == EITHER && ended != ShellExit::Code(SSH_FAILED);
+                    if is_last || !is_refused && ended != ShellExit::Code(Exit::CmdNotFound.code()) {
                         shell.show_stderr();
                         remember(None);
                         return Err(self.nobody(ended));
                     }
                 }
                 // A forced command may have printed something else.
-                Ok(Answer::TooNoisy) if !is_last => {}
-                Ok(Answer::TooNoisy) => {
+                Ok(ShellAnswer::TooNoisy) if !is_last => {}
+                Ok(ShellAnswer::TooNoisy) => {
                     let words =
                         "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
                     return Err(Error::new(Exit::Protocol, words).by(side.role()));
                 }
-                Ok(Answer::GaveUp(error)) | Err(error) => {
+                Ok(ShellAnswer::GaveUp(error)) | Err(error) => {
                     shell.show_stderr();
                     return Err(self.gave_up(&error));
                 }
             }
         }
-        Err(self.nobody(Ended::Code(Exit::CmdNotFound.code())))
+        Err(self.nobody(ShellExit::Code(Exit::CmdNotFound.code())))
     }
 
-    fn tell_command(&self, argv: &[Vec<u8>], said: &mut Said) {
+    fn tell_command(&self, argv: &[Vec<u8>], said: &mut HeldOutput) {
         let output = &self.side.options.output;
         if output.debug.cmd == 0 || output.quiet {
             return;
@@ -188,7 +188,7 @@ impl<'a> ByShell<'a> {
     }
 
     /// Returns the error for a shell that ended before the remote side sent anything.
-    fn nobody(&self, ended: Ended) -> Error {
+    fn nobody(&self, ended: ShellExit) -> Error {
         let role = self.side.role();
         if self.patience.stop.load(Ordering::Relaxed) {
             return Error::new(Exit::Signal, "").by(role);
@@ -217,7 +217,7 @@ impl<'a> ByShell<'a> {
 
 /// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled
 /// host, else the name that this program was started with.
-fn programs(side: &Side, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
+fn programs(side: &RemoteCopy, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
     if let Some(program) = &side.options.connect.program {
         return vec![program.clone()];
     }

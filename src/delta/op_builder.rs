@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::search::Found;
+use super::search::SearchResult;
 use super::{DATA_MAX_BYTES, Op};
 use crate::digest::{By, ContentHasher};
 
@@ -64,9 +64,9 @@ impl<'a> Emitter<'a> {
     }
 
     /// Emits the pending range and returns the totals.
-    pub fn finish(mut self) -> io::Result<Found> {
+    pub fn finish(mut self) -> io::Result<SearchResult> {
         self.copy_now()?;
-        Ok(Found {
+        Ok(SearchResult {
             literal_bytes: self.literal_bytes,
             matched_bytes: self.matched_bytes,
             len_bytes: self.told_bytes(),

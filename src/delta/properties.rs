@@ -5,7 +5,7 @@ use std::io;
 use proptest::prelude::*;
 
 use super::op_builder::RANGE_BYTES;
-use super::search::Found;
+use super::search::SearchResult;
 use super::search::{search_at_by, search_by};
 use super::*;
 use crate::digest;
@@ -26,7 +26,7 @@ fn tell(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> Cost {
     let bytes = signature.encode();
     let signature = Signature::decode(&bytes).unwrap();
     let mut cost = None;
-    let mut check = |how: &str, run: &mut dyn FnMut(&mut Receiver) -> io::Result<Found>| {
+    let mut check = |how: &str, run: &mut dyn FnMut(&mut Receiver) -> io::Result<SearchResult>| {
         let mut receiver = Receiver::new(basis, in_place);
         let found = run(&mut receiver).unwrap();
         assert!(receiver.content() == source, "{how}: another content");

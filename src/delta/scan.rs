@@ -5,7 +5,7 @@ use super::index::Index;
 use super::rolling::{Rolling, Sum};
 use super::signature::Tag;
 
-/// The initial credit, in bytes; see `Scanner::credit`.
+/// The initial credit, in bytes; see `BlockScanner::credit`.
 const CREDIT_AT_FIRST_BYTES: i64 = 1 << 20;
 
 /// A part of the source.
@@ -41,7 +41,7 @@ pub struct Stretch<'a> {
 
 /// Searches a source, stretch by stretch.
 #[derive(Debug)]
-pub struct Scanner<'a> {
+pub struct BlockScanner<'a> {
     index: &'a Index<'a>,
     block_len: usize,
     /// Copies only blocks at or behind their destination offset: see [`super::search()`].
@@ -63,21 +63,21 @@ pub struct Scanner<'a> {
 
 /// A block found at a position.
 #[derive(Debug, Clone, Copy)]
-struct Match {
+struct BlockMatch {
     block: usize,
     shift: i64,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> BlockScanner<'a> {
     /// Creates a scanner for a source of about `source_len` bytes.
-    pub fn new(index: &'a Index<'a>, source_len: u64, in_place: bool) -> Scanner<'a> {
+    pub fn new(index: &'a Index<'a>, source_len: u64, in_place: bool) -> BlockScanner<'a> {
         let signature = index.signature();
         // Lengths beyond i64 do not exist. A hint can have any value; a wrong shift just never matches.
         let at_the_end = signature.covered_len().wrapping_sub(source_len) as i64;
         // How many bytes are summed per byte because of chance tag matches: few in practice. The bound limits what a
         // malicious peer can cause.
         let by_chance = signature.covered_len().checked_shr(8 * signature.tag_len() as u32).unwrap_or(0).min(40);
-        Scanner {
+        BlockScanner {
             index,
             block_len: signature.block_len() as usize,
             in_place,
@@ -111,7 +111,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns the block at this position, if it is expected here. `sum` is the sum of a full block here, if known.
-    fn expected(&self, stretch: Stretch<'_>, at: usize, sum: Option<Sum>) -> Option<Match> {
+    fn expected(&self, stretch: Stretch<'_>, at: usize, sum: Option<Sum>) -> Option<BlockMatch> {
         let signature = self.index.signature();
         let mut full_tag = None;
         for shift in self.shifts.into_iter().filter(|shift| !self.in_place || *shift >= 0) {
@@ -127,14 +127,14 @@ impl<'a> Scanner<'a> {
                 false => self.tag(Sum::of(bytes)),
             };
             if tag == signature.tags()[block] {
-                return Some(Match { block, shift });
+                return Some(BlockMatch { block, shift });
             }
         }
         None
     }
 
     /// Returns the first position to search from `from` on at which a block is found, and the block.
-    fn seek(&mut self, stretch: Stretch<'_>, from: usize) -> Option<(usize, Match)> {
+    fn seek(&mut self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         if self.index.full_blocks() == 0 {
             return self.rest_at_the_end(stretch, from);
         }
@@ -164,7 +164,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Finds a block at an unexpected offset. A whole row must match, see [`Index::row`].
-    fn anywhere(&mut self, stretch: Stretch<'_>, at: usize, sum: Sum) -> Option<Match> {
+    fn anywhere(&mut self, stretch: Stretch<'_>, at: usize, sum: Sum) -> Option<BlockMatch> {
         if self.credit < 0 {
             return None;
         }
@@ -183,22 +183,22 @@ impl<'a> Scanner<'a> {
         // Among identical blocks, prefers the next one behind the last match: what follows is more likely to match.
         let block = *blocks.get(allowed.max(from(self.basis_end))).or(blocks.get(allowed))? as usize;
         self.credit += ((self.index.row() - 1) * self.block_len) as i64;
-        Some(Match { block, shift: self.offset_of(block) as i64 - here as i64 })
+        Some(BlockMatch { block, shift: self.offset_of(block) as i64 - here as i64 })
     }
 
     /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by
     /// rolling.
-    fn rest_at_the_end(&self, stretch: Stretch<'_>, from: usize) -> Option<(usize, Match)> {
+    fn rest_at_the_end(&self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         let block = self.index.full_blocks();
         let tag = self.index.signature().tags().get(block)?;
         let at = stretch.bytes.len().checked_sub(self.len_of(block))?;
         let shift = self.offset_of(block) as i64 - (stretch.offset + at as u64) as i64;
         let counts = stretch.is_end && at >= from && at < stretch.positions && !(self.in_place && shift < 0);
-        (counts && self.tag(Sum::of(&stretch.bytes[at..])) == *tag).then_some((at, Match { block, shift }))
+        (counts && self.tag(Sum::of(&stretch.bytes[at..])) == *tag).then_some((at, BlockMatch { block, shift }))
     }
 
     /// Appends a match and returns its length.
-    fn take(&mut self, matched: Match, parts: &mut Vec<Part>) -> usize {
+    fn take(&mut self, matched: BlockMatch, parts: &mut Vec<Part>) -> usize {
         let (offset, len) = (self.offset_of(matched.block), self.len_of(matched.block));
         if matched.shift != self.shifts[0] {
             self.shifts[1] = self.shifts[0];

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Op;
 use super::index::Index;
 use super::op_builder::Emitter;
-use super::scan::{Part, Scanner, Stretch};
+use super::scan::{BlockScanner, Part, Stretch};
 use super::signature::{ReadAt, Signature, fill_at};
 
 /// How much of the source is in memory at once, unless blocks are very long. It should stay in a core's cache between
@@ -19,7 +19,7 @@ const SEGMENT_BYTES: usize = 1 << 20;
 
 /// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The number of source bytes sent as literal data.
     pub literal_bytes: u64,
     /// The number of source bytes copied from the basis.
@@ -45,7 +45,7 @@ pub fn search(
     in_place: bool,
     read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
     emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
-) -> io::Result<Found> {
+) -> io::Result<SearchResult> {
     search_by(WINDOW_BYTES, signature, len_hint, in_place, read, emit)
 }
 
@@ -57,9 +57,9 @@ pub(super) fn search_by(
     in_place: bool,
     read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
     emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
-) -> io::Result<Found> {
+) -> io::Result<SearchResult> {
     let index = Index::new(signature, len_hint);
-    let mut scanner = Scanner::new(&index, len_hint, in_place);
+    let mut scanner = BlockScanner::new(&index, len_hint, in_place);
     let mut emitter = Emitter::new(emit);
     let row_len = index.row() * signature.block_len() as usize;
     // One byte longer than the source, so that the first pass sees the end of file.
@@ -98,7 +98,7 @@ pub fn search_at(
     threads: usize,
     read_at: &ReadAt<'_>,
     emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
-) -> io::Result<Found> {
+) -> io::Result<SearchResult> {
     search_at_by(SEGMENT_BYTES, signature, len, in_place, threads, read_at, emit)
 }
 
@@ -111,9 +111,9 @@ pub(super) fn search_at_by(
     threads: usize,
     read_at: &ReadAt<'_>,
     emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
-) -> io::Result<Found> {
+) -> io::Result<SearchResult> {
     let index = Index::new(signature, len);
-    let plan = Plan::new(&index, len, in_place, segment_bytes);
+    let plan = SearchPlan::new(&index, len, in_place, segment_bytes);
     let mut emitter = Emitter::new(emit);
     let threads = threads.clamp(1, plan.segments.clamp(1, 1024) as usize);
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ pub(super) fn search_at_by(
         for (_, lane) in (0..plan.segments).zip(lanes.iter().cycle()) {
             // If the channel is closed, its thread has panicked; the scope resumes that panic.
             let Ok(segment) = lane.recv() else { break };
-            let Segment { offset, bytes, done, mut parts, is_end } = segment?;
+            let SearchSegment { offset, bytes, done, mut parts, is_end } = segment?;
             // The last match of the previous segment may extend into this one; this segment's thread could not know
             // that.
             let told = (emitter.told_bytes() - offset) as usize;
@@ -157,7 +157,7 @@ pub(super) fn search_at_by(
 }
 
 /// The division of a source into segments for several threads.
-struct Plan<'a> {
+struct SearchPlan<'a> {
     index: &'a Index<'a>,
     len: u64,
     in_place: bool,
@@ -168,7 +168,7 @@ struct Plan<'a> {
 }
 
 /// A segment of the source that a thread has searched.
-struct Segment {
+struct SearchSegment {
     /// The offset in the source.
     offset: u64,
     /// Its bytes, and some of those that follow.
@@ -180,17 +180,17 @@ struct Segment {
     is_end: bool,
 }
 
-impl<'a> Plan<'a> {
-    fn new(index: &'a Index<'a>, len: u64, in_place: bool, segment_bytes: usize) -> Plan<'a> {
+impl<'a> SearchPlan<'a> {
+    fn new(index: &'a Index<'a>, len: u64, in_place: bool, segment_bytes: usize) -> SearchPlan<'a> {
         let block_len = index.signature().block_len() as usize;
         // A multiple of the block length, so that blocks at an unchanged offset do not cross a border.
         let segment_len = (segment_bytes.max(2 * block_len) / block_len * block_len) as u64;
-        Plan { index, len, in_place, segment_len, segments: len.div_ceil(segment_len), spare: Mutex::default() }
+        SearchPlan { index, len, in_place, segment_len, segments: len.div_ceil(segment_len), spare: Mutex::default() }
     }
 
     /// Searches the segments `first`, `first + step` and so on, until the end or until the receiver of the results is
     /// dropped.
-    fn work(&self, first: u64, step: usize, read_at: &ReadAt<'_>, results: &SyncSender<io::Result<Segment>>) {
+    fn work(&self, first: u64, step: usize, read_at: &ReadAt<'_>, results: &SyncSender<io::Result<SearchSegment>>) {
         for number in (first..self.segments).step_by(step) {
             if results.send(self.search(number, read_at)).is_err() {
                 return;
@@ -204,7 +204,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Reads and searches one segment.
-    fn search(&self, number: u64, read_at: &ReadAt<'_>) -> io::Result<Segment> {
+    fn search(&self, number: u64, read_at: &ReadAt<'_>) -> io::Result<SearchSegment> {
         let offset = number * self.segment_len;
         let reach = (self.index.row() as u64) * u64::from(self.index.signature().block_len());
         let wanted = (self.segment_len + reach).min(self.len - offset) as usize;
@@ -216,8 +216,8 @@ impl<'a> Plan<'a> {
         let positions = filled.min(self.segment_len as usize);
         let mut parts = Vec::new();
         let stretch = Stretch { bytes: &bytes, offset, positions, is_end };
-        let done = Scanner::new(self.index, self.len, self.in_place).scan(stretch, &mut parts);
-        Ok(Segment { offset, done, parts, is_end: is_end && done == filled, bytes })
+        let done = BlockScanner::new(self.index, self.len, self.in_place).scan(stretch, &mut parts);
+        Ok(SearchSegment { offset, done, parts, is_end: is_end && done == filled, bytes })
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Complaint {
 
 /// Where a rule appeared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum RuleSource {
     /// In an argument or an environment variable.
     Given,
     /// In a file whose name is not known here; lines count from 1.
@@ -51,14 +51,14 @@ pub struct BadRule {
     /// Why it is invalid.
     pub complaint: Complaint,
     rule: Vec<u8>,
-    place: Place,
+    place: RuleSource,
 }
 
 impl BadRule {
     /// Adds the name of the file that was passed to [`parse_from`], for the message.
     pub fn in_file(mut self, name: &[u8]) -> BadRule {
-        if let Place::Line(line) = self.place {
-            self.place = Place::File(line_of(name, line));
+        if let RuleSource::Line(line) = self.place {
+            self.place = RuleSource::File(line_of(name, line));
         }
         self
     }
@@ -68,7 +68,7 @@ impl BadRule {
     /// It does not include the text of a rule from a file. rsync never prints that, because otherwise its error
     /// messages would reveal the contents of unreadable files.
     pub fn message(&self) -> Vec<u8> {
-        let shown = self.place == Place::Given;
+        let shown = self.place == RuleSource::Given;
         let mut out = match self.complaint {
             Complaint::Unknown => b"Unknown filter rule: ".to_vec(),
             Complaint::UnexpectedEnd => b"unexpected end of filter rule: ".to_vec(),
@@ -83,9 +83,9 @@ impl BadRule {
             Complaint::Modifier { .. } => b"invalid modifier in filter rule: ".to_vec(),
         };
         match &self.place {
-            Place::Given => out.extend_from_slice(&self.rule),
-            Place::Line(_) => out.extend_from_slice(b"<rule from a file read earlier>"),
-            Place::File(place) => {
+            RuleSource::Given => out.extend_from_slice(&self.rule),
+            RuleSource::Line(_) => out.extend_from_slice(b"<rule from a file read earlier>"),
+            RuleSource::File(place) => {
                 out.extend_from_slice(b"<rule from ");
                 out.extend_from_slice(place);
                 out.push(b'>');
@@ -135,17 +135,17 @@ enum Grammar {
 ///
 /// Empty text is allowed and results in [`Parsed::Nothing`].
 pub fn parse_filter(text: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(text, Grammar::Rule, Inherited::default(), &Place::Given)
+    parse_one(text, Grammar::Rule, Inherited::default(), &RuleSource::Given)
 }
 
 /// Parses the text of one `--exclude` option, which supports a leading `- ` or `+ ` and a lone `!`.
 pub fn parse_exclude(pat: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &Place::Given)
+    parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &RuleSource::Given)
 }
 
 /// Parses the text of one `--include` option; see [`parse_exclude`].
 pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(pat, Grammar::OldStyle { include: true }, Inherited::default(), &Place::Given)
+    parse_one(pat, Grammar::OldStyle { include: true }, Inherited::default(), &RuleSource::Given)
 }
 
 /// Parses the text of an `--exclude-from` or `--include-from` file.
@@ -156,7 +156,7 @@ pub fn parse_from(text: &[u8], include: bool, from0: bool) -> Result<Vec<Parsed>
     lines(text, from0)
         .filter(|(_, line)| says_something(line))
         .map(|(number, line)| {
-            let place = Place::Line(number);
+            let place = RuleSource::Line(number);
             parse_one(line, Grammar::OldStyle { include }, Inherited::default(), &place)
         })
         .collect()
@@ -203,13 +203,13 @@ pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &La
     let inherited = Inherited { sides: merge.sides, absolute: merge.absolute, perishable: merge.perishable };
     if merge.word_split {
         let (Label::Lines(name) | Label::Whole(name)) = label;
-        let place = Place::File(name.clone());
+        let place = RuleSource::File(name.clone());
         return words(text, from0).map(|word| parse_one(word, grammar, inherited, &place)).collect();
     }
     lines(text, from0)
         .filter(|(_, line)| says_something(line))
         .map(|(number, line)| {
-            let place = Place::File(match label {
+            let place = RuleSource::File(match label {
                 Label::Lines(name) => line_of(name, number),
                 Label::Whole(name) => name.clone(),
             });
@@ -304,7 +304,7 @@ fn says_something(line: &[u8]) -> bool {
     !matches!(line.first(), None | Some(b'#' | b';'))
 }
 
-fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &Place) -> Result<Parsed, BadRule> {
+fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &RuleSource) -> Result<Parsed, BadRule> {
     let bad = |complaint| BadRule { complaint, rule: text.to_vec(), place: place.clone() };
     if text.is_empty() {
         return Ok(Parsed::Nothing);
@@ -331,7 +331,7 @@ fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &Place)
         absolute: inherited.absolute,
         perishable: inherited.perishable,
         pattern: pattern.to_vec(),
-        from_file: *place != Place::Given,
+        from_file: *place != RuleSource::Given,
         ..Rule::default()
     }))
 }
@@ -373,7 +373,7 @@ fn name_of(text: &[u8]) -> Option<(Name, usize)> {
     })
 }
 
-fn parse_rule(text: &[u8], inherited: Inherited, place: &Place) -> Result<Parsed, Complaint> {
+fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<Parsed, Complaint> {
     let (name, name_len) = name_of(text).ok_or(Complaint::Unknown)?;
     let mut at = name_len + usize::from(text.get(name_len) == Some(&b','));
     if name == Name::Clear {
@@ -382,7 +382,7 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &Place) -> Result<Parsed
     let mods = Mods::parse(text, &mut at, name, inherited)?;
     let argument = text.get(at + 1..).unwrap_or_default();
     let Mods { absolute, negate, perishable, xattr, cvs, .. } = mods;
-    let from_file = *place != Place::Given;
+    let from_file = *place != RuleSource::Given;
     if mods.sides_said && inherited.sides != Sides::Unsaid {
         return Err(Complaint::SidesTwice);
     }
@@ -412,9 +412,9 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &Place) -> Result<Parsed
         perishable,
         xattr,
         named_at: match place {
-            Place::Given => None,
-            Place::Line(_) => Some(b"a file read earlier".to_vec()),
-            Place::File(place) => Some(place.clone()),
+            RuleSource::Given => None,
+            RuleSource::Line(_) => Some(b"a file read earlier".to_vec()),
+            RuleSource::File(place) => Some(place.clone()),
         },
     }))
 }

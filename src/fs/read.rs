@@ -46,7 +46,7 @@ pub enum Incomplete {
 
 /// The tree that an entry belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum TreeSide {
     Source,
     Dest,
 }
@@ -62,7 +62,7 @@ impl Wanted<'_> {
         full: &dyn Fn() -> Vec<u8>,
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<(), Incomplete> {
-        self.complete(entry, stat, at, End::Source, full, path)?;
+        self.complete(entry, stat, at, TreeSide::Source, full, path)?;
         (self.shape)(entry);
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Wanted<'_> {
         full: &dyn Fn() -> Vec<u8>,
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<(), Incomplete> {
-        self.complete(entry, stat, at, End::Dest, full, path)?;
+        self.complete(entry, stat, at, TreeSide::Dest, full, path)?;
         // With --fake-super, a regular file represents a symlink. A real symlink gets no target then, so it is
         // replaced.
         if Kind::of_mode(stat.mode) == Some(Kind::Symlink)
@@ -105,7 +105,7 @@ impl Wanted<'_> {
         entry: &mut Entry,
         stat: &Stat,
         at: (&Dir, &[u8]),
-        end: End,
+        end: TreeSide,
         full: &dyn Fn() -> Vec<u8>,
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<(), Incomplete> {
@@ -124,7 +124,7 @@ impl Wanted<'_> {
                 }
             })?;
             entry.set_stat(&seen);
-            if end == End::Dest && !is_settled {
+            if end == TreeSide::Dest && !is_settled {
                 entry.extra_mut().is_unsettled = true;
             }
             if seen.mode != stat.mode && entry.kind() == Kind::Symlink {
@@ -151,7 +151,7 @@ impl Wanted<'_> {
                     .map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
             } else {
                 acl::read(name, kind == Kind::Dir)
-                    .map_err(|error| Incomplete::Failed(error.text(&path(), end == End::Source), error.error))?
+                    .map_err(|error| Incomplete::Failed(error.text(&path(), end == TreeSide::Source), error.error))?
             };
             if !acls.access.is_empty() || !acls.default.is_empty() {
                 let extra = entry.extra_mut();
@@ -160,12 +160,12 @@ impl Wanted<'_> {
             }
         }
         if let Some((source, dest)) = &self.xattrs {
-            let policy = if end == End::Source { source } else { dest };
+            let policy = if end == TreeSide::Source { source } else { dest };
             let found = names
                 .map_err(|error| xattr::ReadError { attr: None, error })
                 .and_then(|names| xattr::read_listed(name, &names.unwrap_or_default(), policy))
                 .map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
-            let found = if end == End::Source { source.told(found) } else { found };
+            let found = if end == TreeSide::Source { source.told(found) } else { found };
             if !found.is_empty() {
                 entry.extra_mut().xattrs = Some(Arc::new(found));
             }

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::OnceLock;
 
-static REACH: OnceLock<Reach> = OnceLock::new();
+static REACH: OnceLock<Sandbox> = OnceLock::new();
 
 /// Returns the confinement of this process; `None` if it was not confined.
-pub fn of_process() -> Option<&'static Reach> {
+pub fn of_process() -> Option<&'static Sandbox> {
     REACH.get()
 }
 
@@ -24,7 +24,7 @@ pub fn of_process() -> Option<&'static Reach> {
 /// Call it once, before any thread is started. Fails if none of the roots can be opened, or if the kernel has no
 /// `openat2`.
 pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
-    let reach = Reach::new(roots, read_only)?;
+    let reach = Sandbox::new(roots, read_only)?;
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
 }
 
@@ -45,9 +45,9 @@ fn holds(dir: BorrowedFd<'_>) -> io::Result<()> {
 
 /// What a process may access.
 #[derive(Debug)]
-pub struct Reach {
+pub struct Sandbox {
     /// `None` if everything is permitted.
-    roots: Option<Vec<Root>>,
+    roots: Option<Vec<PermittedDir>>,
     read_only: bool,
     /// The working directory, to which relative paths refer.
     cwd: Vec<u8>,
@@ -55,23 +55,23 @@ pub struct Reach {
 
 /// A directory below which everything is permitted.
 #[derive(Debug)]
-struct Root {
+struct PermittedDir {
     /// Its paths: as specified, and as the system reports it.
     paths: Vec<Vec<u8>>,
     fd: OwnedFd,
 }
 
 /// A name in a permitted directory.
-pub struct Spot<'a> {
+pub struct PermittedName<'a> {
     held: Result<BorrowedFd<'a>, OwnedFd>,
     /// A single element, or `.` for the directory itself.
     pub name: std::borrow::Cow<'a, [u8]>,
 }
 
-impl<'a> Spot<'a> {
+impl<'a> PermittedName<'a> {
     /// Returns the directory and name unchanged.
-    pub fn plain(dir: BorrowedFd<'a>, name: &'a [u8]) -> Spot<'a> {
-        Spot { held: Ok(dir), name: name.into() }
+    pub fn plain(dir: BorrowedFd<'a>, name: &'a [u8]) -> PermittedName<'a> {
+        PermittedName { held: Ok(dir), name: name.into() }
     }
 
     /// Returns the directory.
@@ -85,10 +85,10 @@ impl<'a> Spot<'a> {
 
 const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-impl Reach {
-    fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Reach> {
+impl Sandbox {
+    fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Sandbox> {
         let cwd = fs::open(c".", TO_SEARCH, Mode::empty()).map_err(io::Error::from).and_then(|fd| path_of(fd.as_fd()));
-        let mut reach = Reach { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()) };
+        let mut reach = Sandbox { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()) };
         if are_everything(roots) {
             return Ok(reach);
         }
@@ -96,7 +96,7 @@ impl Reach {
         let mut trouble = Errno::NOENT;
         for root in roots {
             match fs::open(root.as_slice(), TO_SEARCH, Mode::empty()) {
-                Ok(fd) => found.push(Root { paths: vec![root.clone(), path_of(fd.as_fd())?], fd }),
+                Ok(fd) => found.push(PermittedDir { paths: vec![root.clone(), path_of(fd.as_fd())?], fd }),
                 Err(error) => trouble = error,
             }
         }
@@ -120,9 +120,9 @@ impl Reach {
 
     /// Resolves a name that may have several elements, be absolute, or be relative to the working directory. Does not
     /// follow the last element.
-    pub fn spot<'a>(&self, dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
+    pub fn spot<'a>(&self, dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>> {
         if self.is_everything() || is_one_step(dir, name) {
-            return Ok(Spot::plain(dir, name));
+            return Ok(PermittedName::plain(dir, name));
         }
         let mut path = self.absolute(dir, name)?;
         while path.last() == Some(&b'/') {
@@ -133,10 +133,13 @@ impl Reach {
         // The parent of a root is not permitted, and only the kernel can resolve `..`.
         let is_whole = matches!(last, b"" | b"." | b"..") || self.is_root(&path);
         if is_whole {
-            return Ok(Spot { held: Err(self.open_path(&path, TO_SEARCH, Mode::empty())?), name: b"."[..].into() });
+            return Ok(PermittedName {
+                held: Err(self.open_path(&path, TO_SEARCH, Mode::empty())?),
+                name: b"."[..].into(),
+            });
         }
         let held = self.open_path(&path[..cut], TO_SEARCH, Mode::empty())?;
-        Ok(Spot { held: Err(held), name: last.to_vec().into() })
+        Ok(PermittedName { held: Err(held), name: last.to_vec().into() })
     }
 
     /// Opens a name. Follows symlinks if they do not leave the permitted directories.
@@ -183,7 +186,8 @@ impl Reach {
     }
 
     fn is_root(&self, path: &[u8]) -> bool {
-        let is_it = |root: &Root| root.paths.iter().any(|root| below(root, path).is_some_and(|rest| rest.is_empty()));
+        let is_it =
+            |root: &PermittedDir| root.paths.iter().any(|root| below(root, path).is_some_and(|rest| rest.is_empty()));
         self.roots.iter().flatten().any(is_it)
     }
 
@@ -279,7 +283,7 @@ mod tests {
     }
 
     /// Grants `in/` and `also/`, but not `out/`.
-    fn scene() -> (tempfile::TempDir, Reach) {
+    fn scene() -> (tempfile::TempDir, Sandbox) {
         let top = tempfile::tempdir().unwrap();
         for dir in ["in/deep", "also", "out", "inner"] {
             std::fs::create_dir_all(top.path().join(dir)).unwrap();
@@ -288,11 +292,11 @@ mod tests {
             std::fs::write(top.path().join(file), file).unwrap();
         }
         let roots = [bytes(&top.path().join("in")), bytes(&top.path().join("also"))];
-        let reach = Reach::new(&roots, false).unwrap();
+        let reach = Sandbox::new(&roots, false).unwrap();
         (top, reach)
     }
 
-    fn read(reach: &Reach, path: &[u8]) -> io::Result<OwnedFd> {
+    fn read(reach: &Sandbox, path: &[u8]) -> io::Result<OwnedFd> {
         reach.open(fs::CWD, path, OFlags::RDONLY, Mode::empty())
     }
 
@@ -346,7 +350,7 @@ mod tests {
     fn a_root_behind_a_symlink_is_known_by_both_names() {
         let (top, _) = scene();
         symlink("in", top.path().join("alias")).unwrap();
-        let reach = Reach::new(&[bytes(&top.path().join("alias"))], false).unwrap();
+        let reach = Sandbox::new(&[bytes(&top.path().join("alias"))], false).unwrap();
         for name in ["alias/a", "in/a"] {
             assert!(read(&reach, &bytes(&top.path().join(name))).is_ok(), "{name}");
         }
@@ -389,10 +393,10 @@ mod tests {
     #[test]
     fn roots_that_are_not_there_confine_to_nothing() {
         let (top, _) = scene();
-        assert!(Reach::new(&[bytes(&top.path().join("none"))], false).is_err());
+        assert!(Sandbox::new(&[bytes(&top.path().join("none"))], false).is_err());
         let both = [bytes(&top.path().join("none")), bytes(&top.path().join("in"))];
-        assert!(Reach::new(&both, false).is_ok());
-        let all = Reach::new(&[b"//".to_vec()], true).unwrap();
+        assert!(Sandbox::new(&both, false).is_ok());
+        let all = Sandbox::new(&[b"//".to_vec()], true).unwrap();
         assert!(all.is_everything() && all.may_write().is_err());
         assert!(read(&all, b"/etc/passwd").is_ok());
     }

@@ -6,7 +6,7 @@
 
 #[cfg(debug_assertions)]
 use super::hooks;
-use super::sandbox::{self, Spot};
+use super::sandbox::{self, PermittedName};
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -169,10 +169,10 @@ fn hides_types() -> bool {
 }
 
 /// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`sandbox`].
-fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<Spot<'a>> {
+fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>> {
     match sandbox::of_process() {
         Some(reach) => reach.spot(dir, name),
-        None => Ok(Spot::plain(dir, name)),
+        None => Ok(PermittedName::plain(dir, name)),
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode
 
 /// Fails if this process must not change anything.
 pub(super) fn may_write() -> io::Result<()> {
-    sandbox::of_process().map_or(Ok(()), sandbox::Reach::may_write)
+    sandbox::of_process().map_or(Ok(()), sandbox::Sandbox::may_write)
 }
 
 /// Which symlinks in the path of a directory may be followed.
@@ -736,7 +736,7 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
 /// Does the same with the call that Linux 6.6 and later have for it. On older kernels, opens files and directories,
 /// which has no side effects.
 #[allow(unsafe_code)]
-fn chmod_without_proc(at: &Spot<'_>, kind: fs::FileType, mode: u32) -> io::Result<()> {
+fn chmod_without_proc(at: &PermittedName<'_>, kind: fs::FileType, mode: u32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     // The number is the same on every architecture.
     const FCHMODAT2: libc::c_long = 452;

@@ -8,7 +8,7 @@
 //! because the kernel does not check owners. It examines each element through the directory opened before it, so an
 //! element that is replaced during the walk is checked as well.
 
-use super::sandbox::{self, Reach};
+use super::sandbox::{self, Sandbox};
 use super::sys::{self, Call};
 use crate::options::LinkOwners;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -137,13 +137,13 @@ fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) 
     }
     let user = sys::ids().0;
     match sandbox::of_process().filter(|reach| !reach.is_everything()) {
-        None => open_below(Start { dir, is_floor: false }, path, how, user),
+        None => open_below(WalkStart { dir, is_floor: false }, path, how, user),
         Some(reach) => open_in_reach(reach, dir, path, how, user),
     }
 }
 
-fn open_in_reach(reach: &Reach, dir: BorrowedFd<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
-    reach.open_with(dir, path, &|root, rest| open_below(Start { dir: root, is_floor: true }, rest, how, user))
+fn open_in_reach(reach: &Sandbox, dir: BorrowedFd<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
+    reach.open_with(dir, path, &|root, rest| open_below(WalkStart { dir: root, is_floor: true }, rest, how, user))
 }
 
 /// Returns whether symlinks of this owner are followed for a user.
@@ -153,13 +153,13 @@ fn is_trusted(owner: u32, user: u32) -> bool {
 
 /// The start of a walk.
 #[derive(Clone, Copy)]
-struct Start<'a> {
+struct WalkStart<'a> {
     dir: BorrowedFd<'a>,
     /// Whether paths must not lead above it. If they do, the error is EXDEV.
     is_floor: bool,
 }
 
-fn open_below(start: Start<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
+fn open_below(start: WalkStart<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
     let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     if start.is_floor {
@@ -179,11 +179,11 @@ fn open_below(start: Start<'_>, path: &[u8], how: How, user: u32) -> io::Result<
 }
 
 /// Walks a path element by element, without `openat2`.
-fn walk(start: Start<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> io::Result<OwnedFd> {
+fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> io::Result<OwnedFd> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
     }
-    let mut place = Place { start, entered: Vec::new() };
+    let mut place = WalkState { start, entered: Vec::new() };
     let mut ahead = path.to_vec();
     let mut links = 0;
     if ahead.first() == Some(&b'/') {
@@ -251,13 +251,13 @@ fn is_magic(link: &OwnedFd) -> bool {
 }
 
 /// The progress of a walk.
-struct Place<'a> {
-    start: Start<'a>,
+struct WalkState<'a> {
+    start: WalkStart<'a>,
     /// The directories entered since the start. Without a floor, only the last one is kept.
     entered: Vec<OwnedFd>,
 }
 
-impl Place<'_> {
+impl WalkState<'_> {
     fn dir(&self) -> BorrowedFd<'_> {
         self.entered.last().map_or(self.start.dir, |fd| fd.as_fd())
     }
@@ -355,7 +355,7 @@ mod tests {
 
     fn open_as(user: u32, top: &Path, path: &str, is_floor: bool) -> io::Result<OwnedFd> {
         let dir = sys::open_dir_path(top.as_os_str().as_bytes()).unwrap();
-        open_below(Start { dir: dir.as_fd(), is_floor }, path.as_bytes(), READ, user)
+        open_below(WalkStart { dir: dir.as_fd(), is_floor }, path.as_bytes(), READ, user)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock};
 
 /// Whether an id is a user's or a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum IdClass {
     /// A user.
     User,
     /// A group.
@@ -18,11 +18,11 @@ pub enum Class {
 /// User and group names on both sides. In a local copy both sides are the same.
 pub trait Names {
     /// Returns the sender's name for an id. Not called for 0, and never under `--numeric-ids`.
-    fn source_name(&self, class: Class, id: u32) -> Option<Vec<u8>>;
+    fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>>;
     /// Returns the receiver's name for an id. Called only for 0, whose name is not sent.
-    fn dest_name(&self, class: Class, id: u32) -> Option<Vec<u8>>;
+    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>>;
     /// Returns the receiver's id for a name.
-    fn dest_id(&self, class: Class, name: &[u8]) -> Option<u32>;
+    fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32>;
 }
 
 /// A name on the right side of a map that the receiver does not know. Its pair is ignored, the line is printed once,
@@ -30,7 +30,7 @@ pub trait Names {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     /// The map that contains it.
-    pub class: Class,
+    pub class: IdClass,
     /// The name.
     pub name: Vec<u8>,
 }
@@ -39,8 +39,8 @@ impl Unknown {
     /// Returns the whole line for stderr.
     pub fn line(&self) -> Vec<u8> {
         let option: &[u8] = match self.class {
-            Class::User => b"usermap",
-            Class::Group => b"groupmap",
+            IdClass::User => b"usermap",
+            IdClass::Group => b"groupmap",
         };
         [b"Unknown --", option, b" name on receiver: ", &self.name].concat()
     }
@@ -67,7 +67,7 @@ pub struct IdMapper {
 
 #[derive(Debug)]
 struct Table {
-    class: Class,
+    class: IdClass,
     pairs: Vec<(IdFrom, u32)>,
     known: RwLock<HashMap<u32, u32>>,
 }
@@ -76,8 +76,8 @@ impl IdMapper {
     /// Resolves the right sides of the maps. The caller reports the unknown names.
     pub fn new(preserve: &Preserve, names: &dyn Names) -> (IdMapper, Vec<Unknown>) {
         let mut unknown = Vec::new();
-        let users = Table::new(Class::User, &preserve.usermap, names, &mut unknown);
-        let groups = Table::new(Class::Group, &preserve.groupmap, names, &mut unknown);
+        let users = Table::new(IdClass::User, &preserve.usermap, names, &mut unknown);
+        let groups = Table::new(IdClass::Group, &preserve.groupmap, names, &mut unknown);
         let mapper = IdMapper {
             numeric_ids: preserve.numeric_ids,
             keeps_owner: preserve.owner,
@@ -89,10 +89,10 @@ impl IdMapper {
     }
 
     /// Returns the local id for an id of the source, whether or not it may be set.
-    pub fn map(&self, class: Class, id: u32, names: &dyn Names) -> u32 {
+    pub fn map(&self, class: IdClass, id: u32, names: &dyn Names) -> u32 {
         let table = match class {
-            Class::User => &self.users,
-            Class::Group => &self.groups,
+            IdClass::User => &self.users,
+            IdClass::Group => &self.groups,
         };
         if self.numeric_ids && table.pairs.is_empty() {
             return id;
@@ -107,7 +107,7 @@ impl IdMapper {
     }
 
     /// Like `map`, for a user or group in an ACL: under `--numeric-ids` rsync does not map these.
-    pub fn map_in_acl(&self, class: Class, id: u32, names: &dyn Names) -> u32 {
+    pub fn map_in_acl(&self, class: IdClass, id: u32, names: &dyn Names) -> u32 {
         if self.numeric_ids { id } else { self.map(class, id, names) }
     }
 
@@ -116,17 +116,17 @@ impl IdMapper {
     ///
     /// Without super-user powers the owner is never changed, and the group only to one that the process is in.
     pub fn wanted(&self, uid: u32, gid: u32, powers: Powers<'_>, names: &dyn Names) -> (Option<u32>, Option<u32>) {
-        let uid = (self.keeps_owner && powers.is_super).then(|| self.map(Class::User, uid, names));
+        let uid = (self.keeps_owner && powers.is_super).then(|| self.map(IdClass::User, uid, names));
         let gid = self
             .keeps_group
-            .then(|| self.map(Class::Group, gid, names))
+            .then(|| self.map(IdClass::Group, gid, names))
             .filter(|gid| powers.is_super || powers.groups.binary_search(gid).is_ok());
         (uid, gid)
     }
 }
 
 impl Table {
-    fn new(class: Class, maps: &[IdMap], names: &dyn Names, unknown: &mut Vec<Unknown>) -> Table {
+    fn new(class: IdClass, maps: &[IdMap], names: &dyn Names, unknown: &mut Vec<Unknown>) -> Table {
         let mut pairs = Vec::new();
         for map in maps {
             match &map.to {
@@ -259,17 +259,17 @@ mod tests {
     }
 
     impl Names for Two {
-        fn source_name(&self, _: Class, id: u32) -> Option<Vec<u8>> {
+        fn source_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
             assert_ne!(id, 0, "the sender's name of 0 is never asked for");
             self.asked.set(self.asked.get() + 1);
             [(5, "games"), (7, "lp"), (9, "moved")].iter().find(|(i, _)| *i == id).map(|(_, n)| n.as_bytes().to_vec())
         }
 
-        fn dest_name(&self, _: Class, id: u32) -> Option<Vec<u8>> {
+        fn dest_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
             (id == 0).then(|| b"root".to_vec())
         }
 
-        fn dest_id(&self, _: Class, name: &[u8]) -> Option<u32> {
+        fn dest_id(&self, _: IdClass, name: &[u8]) -> Option<u32> {
             [("root", 0), ("daemon", 1), ("games", 5), ("moved", 90)]
                 .iter()
                 .find(|(n, _)| n.as_bytes() == name)
@@ -291,7 +291,7 @@ mod tests {
         let names = Two::default();
         let (mapper, unknown) = IdMapper::new(&preserve, &names);
         assert!(unknown.is_empty());
-        [0, 5, 7, 9, 12345].map(|id| mapper.map(Class::User, id, &names))
+        [0, 5, 7, 9, 12345].map(|id| mapper.map(IdClass::User, id, &names))
     }
 
     #[test]
@@ -322,8 +322,8 @@ mod tests {
         assert_eq!(mapped(true, &[("*", 1)]), [1; 5]);
         let preserve = Preserve { numeric_ids: true, usermap: vec![pair("5", 8)], owner: true, ..Preserve::default() };
         let (mapper, _) = IdMapper::new(&preserve, &Two::default());
-        assert_eq!(mapper.map(Class::User, 5, &Two::default()), 8);
-        assert_eq!(mapper.map_in_acl(Class::User, 5, &Two::default()), 5);
+        assert_eq!(mapper.map(IdClass::User, 5, &Two::default()), 8);
+        assert_eq!(mapper.map_in_acl(IdClass::User, 5, &Two::default()), 5);
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         let (mapper, unknown) = IdMapper::new(&preserve, &Two::default());
         assert_eq!(unknown.len(), 1);
         assert_eq!(unknown[0].line(), b"Unknown --groupmap name on receiver: nosuch");
-        assert_eq!(mapper.map(Class::Group, 5, &Two::default()), 1);
+        assert_eq!(mapper.map(IdClass::Group, 5, &Two::default()), 1);
     }
 
     #[test]
@@ -341,8 +341,8 @@ mod tests {
         let names = Two::default();
         let (mapper, _) = IdMapper::new(&Preserve { owner: true, ..Preserve::default() }, &names);
         for _ in 0..3 {
-            assert_eq!(mapper.map(Class::User, 9, &names), 90);
-            assert_eq!(mapper.map(Class::User, 0, &names), 0);
+            assert_eq!(mapper.map(IdClass::User, 9, &names), 90);
+            assert_eq!(mapper.map(IdClass::User, 0, &names), 0);
         }
         assert_eq!(names.asked.get(), 1);
     }

@@ -17,7 +17,7 @@ pub struct Choice {
 
 /// The line for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
+pub enum LineKind {
     /// None.
     Nothing,
     /// The line of the format; without a format `name`, ` -> target`, ` => link`.
@@ -35,7 +35,7 @@ impl Choice {
     }
 
     /// Returns the line for an entry.
-    pub fn line(self, item: &Item) -> Line {
+    pub fn line(self, item: &Item) -> LineKind {
         self.line_for(item.update, item.kind, !item.changes.is_none(), item.transfer, item.linked_to.is_some())
     }
 
@@ -44,28 +44,28 @@ impl Choice {
         if self.itemizes { self.unchanged } else { self.name >= 2 }
     }
 
-    fn line_for(self, update: Update, kind: Kind, changed: bool, transfer: bool, linked: bool) -> Line {
+    fn line_for(self, update: Update, kind: Kind, changed: bool, transfer: bool, linked: bool) -> LineKind {
         let here = matches!(update, Update::Local | Update::HardLink);
         let dir = kind == Kind::Dir;
         // A new hard link gets a line although nothing differs: its first name was replaced.
         let done = transfer || linked && update == Update::HardLink;
         if done || changed && (self.itemizes || here || dir) || self.itemizes && self.unchanged {
-            Line::Full
+            LineKind::Full
         } else if self.itemizes || self.name < 2 {
-            Line::Nothing
+            LineKind::Nothing
         } else if changed {
-            Line::Name
+            LineKind::Name
         } else if dir && !here {
-            Line::Nothing
+            LineKind::Nothing
         } else {
-            Line::UpToDate
+            LineKind::UpToDate
         }
     }
 
     /// Returns whether the entry gets a line in the log file. The rule is that of stdout without `-q`, with two
     /// exceptions: a dry run does not log transfers, and an unchanged entry also needs a `%i` in the log's format.
     pub fn logs(self, item: &Item, dry_run: bool, log_itemizes: bool) -> bool {
-        if self.line(item) != Line::Full {
+        if self.line(item) != LineKind::Full {
             return false;
         }
         if item.transfer {
@@ -78,7 +78,7 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Line::*;
+    use LineKind::*;
 
     /// The columns: -v, -vv (name2), -i, -ii, --out-format=%n, --out-format=%n with name2, --info=name0.
     const MODES: [Choice; 7] = [
@@ -92,7 +92,7 @@ mod tests {
     ];
 
     /// The case; update, kind, changed, transfer, linked; the line in each mode.
-    type Row = (&'static str, Update, Kind, bool, bool, bool, [Line; 7]);
+    type Row = (&'static str, Update, Kind, bool, bool, bool, [LineKind; 7]);
 
     #[test]
     fn the_matrix_is_the_oracles() {

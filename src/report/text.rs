@@ -16,7 +16,7 @@ use super::escape::Charset;
 use super::event::{Event, Item, Problem, Reporter, Wants};
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
-use super::line_filter::{Choice, Line};
+use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
 use super::progress::{ListTotal, Meter, Scope};
 use super::tally::Tally;
@@ -344,25 +344,25 @@ impl TextReporter {
         let choice = self.choice.line(item);
         match (choice, &self.format) {
             _ if self.output.quiet => return,
-            (Line::Nothing, _) => return,
-            (Line::Full, Some(format)) => {
+            (LineKind::Nothing, _) => return,
+            (LineKind::Full, Some(format)) => {
                 let now_secs = (self.clock)().0;
                 format.put(line, &Shown::item(item, &self.constants, now_secs), &mut self.times);
             }
-            (Line::Full, None) if self.choice.name >= 1 => {
+            (LineKind::Full, None) if self.choice.name >= 1 => {
                 line.extend_from_slice(self.constants.slash_before(&item.name));
                 put_name(line, &item.name, item.kind);
                 put_link(line, item);
             }
-            (Line::Full, None) => return,
-            (Line::Name, _) => line.extend_from_slice(&item.name),
-            (Line::UpToDate, _) => {
+            (LineKind::Full, None) => return,
+            (LineKind::Name, _) => line.extend_from_slice(&item.name),
+            (LineKind::UpToDate, _) => {
                 put_name(line, &item.name, item.kind);
                 line.extend_from_slice(b" is uptodate");
             }
         }
         self.screen.print(line);
-        if matches!(choice, Line::Name | Line::UpToDate) {
+        if matches!(choice, LineKind::Name | LineKind::UpToDate) {
             self.log_text(line);
         }
     }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
-use crate::session::flow_control::{Hearing, Saying};
+use crate::session::flow_control::{Credit, Hearing};
 use crate::transport::compression::AsItIs;
 use crate::transport::link::{Moved, Parting};
 use crate::transport::window_limit::Ceiling;
@@ -34,7 +34,7 @@ const READ_BYTES: usize = 256 << 10;
 /// A sender processes requests only as fast as its data is consumed. If the consumer of that data had to wait for a
 /// window that is full of requests, the two ends would deadlock.
 const KEPT_BYTES: u64 = 128 << 10;
-/// The maximum size of the messages queued by [`Line::say_later`]: a few bytes for each of millions of directories.
+/// The maximum size of the messages queued by [`Connection::say_later`]: a few bytes for each of millions of directories.
 const LATER_MAX_BYTES: usize = 64 << 20;
 /// The maximum room that any message has to wait for. The peer grants at least this much once it has processed all
 /// earlier messages, so a longer message cannot wait forever.
@@ -54,8 +54,8 @@ pub fn cannot_read(error: &std::io::Error) -> Error {
 }
 
 /// One end of a connection.
-pub struct Line {
-    state: Mutex<State>,
+pub struct Connection {
+    state: Mutex<ConnectionState>,
     /// Signals that there is something to write, or that the line is shut.
     to_write: Condvar,
     /// Signals that the buffer has room, a window has opened, or the line is shut.
@@ -73,7 +73,7 @@ pub struct Line {
 #[derive(Default)]
 struct Profile {
     /// By message name.
-    messages: BTreeMap<&'static str, Row>,
+    messages: BTreeMap<&'static str, CostRow>,
     /// How often a message was received after one was sent.
     turns: u64,
     has_said: bool,
@@ -83,14 +83,14 @@ struct Profile {
 
 /// The costs of one kind of message.
 #[derive(Default)]
-struct Row {
+struct CostRow {
     /// How many were sent, and their bytes; how many were received, and their bytes.
     counts: [u64; 4],
     /// When the first and the last of them were sent or received, since the start of the session.
     when: Option<[Duration; 2]>,
 }
 
-impl Row {
+impl CostRow {
     fn add(&mut self, way: usize, bytes: u64, now: Duration) {
         self.counts[way] += 1;
         self.counts[way + 1] += bytes;
@@ -98,9 +98,9 @@ impl Row {
     }
 }
 
-/// Index in [`Row::counts`].
+/// Index in [`CostRow::counts`].
 const SAID: usize = 0;
-/// Index in [`Row::counts`].
+/// Index in [`CostRow::counts`].
 const HEARD: usize = 2;
 
 /// What a thread can wait for: a grant of the peer, room in the buffer, the link to accept data, the link to deliver
@@ -111,16 +111,16 @@ const WRITING: usize = 2;
 /// Index in [`WAITS`].
 const READING: usize = 3;
 
-struct State {
+struct ConnectionState {
     dialect: Box<dyn Dialect + Send>,
     buffer: Vec<u8>,
     /// The ranges of the buffer that are sent uncompressed, in order.
     as_it_is: Vec<Range<usize>>,
     /// The windows that the peer granted, by class.
-    saying: [Saying; Class::ALL.len()],
+    saying: [Credit; Class::ALL.len()],
     /// The windows that we granted, by class.
     hearing: [Hearing; Class::ALL.len()],
-    /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Line::say_later`].
+    /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Connection::say_later`].
     later: Vec<u8>,
     /// Why nothing more can be sent. An empty message means a normal end.
     shut: Option<Error>,
@@ -135,7 +135,7 @@ struct State {
     last_write: Since,
 }
 
-impl State {
+impl ConnectionState {
     /// Fails if nothing more can be sent.
     fn check(&self) -> Result<(), Error> {
         self.shut.clone().map_or(Ok(()), Err)
@@ -204,15 +204,15 @@ pub trait Ear: Sync {
     fn silence(&self, error: Error);
 }
 
-impl Line {
+impl Connection {
     /// Creates the line for a new session in this dialect.
-    pub fn new(dialect: Box<dyn Dialect + Send>) -> Line {
-        Line {
-            state: Mutex::new(State {
+    pub fn new(dialect: Box<dyn Dialect + Send>) -> Connection {
+        Connection {
+            state: Mutex::new(ConnectionState {
                 dialect,
                 buffer: Vec::new(),
                 as_it_is: Vec::new(),
-                saying: Class::ALL.map(|class| Saying::of(class, false)),
+                saying: Class::ALL.map(|class| Credit::of(class, false)),
                 hearing: Class::ALL.map(Hearing::of),
                 later: Vec::new(),
                 shut: None,
@@ -234,22 +234,22 @@ impl Line {
     }
 
     /// Returns the line for a link that reports in `moved` when it moves.
-    pub fn over(self, moved: Moved) -> Line {
-        Line { moved, ..self }
+    pub fn over(self, moved: Moved) -> Connection {
+        Connection { moved, ..self }
     }
 
     /// Returns the line with windows that do not grow beyond `ceiling`.
-    pub fn below(self, ceiling: Ceiling) -> Line {
-        Line { ceiling, ..self }
+    pub fn below(self, ceiling: Ceiling) -> Connection {
+        Connection { ceiling, ..self }
     }
 
     /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
-    pub fn growing(self) -> Line {
-        self.lock().saying = Class::ALL.map(|class| Saying::of(class, true));
+    pub fn growing(self) -> Connection {
+        self.lock().saying = Class::ALL.map(|class| Credit::of(class, true));
         self
     }
 
-    /// From now on limits a class to what the peer has memory for; see [`Saying::spare`].
+    /// From now on limits a class to what the peer has memory for; see [`Credit::spare`].
     pub fn spare(&self, class: Class) {
         self.lock().saying[class as usize].spare();
     }
@@ -259,7 +259,7 @@ impl Line {
         self.as_it_is.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -268,7 +268,7 @@ impl Line {
         self.say_so(message, false)
     }
 
-    /// Sends a message like [`Line::say`]. With `as_it_is` it is not worth compressing.
+    /// Sends a message like [`Connection::say`]. With `as_it_is` it is not worth compressing.
     pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
@@ -309,7 +309,7 @@ impl Line {
         if state.later.is_empty() && state.may_say(message) {
             return self.put(&mut state, message, false);
         }
-        let State { dialect, later, .. } = &mut *state;
+        let ConnectionState { dialect, later, .. } = &mut *state;
         let before = later.len();
         dialect.encode(message, later)?;
         self.note_said(message, later.len() - before);
@@ -317,8 +317,8 @@ impl Line {
     }
 
     /// Encodes a message into the output buffer.
-    fn put(&self, state: &mut State, message: &Message, as_it_is: bool) -> Result<(), Error> {
-        let State { dialect, buffer, as_it_is: ranges, saying, .. } = state;
+    fn put(&self, state: &mut ConnectionState, message: &Message, as_it_is: bool) -> Result<(), Error> {
+        let ConnectionState { dialect, buffer, as_it_is: ranges, saying, .. } = state;
         let before = buffer.len();
         dialect.encode(message, buffer)?;
         let len = buffer.len();
@@ -384,7 +384,7 @@ impl Line {
             let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
         }
-        let State { dialect, buffer, later, saying, .. } = &mut *state;
+        let ConnectionState { dialect, buffer, later, saying, .. } = &mut *state;
         let wants = &mut saying[Class::Wants as usize];
         let mut said = 0;
         while wants.has_room(KEPT_BYTES)
@@ -429,7 +429,7 @@ impl Line {
         }
         // If the message is too long, the exit code is sent alone.
         let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
-        let State { dialect, buffer, .. } = &mut *state;
+        let ConnectionState { dialect, buffer, .. } = &mut *state;
         if dialect.encode(&fail(error.text()), buffer).is_err() {
             let _ = dialect.encode(&fail(Vec::new()), buffer);
         }
@@ -444,7 +444,7 @@ impl Line {
         self.to_write.notify_all();
     }
 
-    /// Writes messages until [`Line::end`] or an error. An error begins `parting`, which ends the wait for answers.
+    /// Writes messages until [`Connection::end`] or an error. An error begins `parting`, which ends the wait for answers.
     /// Sends a [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
     pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
         let mut out = Vec::new();
@@ -463,7 +463,7 @@ impl Line {
                         let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
                         // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
-                            let State { dialect, buffer, .. } = &mut *state;
+                            let ConnectionState { dialect, buffer, .. } = &mut *state;
                             let _ = dialect.encode(&Message::Ping, buffer);
                         }
                         state
@@ -527,8 +527,8 @@ impl Line {
 
     /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
     /// the peer.
-    fn put_grants(&self, state: &mut State) {
-        let State { dialect, buffer, saying, hearing, ending, .. } = state;
+    fn put_grants(&self, state: &mut ConnectionState) {
+        let ConnectionState { dialect, buffer, saying, hearing, ending, .. } = state;
         // Nothing follows the last message.
         if *ending {
             return;
@@ -669,7 +669,7 @@ impl Line {
         };
         let heads = ["said", "bytes", "heard", "bytes", "first-ms", "last-ms"];
         lines.push(row("message", heads.map(str::to_owned)));
-        for (name, Row { counts, when }) in &profile.messages {
+        for (name, CostRow { counts, when }) in &profile.messages {
             let [first, last] = when.unwrap_or_default().map(ms);
             let [said, said_bytes, heard, heard_bytes] = counts.map(|count| count.to_string());
             lines.push(row(name, [said, said_bytes, heard, heard_bytes, first, last]));
@@ -698,7 +698,7 @@ mod tests {
     fn what_has_happened_is_told_while_the_run_stops() {
         let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
         let is_told = |exit: Exit, is_deaf| {
-            let line = Line::new(Box::new(Native::new(1)));
+            let line = Connection::new(Box::new(Native::new(1)));
             line.lock().is_deaf = is_deaf;
             line.shut(Error::new(exit, ""));
             assert!(line.say(&want(Lane::Asked, 0)).is_err());
@@ -711,7 +711,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_room_ends_with_what_the_peer_said() {
-        let line = Line::new(Box::new(Native::new(1)));
+        let line = Connection::new(Box::new(Native::new(1)));
         let error = Error::new(Exit::FileIo, "write failed").by("receiver");
         line.shut(error.clone());
         assert_eq!(line.say(&want(Lane::Asked, 0)), Err(error));
@@ -720,7 +720,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_leaves_room_for_what_must_get_through() {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
-            let line = Line::new(Box::new(Native::new(1)));
+            let line = Connection::new(Box::new(Native::new(1)));
             let asked = want(Lane::Asked, len_bytes);
             while line.lock().may_say(&asked) {
                 line.put(&mut line.lock(), &asked, false).unwrap();

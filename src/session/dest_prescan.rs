@@ -301,7 +301,7 @@ impl Guess<'_> {
             Ok(fd) => self.look_at(Dir::new(fd), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let sights = Nowhere { may_hold_partials: self.may_hold_partials() };
-                let course = Mutex::new(Course::of(Ticket::NONE, self.key));
+                let course = Mutex::new(SurveyProgress::of(Ticket::NONE, self.key));
                 let glance = self.glance(None, &sights, (&course, Arc::default()));
                 glance.foretell();
                 Ok(body(Some(glance)))
@@ -330,7 +330,7 @@ impl Guess<'_> {
             };
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
-            let course = &Mutex::new(Course::of(first, self.key));
+            let course = &Mutex::new(SurveyProgress::of(first, self.key));
             let glance = self.glance(Some(&root), scanner, (course, is_over));
             std::thread::scope(|scope| {
                 let mut foretell = Some((glance.foretold.clone(), course));
@@ -352,7 +352,7 @@ impl Guess<'_> {
         &'l self,
         root: Option<&'l Root>,
         sights: &'l dyn Sights,
-        (course, is_over): (&'l Mutex<Course>, Arc<AtomicBool>),
+        (course, is_over): (&'l Mutex<SurveyProgress>, Arc<AtomicBool>),
     ) -> Glance<'l> {
         let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
         let foretold = Arc::new(Foretold::of((self.dest.to_vec(), was), self.good_for));
@@ -403,14 +403,14 @@ impl Sights for Nowhere {
 
 /// The progress of the survey, and the listings kept on the way.
 #[derive(Default)]
-struct Course {
+struct SurveyProgress {
     survey: Survey,
     kept: SeenLists,
 }
 
-impl Course {
-    fn of(first: Ticket, key: [u8; 16]) -> Course {
-        Course { survey: Survey::of(first, key), kept: SeenLists::default() }
+impl SurveyProgress {
+    fn of(first: Ticket, key: [u8; 16]) -> SurveyProgress {
+        SurveyProgress { survey: Survey::of(first, key), kept: SeenLists::default() }
     }
 
     /// Adds the first digests to `foretold` until it is closed or full.
@@ -436,7 +436,7 @@ impl Course {
     }
 }
 
-fn lock(course: &Mutex<Course>) -> MutexGuard<'_, Course> {
+fn lock(course: &Mutex<SurveyProgress>) -> MutexGuard<'_, SurveyProgress> {
     course.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -445,7 +445,7 @@ pub struct Glance<'l> {
     guess: &'l Guess<'l>,
     /// `None` if the destination does not exist.
     root: Option<&'l Root>,
-    course: &'l Mutex<Course>,
+    course: &'l Mutex<SurveyProgress>,
     foretold: Arc<Foretold>,
     is_over: Arc<AtomicBool>,
     sights: &'l dyn Sights,
@@ -490,7 +490,7 @@ impl Glance<'_> {
             let line = "sparsync: the destination directory was replaced while the copy started: run the command again";
             return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
         }
-        let Course { survey, kept } = std::mem::take(&mut *lock(self.course));
+        let SurveyProgress { survey, kept } = std::mem::take(&mut *lock(self.course));
         Ok(match said {
             Some(said) if is_guessed && fits => {
                 self.sights.end_early();

@@ -1,25 +1,25 @@
 //! Where events go: to the reporter of this process, or to the client.
 
-use crate::apply::pipeline::Listener;
+use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Update};
 use crate::report::{Reporter, TextReporter};
-use crate::session::connection::{Ear, Line};
+use crate::session::connection::{Connection, Ear};
 use crate::session::sender;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A reporter that several threads use.
-pub(super) struct Shared<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
+pub(super) struct SharedReporter<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
 
 pub(super) fn lock<'s, 'r>(reporter: &'s Mutex<&'r mut TextReporter>) -> MutexGuard<'s, &'r mut TextReporter> {
     reporter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Listener for Shared<'_, '_> {
+impl EventSink for SharedReporter<'_, '_> {
     fn tell(&mut self, event: &Event) {
         Reporter::tell(&mut **lock(self.0), event);
     }
@@ -31,12 +31,12 @@ impl Listener for Shared<'_, '_> {
 
 /// Sends the events of a server to its client.
 pub(super) struct Afar<'a> {
-    pub(super) line: &'a Line,
+    pub(super) line: &'a Connection,
     /// The exit code once events can no longer be sent.
     pub(super) lost: Option<Exit>,
 }
 
-impl Listener for Afar<'_> {
+impl EventSink for Afar<'_> {
     fn tell(&mut self, event: &Event) {
         if let Err(error) = self.line.say(&Message::Event(event.clone())) {
             self.lost.get_or_insert(error.exit);
@@ -50,7 +50,7 @@ impl Listener for Afar<'_> {
 
 /// The receiver's events, queued for the reporter of a client that sends.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct EventQueue {
     state: Mutex<ToldState>,
     changed: Condvar,
 }
@@ -62,7 +62,7 @@ struct ToldState {
     has_ended: bool,
 }
 
-impl Told {
+impl EventQueue {
     fn lock(&self) -> MutexGuard<'_, ToldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +91,7 @@ impl Told {
     }
 
     /// Reports events until the end.
-    pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Line, stop: &AtomicBool) {
+    pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Connection, stop: &AtomicBool) {
         loop {
             let events = self.take();
             if events.is_empty() {
@@ -117,8 +117,8 @@ impl Told {
 
 /// The message handler of a client that sends: queues the receiver's events for reporting.
 pub(super) struct SenderEar<'a> {
-    pub(super) heard: &'a sender::Heard,
-    pub(super) told: &'a Told,
+    pub(super) heard: &'a sender::SenderInbox,
+    pub(super) told: &'a EventQueue,
 }
 
 impl Ear for SenderEar<'_> {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_server_that_has_lost_its_client_ends_with_that() {
-        let line = Line::new((Speech::ours(0).dialect)(1));
+        let line = Connection::new((Speech::ours(0).dialect)(1));
         let mut afar = Afar { line: &line, lost: None };
         afar.tell(&Event::Note(b"heard".to_vec()));
         assert_eq!(afar.deaf(), None);

@@ -119,7 +119,7 @@ impl Hearing {
 
 /// The sending end of a class.
 #[derive(Debug)]
-pub struct Saying {
+pub struct Credit {
     /// Bytes that may be sent; negative after a message that took more than was left.
     credit: i64,
     initial: u64,
@@ -137,13 +137,13 @@ pub struct Saying {
     is_told: bool,
 }
 
-impl Saying {
+impl Credit {
     /// Creates the state of a class before anything is sent. `grows`: the peer may grow the window beyond its initial
     /// size.
-    pub fn of(class: Class, grows: bool) -> Saying {
+    pub fn of(class: Class, grows: bool) -> Credit {
         let [initial, max] = [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
         let grows = grows && max > initial;
-        Saying {
+        Credit {
             credit: initial,
             initial: initial.cast_unsigned(),
             max: if grows { max } else { initial },
@@ -236,7 +236,7 @@ mod tests {
 
     /// Both ends of a class with endless data, and what is in flight between them.
     struct Ends {
-        saying: Saying,
+        saying: Credit,
         hearing: Hearing,
         /// What was sent in each turn and not received yet, and whether the sender was blocked after it.
         there: Vec<(u64, bool)>,
@@ -258,7 +258,7 @@ mod tests {
 
     impl Ends {
         fn new(grows: bool) -> Ends {
-            let (saying, hearing) = (Saying::of(Class::Early, grows), Hearing::of(Class::Early));
+            let (saying, hearing) = (Credit::of(Class::Early, grows), Hearing::of(Class::Early));
             Ends { saying, hearing, there: Vec::new(), back: Vec::new(), blocked: 0, most: ALL }
         }
 
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn of_what_is_small_no_more_is_under_way_than_has_room_there() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
-            let (mut saying, mut hearing) = (Saying::of(Class::Early, true), Hearing::of(Class::Early));
+            let (mut saying, mut hearing) = (Credit::of(Class::Early, true), Hearing::of(Class::Early));
             let (mut waiting, mut said) = (0, 0);
             saying.spare();
             while said < 100 * MIB {
@@ -400,10 +400,10 @@ mod tests {
         assert!(hearing.heard(INITIAL - 1) && hearing.heard(u64::MAX), "one message may go beyond");
         assert!(!hearing.heard(1));
         for (grows, longest) in [(false, INITIAL), (true, MAX)] {
-            let granted = |bytes| Saying::of(Class::Early, grows).granted(bytes);
+            let granted = |bytes| Credit::of(Class::Early, grows).granted(bytes);
             assert!(granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX), "{grows}");
         }
-        let mut dirs = Saying::of(Class::Dirs, true);
+        let mut dirs = Credit::of(Class::Dirs, true);
         dirs.say(u64::MAX, u64::MAX);
         dirs.want();
         assert!(!dirs.has_room(0) && !dirs.should_tell(), "a window that does not grow");

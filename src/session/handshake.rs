@@ -15,7 +15,7 @@ pub enum Opening {
     /// A session on this link.
     Session(Box<Begun>),
     /// A session at another endpoint.
-    Meeting(Asked),
+    Meeting(EndpointRequest),
 }
 
 /// A session after its handshake.
@@ -33,7 +33,7 @@ pub struct Begun {
 }
 
 /// A client's request for another endpoint.
-pub struct Asked {
+pub struct EndpointRequest {
     /// The client's key and addresses.
     pub client: Meeting,
     /// Carries only the answer. The client keeps its end open while the session lasts.
@@ -60,13 +60,13 @@ pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
             Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, speech: speech.clone(), link })))
         }
         Message::Meet(client) if ours.features & theirs.features & MEETS != 0 => {
-            Ok(Opening::Meeting(Asked { client, link, dialect: (speech.dialect)(version) }))
+            Ok(Opening::Meeting(EndpointRequest { client, link, dialect: (speech.dialect)(version) }))
         }
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")),
     }
 }
 
-impl Asked {
+impl EndpointRequest {
     /// Sends the endpoint of the session, or the reason why there is none.
     pub fn answer(&mut self, answer: Result<Meeting, &Error>) -> Result<(), Error> {
         let answer = match answer {

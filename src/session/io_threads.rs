@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::Dialect;
-use crate::session::connection::{Ear, Line};
+use crate::session::connection::{Connection, Ear};
 use crate::transport::Link;
 use crate::transport::compression::{Expander, Squeeze, Squeezer};
 use crate::transport::link::FAREWELL;
@@ -57,7 +57,7 @@ impl<R: Read> Read for Counted<R> {
 const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Wraps the link so that the sender's stream is compressed in chunks.
-pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Line) -> Link {
+pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Connection) -> Link {
     match sends {
         true => {
             let writer = Squeezer::new(link.writer, when, line.as_it_is());
@@ -84,7 +84,7 @@ const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
 /// A session after its handshake.
 pub(super) struct Talk<'a> {
-    pub(super) line: &'a Arc<Line>,
+    pub(super) line: &'a Arc<Connection>,
     /// For the messages of the peer.
     pub(super) dialect: Box<dyn Dialect + Send>,
     /// The connection times out after this many seconds without data; 0: never.

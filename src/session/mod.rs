@@ -30,7 +30,7 @@ mod io_threads;
 #[cfg(test)]
 mod tests;
 
-use self::event_relay::{Afar, SenderEar, Shared, Told, lock};
+use self::event_relay::{Afar, EventQueue, SenderEar, SharedReporter, lock};
 use self::io_threads::{Talk, counted, dress};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -44,13 +44,13 @@ use crate::proto::message::{
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
-use crate::session::connection::{Ear, Line};
+use crate::session::connection::{Connection, Ear};
 use crate::session::dest_prescan::Glance;
 use crate::session::digest_exchange::{FORETOLD_MAX_BYTES, Foretold, Known};
 use crate::session::dir_digest::may_send_unasked;
 use crate::session::handshake::{Begun, Opening, hear_greeting, hear_verdict, lost, say_verdict};
 use crate::session::receiver::{Receiver, ReceiverEar};
-use crate::session::response_validation::Request;
+use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Outset, Sender};
 use crate::session::source_prefetch::{Early, Looking};
 use crate::transport::Link;
@@ -65,7 +65,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 /// The client: the process that the user started.
-pub struct Near<'a> {
+pub struct Client<'a> {
     /// The key of directory digests. All attempts of one run use the same key: the server ends the earlier ones by it.
     pub key: [u8; 16],
     /// The settled options.
@@ -99,8 +99,8 @@ pub struct Near<'a> {
     pub is_net: bool,
 }
 
-impl Near<'_> {
-    /// Copies with [`Near::open`] and [`Near::play`]. The server must grant the request.
+impl Client<'_> {
+    /// Copies with [`Client::open`] and [`Client::play`]. The server must grant the request.
     pub fn run(
         &self,
         link: Link,
@@ -114,7 +114,12 @@ impl Near<'_> {
 
     /// Greets, sends the request, and waits for the verdict if the server sends one. Nothing is printed or changed yet.
     /// `said` is what was sent already, `early` the scan of this end's tree if one was started.
-    pub fn open(&self, link: Link, said: Option<FirstWords>, early: Option<&Early<'_>>) -> Result<Opened, Refusal> {
+    pub fn open(
+        &self,
+        link: Link,
+        said: Option<FirstWords>,
+        early: Option<&Early<'_>>,
+    ) -> Result<OpenSession, Refusal> {
         let (link, traffic) = counted(link);
         // The server greets unprompted. The caller has seen the greeting already, to find out which program answers.
         let (theirs, mut link) = hear_greeting(link)?;
@@ -167,7 +172,7 @@ impl Near<'_> {
             link = heard;
         }
         let known = Known { guess: knows_guess, beginning: said.is_some() };
-        Ok(Opened { link, traffic, line, ours, theirs, version, codec, outset, known })
+        Ok(OpenSession { link, traffic, line, ours, theirs, version, codec, outset, known })
     }
 
     /// Fails if the request has an option that the server would ignore.
@@ -189,12 +194,12 @@ impl Near<'_> {
     /// run. `early` is the scan of this end's tree, if one was started.
     pub fn play(
         &self,
-        opened: Opened,
+        opened: OpenSession,
         early: Option<Early<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let Opened { link, traffic, line, ours, theirs, version, codec, outset, known } = opened;
+        let OpenSession { link, traffic, line, ours, theirs, version, codec, outset, known } = opened;
         let compress = &self.options.delta.compress;
         if self.options.output.debug.nstr > 0 {
             let line = compression_choice::line(compress.choice, codec, compress.level);
@@ -320,10 +325,10 @@ impl Near<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (line, terms) = (talk.line, self.terms());
-        let heard = receiver::Heard::default();
+        let heard = receiver::ReceiverInbox::default();
         let ear = receiver_ear(&terms, wants, &heard, line, true);
         let receiver = Receiver {
-            request: Request::of(
+            request: ResponseValidator::of(
                 &terms,
                 &self.sources,
                 self.setup.listed.as_deref(),
@@ -352,7 +357,7 @@ impl Near<'_> {
                         line.consumed(Class::Events, cost);
                     }
                 })?;
-                let ended = receiver.run(&mut Shared(reporter), tally);
+                let ended = receiver.run(&mut SharedReporter(reporter), tally);
                 // No more events follow, so the reporting thread can end.
                 ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
                 ended
@@ -370,8 +375,8 @@ impl Near<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (line, terms) = (talk.line, self.terms());
-        let heard = sender::Heard::default();
-        let told = Told::default();
+        let heard = sender::SenderInbox::default();
+        let told = EventQueue::default();
         let ear = SenderEar { heard: &heard, told: &told };
         let tell = |event: Event| {
             told.push(event, 0);
@@ -406,11 +411,11 @@ impl Near<'_> {
 }
 
 /// An open session at the client: both ends have greeted, and the server has the request.
-pub struct Opened {
+pub struct OpenSession {
     link: Link,
     /// The bytes written and read.
     traffic: Arc<[AtomicU64; 2]>,
-    line: Arc<Line>,
+    line: Arc<Connection>,
     ours: Greeting,
     theirs: Greeting,
     version: u16,
@@ -486,7 +491,7 @@ impl Flight {
 }
 
 impl FirstWords {
-    /// Creates the greeting alone. `key` is [`Near::key`]; `early` is the scan of this end's tree with this key, if one
+    /// Creates the greeting alone. `key` is [`Client::key`]; `early` is the scan of this end's tree with this key, if one
     /// was started.
     pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16], early: Option<&Early<'_>>) -> FirstWords {
         let preserve = &options.preserve;
@@ -515,7 +520,7 @@ impl FirstWords {
 }
 
 /// A client's request, checked and parsed.
-pub struct Settled {
+pub struct SettledSetup {
     /// The options.
     pub options: Options,
     /// The rules.
@@ -536,7 +541,7 @@ pub struct Settled {
 }
 
 /// Parses and checks a client's request, or rejects it.
-pub type Settle<'s> = dyn Fn(&Setup) -> Result<Settled, Refusal> + 's;
+pub type Settle<'s> = dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 's;
 
 /// Runs the server's end of a session. `settle` parses and checks the request. `speech` must include
 /// [`compression_choice::features`].
@@ -587,11 +592,11 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
     let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
-    let Settled { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
+    let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
-            let heard = sender::Heard::default();
+            let heard = sender::SenderInbox::default();
             let _ = talk.hold(&heard, || Err(error));
             return exit;
         }
@@ -606,7 +611,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         _ => error,
     };
     let ended = if setup.server_sends {
-        let heard = sender::Heard::default();
+        let heard = sender::SenderInbox::default();
         let tell = |event: Event| line.say(&Message::Event(event));
         let sender = Sender {
             terms,
@@ -624,12 +629,12 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         };
         talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
     } else {
-        let heard = receiver::Heard::default();
+        let heard = receiver::ReceiverInbox::default();
         let ear = receiver_ear(&terms, setup.wants, &heard, &line, false);
         // Wildcards may have expanded to several names; rsync uses the first.
         let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
-            request: Request::anything(&terms),
+            request: ResponseValidator::anything(&terms),
             terms,
             line: &line,
             heard: &heard,
@@ -651,8 +656,8 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
 }
 
 /// Creates the line of a session with this version. `features` are those that both ends support.
-fn line_of(speech: &Speech, version: u16, features: u64) -> Line {
-    let line = Line::new((speech.dialect)(version));
+fn line_of(speech: &Speech, version: u16, features: u64) -> Connection {
+    let line = Connection::new((speech.dialect)(version));
     if features & TELLS_BLOCKED != 0 { line.growing() } else { line }
 }
 
@@ -670,8 +675,8 @@ fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
 fn receiver_ear<'a>(
     terms: &Terms<'a>,
     wants: Wants,
-    heard: &'a receiver::Heard,
-    line: &'a Line,
+    heard: &'a receiver::ReceiverInbox,
+    line: &'a Connection,
     hears_events: bool,
 ) -> ReceiverEar<'a> {
     let takes_unasked = may_send_unasked(terms.options, wants);

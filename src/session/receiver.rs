@@ -3,12 +3,12 @@
 
 mod inbox;
 
-pub use self::inbox::{Heard, ReceiverEar};
+pub use self::inbox::{ReceiverEar, ReceiverInbox};
 
 use self::inbox::Slot;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::generator::{Left, Plans};
-use crate::apply::pipeline::{Listener, Origin, Receiving, Start};
+use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
 use crate::apply::{Incoming, Loss, Piece, Wire};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -20,19 +20,19 @@ use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::path::RelPath;
-use crate::plan::idmap::{Class as IdClass, Names};
+use crate::plan::idmap::{IdClass, Names};
 use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Voice, Wants, Weight};
-use crate::session::connection::{Line, unexpected};
+use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::{Glance, SeenLook, Sight};
 use crate::session::digest_exchange::{Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
 use crate::session::dir_digest::Digester;
-use crate::session::response_validation::Request;
+use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{compare_walked, is_below};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
-use crate::walk::{DirPlan, Findings, Listed, Original, Scanner, Teller, There, Ticket, enter_dir};
+use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Listed, Scanner, SenderDir, Ticket, enter_dir};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -44,9 +44,9 @@ pub struct Receiver<'a> {
     /// The context of the run.
     pub terms: Terms<'a>,
     /// The connection to the sender.
-    pub line: &'a Arc<Line>,
+    pub line: &'a Arc<Connection>,
     /// The messages of the sender.
-    pub heard: &'a Heard,
+    pub heard: &'a ReceiverInbox,
     /// The key of directory digests.
     pub key: [u8; 16],
     /// How to digest contents that are sent without the blocks of a basis.
@@ -60,7 +60,7 @@ pub struct Receiver<'a> {
     /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
-    pub request: Request,
+    pub request: ResponseValidator,
     /// The events that the client wants.
     pub wants: Wants,
     /// This end is the client, which reports for itself.
@@ -73,7 +73,7 @@ pub struct Receiver<'a> {
 
 impl Receiver<'_> {
     /// Runs until everything is in place. The counts of this end are also sent to the sender.
-    pub fn run(&self, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
+    pub fn run(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<(), Error> {
         let roots = self.heard.wait(|state| state.roots.take())?;
         self.request.check_roots(&roots)?;
         let mut counted = Tally::default();
@@ -111,7 +111,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    fn receive(&self, roots: Roots, listener: &mut dyn Listener, tally: &mut Tally) -> Result<(), Error> {
+    fn receive(&self, roots: Roots, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<(), Error> {
         let facts = Facts {
             is_empty: roots.found == 0 && roots.missing.is_empty(),
             single: roots.single,
@@ -119,9 +119,9 @@ impl Receiver<'_> {
             has_top: roots.top.is_some(),
         };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
-        let accounts = Accounts { ids: Ids::new(), told: RwLock::default() };
+        let accounts = PeerAccounts { ids: Ids::new(), told: RwLock::default() };
         accounts.learn(&roots.ids);
-        let compare = |source: Original<'_>, dest: (&Dir, &[u8])| {
+        let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
             let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.heard.is_silent();
             same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.compared_by, &is_over)
         };
@@ -135,7 +135,7 @@ impl Receiver<'_> {
             wire: Some(self),
             tells_when_open: self.is_client,
         };
-        let start = Start {
+        let start = RunStart {
             top: roots.top.and_then(|mut list| list.entries.pop()),
             top_shown: (!self.is_client).then_some(roots.top_shown),
             missing: roots.missing,
@@ -167,12 +167,12 @@ fn same_digest(
 }
 
 /// The user and group names that the sender sent, and those of this machine.
-struct Accounts {
+struct PeerAccounts {
     ids: Ids,
     told: RwLock<HashMap<(bool, u32), Vec<u8>>>,
 }
 
-impl Accounts {
+impl PeerAccounts {
     fn learn(&self, names: &[crate::proto::IdName]) {
         if names.is_empty() {
             return;
@@ -184,7 +184,7 @@ impl Accounts {
     }
 }
 
-impl Names for Accounts {
+impl Names for PeerAccounts {
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
         let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
         told.get(&(class == IdClass::Group, id)).cloned()
@@ -209,12 +209,12 @@ impl Names for Accounts {
 /// A source at the peer.
 struct AtPeer<'a> {
     receiver: &'a Receiver<'a>,
-    accounts: &'a Accounts,
+    accounts: &'a PeerAccounts,
     whole: Vec<RelPath>,
     renamed: Option<Vec<u8>>,
 }
 
-impl Origin for AtPeer<'_> {
+impl SourcePlans for AtPeer<'_> {
     fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
         let walk = Arc::new(walk);
         let digester = Digester {
@@ -264,7 +264,7 @@ struct ToldPlans<'w> {
     speaks: AtomicBool,
     whole_list_first: bool,
     next_ticket: AtomicU64,
-    course: Mutex<Course>,
+    course: Mutex<WalkPosition>,
     seen: Mutex<SeenLists>,
 }
 
@@ -274,7 +274,7 @@ const ENTRIES_AHEAD: u64 = 1000;
 
 /// The position in the sender's walk.
 #[derive(Default)]
-struct Course {
+struct WalkPosition {
     /// The rules in force in the directories that lead to the last one, each with its path.
     chains: Vec<(RelPath, Chain)>,
     /// The last directory that was received.
@@ -287,12 +287,12 @@ struct Course {
 }
 
 /// Makes the sender keep its copy of a directory until no more of its files are requested.
-struct Hold {
-    line: Arc<Line>,
+struct SenderHold {
+    line: Arc<Connection>,
     dir: DirId,
 }
 
-impl Drop for Hold {
+impl Drop for SenderHold {
     fn drop(&mut self) {
         // A lost connection is reported by the next use of the line.
         let _ = self.line.say_later(&Message::Done(self.dir));
@@ -300,7 +300,7 @@ impl Drop for Hold {
 }
 
 impl<'w> ToldPlans<'w> {
-    fn heard(&self) -> &'w Heard {
+    fn heard(&self) -> &'w ReceiverInbox {
         self.there.receiver.heard
     }
 
@@ -396,7 +396,7 @@ impl<'w> ToldPlans<'w> {
         None
     }
 
-    fn plan(&self, told: Box<Told>, there: &There) -> Result<DirPlan, Error> {
+    fn plan(&self, told: Box<Told>, there: &DestState) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&told.path)?;
         let told = *told;
         let mut found = Listed {
@@ -423,9 +423,9 @@ impl<'w> ToldPlans<'w> {
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
-        let hold = Hold { line: self.there.receiver.line.clone(), dir: told.id };
+        let hold = SenderHold { line: self.there.receiver.line.clone(), dir: told.id };
         plan.teller =
-            Some(Teller { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
+            Some(SenderDir { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
         let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
         course.root_is_named |= path.is_root() && is_named;
         let (entries, bytes) = plan.listed();
@@ -443,7 +443,7 @@ impl Plans for ToldPlans<'_> {
         Ticket::of(0)
     }
 
-    fn take(&self, _ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
+    fn take(&self, _ticket: Ticket, path: &RelPath, there: &DestState) -> Result<Option<DirPlan>, Error> {
         match self.peek()? {
             Some(next) if next == *path => self.plan(self.pop()?, there).map(Some),
             _ => Ok(None),
@@ -485,7 +485,7 @@ impl Plans for ToldPlans<'_> {
                     self.there.receiver.decline(FileId { dir: told.id, entry: at as u32 });
                 }
             }
-            drop(Hold { line: self.there.receiver.line.clone(), dir: told.id });
+            drop(SenderHold { line: self.there.receiver.line.clone(), dir: told.id });
         }
         Ok(())
     }
@@ -530,7 +530,7 @@ impl ToldPlans<'_> {
     /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
     fn speak(&self) -> Result<(), Error> {
         let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut said = Saying { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
+        let mut said = DigestBatch { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
         rest.first.into_iter().try_for_each(|seen| said.say(seen))?;
         if let Some(sights) = rest.sights {
             self.survey(sights, &mut said)?;
@@ -544,7 +544,7 @@ impl ToldPlans<'_> {
     }
 
     /// Sends the rest of the current survey.
-    fn survey(&self, sights: &dyn Sights, said: &mut Saying<'_>) -> Result<(), Error> {
+    fn survey(&self, sights: &dyn Sights, said: &mut DigestBatch<'_>) -> Result<(), Error> {
         while let Some((mut next, needless)) = self.heard().next() {
             if !needless.is_empty() {
                 sights.forget(needless);
@@ -567,7 +567,12 @@ impl ToldPlans<'_> {
 
     /// Scans a large directory. First sends how many entries it has, those listed ahead and then all: if the sender has
     /// fewer, the scan ends early.
-    fn see_large(&self, sights: &dyn Sights, mut half: Box<Half>, said: &mut Saying<'_>) -> Result<SeenDir, Error> {
+    fn see_large(
+        &self,
+        sights: &dyn Sights,
+        mut half: Box<Half>,
+        said: &mut DigestBatch<'_>,
+    ) -> Result<SeenDir, Error> {
         let is_settled = self.heard().lock().survey.is_settled();
         let mut told = 0;
         while self.there.receiver.tells_large && half.names.items.len() > told {
@@ -582,14 +587,14 @@ impl ToldPlans<'_> {
 }
 
 /// Batches digests into messages.
-struct Saying<'a> {
-    line: &'a Line,
+struct DigestBatch<'a> {
+    line: &'a Connection,
     batch: Vec<Seen>,
     /// The approximate number of entries in the directories of the batch.
     entries: usize,
 }
 
-impl Saying<'_> {
+impl DigestBatch<'_> {
     fn say(&mut self, seen: Seen) -> Result<(), Error> {
         self.batch.push(seen);
         let is_enough = self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;

@@ -15,8 +15,8 @@ use std::collections::HashSet;
 
 /// The request of a client.
 #[derive(Debug)]
-pub struct Request {
-    reach: Reach,
+pub struct ResponseValidator {
+    reach: RequestedPaths,
     /// The sender's rules that can be checked here; `None` if there are none.
     rules: Option<Chain>,
     /// The sender may name entries to delete (`--delete-missing-args`).
@@ -25,7 +25,7 @@ pub struct Request {
 
 /// The part of the transfer that the sender may use.
 #[derive(Debug)]
-enum Reach {
+enum RequestedPaths {
     /// Everything: the content of a directory was requested, or the names cannot be determined here.
     Anywhere,
     /// Any name, because wildcards were given. But the directory that contains the matches is not listed completely, so
@@ -35,17 +35,22 @@ enum Reach {
     Paths { named: HashSet<Vec<u8>>, with_content: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
 }
 
-impl Request {
+impl ResponseValidator {
     /// Returns the request of a server that receives: its client decides what to send.
-    pub fn anything(terms: &Terms<'_>) -> Request {
+    pub fn anything(terms: &Terms<'_>) -> ResponseValidator {
         let may_miss = terms.options.select.missing_args == MissingArgs::Delete;
-        Request { reach: Reach::Anywhere, rules: None, may_miss }
+        ResponseValidator { reach: RequestedPaths::Anywhere, rules: None, may_miss }
     }
 
     /// Returns the request of a client. `sources` are the arguments as given, `listed` the names from `--files-from` if
     /// that is read here. `has_remote_words`: the server gets options that this end does not interpret.
-    pub fn of(terms: &Terms<'_>, sources: &[Vec<u8>], listed: Option<&[Vec<u8>]>, has_remote_words: bool) -> Request {
-        let anything = Request::anything(terms);
+    pub fn of(
+        terms: &Terms<'_>,
+        sources: &[Vec<u8>],
+        listed: Option<&[Vec<u8>]>,
+        has_remote_words: bool,
+    ) -> ResponseValidator {
+        let anything = ResponseValidator::anything(terms);
         let options = terms.options;
         if options.connect.trust_sender {
             return anything;
@@ -56,12 +61,15 @@ impl Request {
         let is_split = matches!(options.connect.args, ArgStyle::OldPaths | ArgStyle::OldAll);
         let names = listed.unwrap_or(sources);
         let reach = match is_elsewhere || is_split || has_remote_words {
-            true => Reach::Anywhere,
-            false => {
-                Reach::of(names, options.select.relative, listed.is_none(), options.select.recurse == Recurse::Full)
-            }
+            true => RequestedPaths::Anywhere,
+            false => RequestedPaths::of(
+                names,
+                options.select.relative,
+                listed.is_none(),
+                options.select.recurse == Recurse::Full,
+            ),
         };
-        Request { reach, rules, ..anything }
+        ResponseValidator { reach, rules, ..anything }
     }
 
     /// Rejects roots that were not requested.
@@ -75,10 +83,10 @@ impl Request {
             }
         }
         match &self.reach {
-            Reach::Paths { leading, .. } if roots.top.is_some() && !leading.contains(&b"."[..]) => {
+            RequestedPaths::Paths { leading, .. } if roots.top.is_some() && !leading.contains(&b"."[..]) => {
                 Err(refuse("unrequested", b"."))
             }
-            Reach::AnyName | Reach::Anywhere | Reach::Paths { .. } => Ok(()),
+            RequestedPaths::AnyName | RequestedPaths::Anywhere | RequestedPaths::Paths { .. } => Ok(()),
         }
     }
 
@@ -89,9 +97,11 @@ impl Request {
         }
         let dir = told.path.as_bytes();
         let leads = match &self.reach {
-            Reach::Anywhere => false,
-            Reach::AnyName => told.path.is_root(),
-            Reach::Paths { leading, .. } => !self.reach.holds(dir) && (dir.is_empty() || leading.contains(dir)),
+            RequestedPaths::Anywhere => false,
+            RequestedPaths::AnyName => told.path.is_root(),
+            RequestedPaths::Paths { leading, .. } => {
+                !self.reach.holds(dir) && (dir.is_empty() || leading.contains(dir))
+            }
         };
         if !leads && !self.reach.holds(dir) {
             return Err(refuse("unrequested", dir));
@@ -101,8 +111,8 @@ impl Request {
         }
         // Directories that lead to an argument are sent whatever the rules say.
         let is_leading = |path: &[u8]| match &self.reach {
-            Reach::Anywhere | Reach::AnyName => false,
-            Reach::Paths { leading, .. } => leads && leading.contains(path),
+            RequestedPaths::Anywhere | RequestedPaths::AnyName => false,
+            RequestedPaths::Paths { leading, .. } => leads && leading.contains(path),
         };
         if !told.itself.is_empty() && !is_leading(dir) {
             self.check_rules(dir, true)?;
@@ -130,10 +140,10 @@ impl Request {
     }
 }
 
-impl Reach {
+impl RequestedPaths {
     /// Returns what `names` can stand for. `expands`: a shell or the server may expand them. `recurses`: a name
     /// includes everything below it, and not only if it ends in a slash.
-    fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> Reach {
+    fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> RequestedPaths {
         let (mut named, mut with_content, mut leading) = (HashSet::new(), HashSet::new(), HashSet::new());
         let mut is_wild = false;
         for name in names {
@@ -153,7 +163,7 @@ impl Reach {
                 false => matches!(last, b"" | b"." | b".."),
             };
             if is_content || is_dotted {
-                return Reach::Anywhere;
+                return RequestedPaths::Anywhere;
             }
             let kept = if relative { parts.as_slice() } else { std::slice::from_ref(&last) };
             if kept.iter().any(|part| has_wildcard(part)) || is_home && last == name.as_slice() {
@@ -171,15 +181,15 @@ impl Reach {
             }
             named.insert(whole);
         }
-        if is_wild { Reach::AnyName } else { Reach::Paths { named, with_content, leading } }
+        if is_wild { RequestedPaths::AnyName } else { RequestedPaths::Paths { named, with_content, leading } }
     }
 
     /// Whether a path may be sent.
     fn holds(&self, path: &[u8]) -> bool {
         match self {
-            Reach::Anywhere => true,
-            Reach::AnyName => !path.is_empty(),
-            Reach::Paths { named, with_content, .. } => {
+            RequestedPaths::Anywhere => true,
+            RequestedPaths::AnyName => !path.is_empty(),
+            RequestedPaths::Paths { named, with_content, .. } => {
                 let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
                 named.contains(path) || ends.any(|end| with_content.contains(&path[..end]))
             }
@@ -197,8 +207,8 @@ fn refuse(what: &str, path: &[u8]) -> Error {
 mod tests {
     use super::*;
 
-    fn reach(names: &[&str], relative: bool) -> Reach {
-        Reach::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true, true)
+    fn reach(names: &[&str], relative: bool) -> RequestedPaths {
+        RequestedPaths::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true, true)
     }
 
     #[test]
@@ -213,14 +223,14 @@ mod tests {
         let reach = reach(&["/top/./a//b", "c/d/"], true);
         assert!(reach.holds(b"a/b") && reach.holds(b"c/d/e"));
         assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
-        let Reach::Paths { leading, .. } = reach else { panic!("no wildcard") };
+        let RequestedPaths::Paths { leading, .. } = reach else { panic!("no wildcard") };
         assert_eq!(leading, HashSet::from([b"a".to_vec(), b"c".to_vec()]));
     }
 
     #[test]
     fn without_recursion_a_directory_stands_for_itself_unless_its_content_is_named() {
         let names = ["a/b", "c/d/", "e/."].map(|name| name.as_bytes().to_vec());
-        let reach = Reach::of(&names, true, true, false);
+        let reach = RequestedPaths::of(&names, true, true, false);
         assert!(reach.holds(b"a/b") && reach.holds(b"c/d") && reach.holds(b"c/d/f") && reach.holds(b"e/f"));
         assert!(!reach.holds(b"a/b/f") && !reach.holds(b"c/f"));
     }
@@ -228,13 +238,13 @@ mod tests {
     #[test]
     fn what_nobody_here_can_tell_is_anything() {
         for name in ["", ".", "a/", "a/.", "a/..", ".*", "a/.?"] {
-            assert!(matches!(reach(&[name], false), Reach::Anywhere), "{name}");
+            assert!(matches!(reach(&[name], false), RequestedPaths::Anywhere), "{name}");
         }
         for name in ["", ".", "a/../b", "~/a", "a/./"] {
-            assert!(matches!(reach(&[name], true), Reach::Anywhere), "{name}");
+            assert!(matches!(reach(&[name], true), RequestedPaths::Anywhere), "{name}");
         }
         for (name, relative) in [("a*", false), ("~", false), ("~me", false), ("a/b?/c", true), ("[ab]", false)] {
-            assert!(matches!(reach(&["x", name], relative), Reach::AnyName), "{name}");
+            assert!(matches!(reach(&["x", name], relative), RequestedPaths::AnyName), "{name}");
         }
     }
 }

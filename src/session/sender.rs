@@ -2,10 +2,10 @@
 
 mod inbox;
 
-pub use self::inbox::Heard;
+pub use self::inbox::SenderInbox;
 use self::inbox::{Order, Owed, lane_index};
 use crate::apply::file::{cannot_open, cannot_read, no_longer_regular};
-use crate::apply::remove_source::Original as Leaving;
+use crate::apply::remove_source::SourceFile as Leaving;
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, By, Comparison, ContentHasher};
 use crate::error::Error;
@@ -21,12 +21,12 @@ use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Se
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::compression_choice::is_left_out;
-use crate::session::connection::{Ear, Line, unexpected};
+use crate::session::connection::{Connection, Ear, unexpected};
 use crate::session::dir_digest::{Children, can_compare, may_send_unasked};
-use crate::session::source_prefetch::{Aim, Audience, Found, Looking, Start};
+use crate::session::source_prefetch::{Aim, Audience, Found, Looking, PrefetchStart};
 use crate::walk::run_context::Terms;
 use crate::walk::source_args::{Gathered, is_bare};
-use crate::walk::{Listed, Place, Ticket};
+use crate::walk::{Listed, SourceDir, Ticket};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
@@ -44,9 +44,9 @@ pub struct Sender<'a> {
     /// The context of the run.
     pub terms: Terms<'a>,
     /// The connection to the receiver.
-    pub line: &'a Line,
+    pub line: &'a Connection,
     /// The messages of the receiver.
-    pub heard: &'a Heard,
+    pub heard: &'a SenderInbox,
     /// The key of directory digests.
     pub key: [u8; 16],
     /// The receiver may change owners.
@@ -69,7 +69,7 @@ pub struct Sender<'a> {
 
 /// What the receiver has in place of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum There {
+enum ReceiverDir {
     /// The receiver does not send this.
     Unknown,
     /// No directory.
@@ -79,19 +79,19 @@ enum There {
 }
 
 /// A directory whose subdirectories are being walked.
-struct Frame {
+struct SenderFrame {
     /// Its subdirectories: paths, entries, and tickets.
     subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
     was_told: bool,
-    there: There,
+    there: ReceiverDir,
     /// The subdirectories that the receiver has.
     children: Children<u32>,
 }
 
 /// What is kept of a directory that was sent until no more of its files are requested.
-struct Kept {
+struct KeptDir {
     list: DirList,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<SourceDir>>,
     renamed_from: Option<Vec<u8>>,
 }
 
@@ -124,9 +124,9 @@ impl<'a> Sender<'a> {
                 outset
             }
         };
-        let Start { gathered, root, .. } = start;
+        let PrefetchStart { gathered, root, .. } = start;
         let Outset { whole, named, failed, more: (problems, notes) } = outset;
-        let named = Named { ids: looking.ids(), said: named, is_on: !options.preserve.numeric_ids };
+        let named = SentNames { ids: looking.ids(), said: named, is_on: !options.preserve.numeric_ids };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
@@ -140,7 +140,7 @@ impl<'a> Sender<'a> {
                     }
                 })?;
             }
-            let mut teller = Teller {
+            let mut teller = ListingSender {
                 sender: self,
                 looking,
                 kept: &kept,
@@ -190,10 +190,15 @@ impl<'a> Sender<'a> {
     }
 
     /// Answers the requests on a lane, in order, until the receiver has everything.
-    fn answer(&self, lane: Lane, kept: &Mutex<HashMap<DirId, Arc<Kept>>>, removed: &Mutex<Tally>) -> Result<(), Error> {
+    fn answer(
+        &self,
+        lane: Lane,
+        kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>,
+        removed: &Mutex<Tally>,
+    ) -> Result<(), Error> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| kept.lock().unwrap_or_else(PoisonError::into_inner).get(&dir).cloned();
-        let mut open: Option<(DirId, u16, Place)> = None;
+        let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut buffer = Vec::new();
         loop {
             let order = self.heard.wait(|state| match state.orders[at].pop_front() {
@@ -242,7 +247,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn remove(&self, kept: &Kept, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {
+    fn remove(&self, kept: &KeptDir, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {
         let entry = kept.list.entries.get(file.entry as usize).filter(|entry| !entry.is_dir());
         let entry = entry.ok_or_else(|| unexpected("removal of an unknown file"))?;
         if self.terms.options.select.remove_source == RemoveSource::No {
@@ -273,7 +278,7 @@ impl<'a> Sender<'a> {
         &self,
         file: FileId,
         lane: Lane,
-        (place, name): (&Place, &[u8]),
+        (place, name): (&SourceDir, &[u8]),
         told_bytes: u64,
         basis: &Basis,
         buffer: &mut Vec<u8>,
@@ -323,7 +328,7 @@ impl<'a> Sender<'a> {
 
     /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
     /// no end.
-    fn open(&self, place: &Place, name: &[u8], told_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
+    fn open(&self, place: &SourceDir, name: &[u8], told_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
         let from = sys::open_read(place.dir.fd(), name, follow, select.open_noatime)
@@ -477,9 +482,9 @@ pub struct Outset {
 }
 
 /// Returns the message about the source arguments, and what to keep of it.
-pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roots, Outset) {
-    let Start { gathered, top, .. } = start;
-    let mut named = Named { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
+pub fn outset(terms: &Terms<'_>, wants: Wants, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
+    let PrefetchStart { gathered, top, .. } = start;
+    let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
     let whole = if can_compare(terms.options, wants) { whole_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
     let top = top.clone().map(|entry| {
@@ -506,13 +511,13 @@ pub fn outset(terms: &Terms<'_>, wants: Wants, start: &Start, ids: &Ids) -> (Roo
 }
 
 /// The ids whose names were sent to the receiver.
-struct Named<'a> {
+struct SentNames<'a> {
     ids: &'a Ids,
     said: HashSet<(bool, u32)>,
     is_on: bool,
 }
 
-impl Named<'_> {
+impl SentNames<'_> {
     /// Adds the names of an entry's ids, once each.
     fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
         for (is_group, id) in [(false, entry.uid), (true, entry.gid)] {
@@ -528,11 +533,11 @@ impl Named<'_> {
 }
 
 /// Sends listings.
-struct Teller<'t, 'a, 'l> {
+struct ListingSender<'t, 'a, 'l> {
     sender: &'t Sender<'a>,
     looking: &'t Looking<'l>,
-    kept: &'t Mutex<HashMap<DirId, Arc<Kept>>>,
-    named: Named<'t>,
+    kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
+    named: SentNames<'t>,
     /// The directories whose digests the receiver sends, with their position.
     whole: HashMap<RelPath, usize>,
     /// How many of them were already reached.
@@ -545,14 +550,14 @@ struct Teller<'t, 'a, 'l> {
     keeps: bool,
 }
 
-impl Teller<'_, '_, '_> {
+impl ListingSender<'_, '_, '_> {
     /// Walks the whole tree.
     fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
             self.owed.0 += 1;
         }
-        let there = self.there_at(&RelPath::root(), There::Unknown)?;
+        let there = self.there_at(&RelPath::root(), ReceiverDir::Unknown)?;
         let mut stack = vec![self.visit(root, there, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
@@ -562,16 +567,16 @@ impl Teller<'_, '_, '_> {
                 continue;
             };
             let there = match &frame.there {
-                There::Unknown => self.there_at(&path, There::Unknown)?,
-                There::Absent | There::Said(Seen::Absent) => There::Absent,
-                There::Said(Seen::Dir { .. } | Seen::Large(_)) => {
+                ReceiverDir::Unknown => self.there_at(&path, ReceiverDir::Unknown)?,
+                ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent) => ReceiverDir::Absent,
+                ReceiverDir::Said(Seen::Dir { .. } | Seen::Large(_)) => {
                     let name = digest::keyed_name(&self.sender.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
                             self.owed.0 += ahead;
-                            There::Said(self.next_that_matters()?)
+                            ReceiverDir::Said(self.next_that_matters()?)
                         }
-                        None => There::Absent,
+                        None => ReceiverDir::Absent,
                     }
                 }
             };
@@ -584,12 +589,12 @@ impl Teller<'_, '_, '_> {
     }
 
     /// Returns what the receiver has in place of a directory that is named by an argument.
-    fn there_at(&mut self, path: &RelPath, otherwise: There) -> Result<There, Error> {
+    fn there_at(&mut self, path: &RelPath, otherwise: ReceiverDir) -> Result<ReceiverDir, Error> {
         let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
         // The receiver first describes the directories in between, which no longer exist here.
         self.owed.0 += turn - self.whole_passed;
         self.whole_passed = turn + 1;
-        Ok(There::Said(self.next_that_matters()?))
+        Ok(ReceiverDir::Said(self.next_that_matters()?))
     }
 
     fn next_seen(&self) -> Result<Seen, Error> {
@@ -613,12 +618,12 @@ impl Teller<'_, '_, '_> {
     /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
-    fn hear_of_large(&self, there: &mut There, len: u64) -> Result<bool, Error> {
-        while let There::Said(Seen::Large(count)) = *there {
+    fn hear_of_large(&self, there: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
+        while let ReceiverDir::Said(Seen::Large(count)) = *there {
             if count > len {
                 return Ok(true);
             }
-            *there = There::Said(self.next_seen()?);
+            *there = ReceiverDir::Said(self.next_seen()?);
         }
         Ok(false)
     }
@@ -627,11 +632,11 @@ impl Teller<'_, '_, '_> {
     fn visit(
         &mut self,
         ticket: Ticket,
-        mut there: There,
+        mut there: ReceiverDir,
         itself: Option<Entry>,
         parent_told: bool,
         counted: &mut Tally,
-    ) -> Result<Frame, Error> {
+    ) -> Result<SenderFrame, Error> {
         let Found { mut listed, digest, tickets, is_parked, .. } = self.looking.take(ticket);
         counted.merge(&listed.tally);
         if let Some(error) = listed.fatal.take() {
@@ -639,10 +644,10 @@ impl Teller<'_, '_, '_> {
         }
         let has_more = self.hear_of_large(&mut there, listed.source.len() as u64)?;
         let is_same = match &there {
-            There::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+            ReceiverDir::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
         };
-        let is_absent = matches!(there, There::Absent | There::Said(Seen::Absent));
+        let is_absent = matches!(there, ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent));
         let subs: Vec<_> = tickets
             .iter()
             .map(|&(at, ticket)| {
@@ -660,10 +665,10 @@ impl Teller<'_, '_, '_> {
             self.hear_of_large(&mut there, u64::MAX)?;
         }
         let children = match &mut there {
-            There::Said(Seen::Dir { children, .. }) => std::mem::take(children),
-            There::Unknown | There::Absent | There::Said(_) => Vec::new(),
+            ReceiverDir::Said(Seen::Dir { children, .. }) => std::mem::take(children),
+            ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Said(_) => Vec::new(),
         };
-        Ok(Frame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
+        Ok(SenderFrame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
     }
 
     /// Sends a listing. `is_parked`: its directories are closed.
@@ -694,9 +699,9 @@ impl Teller<'_, '_, '_> {
         let files = with_data.then(|| listed.source.clone());
         let open = listed.places;
         if self.keeps {
-            let places = open.iter().map(|place| place.as_ref().map(Place::parked)).collect();
+            let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
             let renamed_from = listed.renamed_from.clone();
-            let kept = Kept { list: listed.source.clone(), places, renamed_from };
+            let kept = KeptDir { list: listed.source.clone(), places, renamed_from };
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(kept));
         }
         let told = Told {
@@ -723,7 +728,7 @@ impl Teller<'_, '_, '_> {
         });
         said?;
         let Some(files) = files else { return Ok(()) };
-        let reopened = |place: &Place| if is_parked { place.reopened() } else { Ok(place.clone()) };
+        let reopened = |place: &SourceDir| if is_parked { place.reopened() } else { Ok(place.clone()) };
         let open: Vec<_> = open.iter().map(|place| place.as_ref().map(|place| (place, reopened(place)))).collect();
         for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
             self.sender.go_on()?;

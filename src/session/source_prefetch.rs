@@ -95,7 +95,7 @@ impl<'a> Aim<'a> {
                 };
                 let mut gather = Some(move || {
                     let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
-                    let start = found.map(|gathered| Start {
+                    let start = found.map(|gathered| PrefetchStart {
                         top: gathered.top_entry(&scanner.walk().walk.wanted),
                         root: scanner.start(gathered.task(None)),
                         gathered,
@@ -143,7 +143,7 @@ impl<'l> Early<'l> {
 }
 
 /// The result of gathering the source arguments.
-pub struct Start {
+pub struct PrefetchStart {
     /// The gathered arguments.
     pub gathered: Gathered,
     /// The entry of the directory whose content is the transfer's root.
@@ -155,9 +155,9 @@ pub struct Start {
 /// A scan of the source in progress. Dropping it ends the scan.
 pub struct Looking<'l> {
     scanner: &'l Scanner<SourceLook<'l>>,
-    gathered: mpsc::Receiver<Result<Start, Error>>,
+    gathered: mpsc::Receiver<Result<PrefetchStart, Error>>,
     /// The result if it has arrived but was not taken.
-    start: RefCell<Option<Result<Start, Error>>>,
+    start: RefCell<Option<Result<PrefetchStart, Error>>>,
     is_over: &'l AtomicBool,
     is_unheard: Arc<AtomicBool>,
     begun: Since,
@@ -194,14 +194,14 @@ impl Looking<'_> {
     }
 
     /// Waits for the gathered arguments. They can be taken only once.
-    pub fn start(&self) -> Result<Start, Error> {
+    pub fn start(&self) -> Result<PrefetchStart, Error> {
         let start = self.start.take().map_or_else(|| self.gathered.recv(), Ok);
         start.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")))
     }
 
     /// Calls `look` with the gathered arguments without taking them. Returns `None` if they could not be gathered;
     /// [`Looking::start`] returns the error.
-    pub fn peek<R>(&self, look: impl FnOnce(&Start) -> R) -> Option<R> {
+    pub fn peek<R>(&self, look: impl FnOnce(&PrefetchStart) -> R) -> Option<R> {
         let mut start = self.start.borrow_mut();
         if start.is_none() {
             *start = self.gathered.recv().ok();
@@ -236,7 +236,7 @@ pub struct Found {
     pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
     /// The entry index and ticket of each subdirectory that is walked, in order.
     pub tickets: Vec<(u32, Ticket)>,
-    /// Its directories are closed; see [`crate::walk::Place::reopened`].
+    /// Its directories are closed; see [`crate::walk::SourceDir::reopened`].
     pub is_parked: bool,
     /// The audience that the digest was made for.
     audience: Audience,

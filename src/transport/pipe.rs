@@ -11,9 +11,9 @@ use std::time::Duration;
 pub fn pair(room_bytes: usize) -> (Link, Link) {
     let (to_one, from_other) = one_way(room_bytes);
     let (to_other, from_one) = one_way(room_bytes);
-    let link = |shared: Arc<Shared>, writer: Writer| {
+    let link = |shared: Arc<PipeShared>, writer: PipeWriter| {
         let parting = Parting::default();
-        let reader = Reader { shared, parting: parting.clone() };
+        let reader = PipeReader { shared, parting: parting.clone() };
         Link { reader: Box::new(reader), writer: Box::new(writer), parting, leave: None, moved: Moved::default() }
     };
     (link(from_other, to_other), link(from_one, to_one))
@@ -26,8 +26,8 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
     let (to_near, from_far) = one_way(room_bytes);
     let broken: Arc<Mutex<Option<io::Error>>> = Arc::default();
     let reader_of_near =
-        Failing { inner: Reader { shared: from_far, parting: parting.clone() }, broken: broken.clone() };
-    let reader_of_far = Reader { shared: from_near, parting: Parting::default() };
+        Failing { inner: PipeReader { shared: from_far, parting: parting.clone() }, broken: broken.clone() };
+    let reader_of_far = PipeReader { shared: from_near, parting: Parting::default() };
     let pump = move |mut from: Box<dyn Read + Send>, mut to: Box<dyn Write + Send>, broken: Arc<Mutex<_>>| {
         let mut piece = vec![0; room_bytes.clamp(1, 64 << 10)];
         let passed = loop {
@@ -50,7 +50,7 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
 
 /// A reader that reports the error which ended its stream.
 struct Failing {
-    inner: Reader,
+    inner: PipeReader,
     broken: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -62,44 +62,44 @@ impl Read for Failing {
     }
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PipeShared {
+    state: Mutex<PipeState>,
     moved: Condvar,
     room_bytes: usize,
 }
 
 #[derive(Default)]
-struct State {
+struct PipeState {
     bytes: VecDeque<u8>,
     reader_gone: bool,
     writer_gone: bool,
 }
 
-struct Reader {
-    shared: Arc<Shared>,
+struct PipeReader {
+    shared: Arc<PipeShared>,
     parting: Parting,
 }
-struct Writer(Arc<Shared>);
+struct PipeWriter(Arc<PipeShared>);
 
 /// How often a waiting read checks its [`Parting`].
 const LOOK: Duration = Duration::from_millis(20);
 
-fn one_way(room_bytes: usize) -> (Writer, Arc<Shared>) {
-    let shared = Arc::new(Shared { state: Mutex::default(), moved: Condvar::new(), room_bytes: room_bytes.max(1) });
-    (Writer(shared.clone()), shared)
+fn one_way(room_bytes: usize) -> (PipeWriter, Arc<PipeShared>) {
+    let shared = Arc::new(PipeShared { state: Mutex::default(), moved: Condvar::new(), room_bytes: room_bytes.max(1) });
+    (PipeWriter(shared.clone()), shared)
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PipeShared {
+    fn lock(&self) -> MutexGuard<'_, PipeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_while(&self, blocked: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
+    fn wait_while(&self, blocked: impl FnMut(&mut PipeState) -> bool) -> MutexGuard<'_, PipeState> {
         self.moved.wait_while(self.lock(), blocked).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Read for Reader {
+impl Read for PipeReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
@@ -117,7 +117,7 @@ impl Read for Reader {
     }
 }
 
-impl Write for Writer {
+impl Write for PipeWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -138,14 +138,14 @@ impl Write for Writer {
     }
 }
 
-impl Drop for Reader {
+impl Drop for PipeReader {
     fn drop(&mut self) {
         self.shared.lock().reader_gone = true;
         self.shared.moved.notify_all();
     }
 }
 
-impl Drop for Writer {
+impl Drop for PipeWriter {
     fn drop(&mut self) {
         self.0.lock().writer_gone = true;
         self.0.moved.notify_all();

@@ -27,7 +27,7 @@ const DEFAULT_SHELL: &[u8] = b"ssh";
 
 /// The program to run and the machine to run it on.
 #[derive(Debug, Clone)]
-pub struct Call<'a> {
+pub struct ShellCall<'a> {
     /// ssh neither prompts nor prints: another transport may be faster.
     pub is_quiet: bool,
     /// How to reach the machine.
@@ -48,7 +48,7 @@ pub struct Call<'a> {
     pub paths: &'a [Vec<u8>],
 }
 
-impl Call<'_> {
+impl ShellCall<'_> {
     /// Returns the command line of the shell, its name first, as rsync 3.5.0 writes it.
     pub fn argv(&self) -> Vec<Vec<u8>> {
         let Connect { shell, args: style, family, .. } = self.connect;
@@ -121,7 +121,7 @@ pub struct Asking {
 }
 
 /// Runs a command line of [`argv_of`] to its end and returns its standard output.
-pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(Ended, Vec<u8>)> {
+pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(ShellExit, Vec<u8>)> {
     let Asking { umask, input, is_quiet, most_bytes } = asking;
     let mut command = plain_command(argv)?;
     command.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(Stdio::piped());
@@ -135,7 +135,7 @@ pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(Ended, Vec<u8>)> {
     let read = child.stdout.take().map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut told));
     let ended = child.wait()?;
     read.transpose()?;
-    Ok((Ended::of(ended), told))
+    Ok((ShellExit::of(ended), told))
 }
 
 /// Formats a command line as rsync prints it under `-vv`. Words with other than the plainest characters are quoted;
@@ -205,17 +205,17 @@ fn plain_command(argv: &[Vec<u8>]) -> io::Result<Command> {
 }
 
 /// Runs a command line of [`argv_of`] to its end, with our standard output and standard error.
-pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<Ended> {
+pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<ShellExit> {
     let mut command = plain_command(argv)?;
     sys::set_umask(umask);
     let status = command.status();
     sys::take_umask();
-    status.map(Ended::of)
+    status.map(ShellExit::of)
 }
 
 /// How the shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ShellExit {
     /// It exited with this code.
     Code(u8),
     /// A signal killed it.
@@ -224,13 +224,13 @@ pub enum Ended {
     GivenUp,
 }
 
-impl Ended {
+impl ShellExit {
     /// Returns the exit code of a run whose session was cut off before the shell ended like this: rsync's code for
     /// that, or the shell's own if it is larger.
     pub fn exit(self) -> Exit {
         match self {
-            Ended::Code(code) if code > Exit::Stream.code() => Exit::of_code(code).unwrap_or(Exit::Other(code)),
-            Ended::Code(_) | Ended::Killed | Ended::GivenUp => Exit::Stream,
+            ShellExit::Code(code) if code > Exit::Stream.code() => Exit::of_code(code).unwrap_or(Exit::Other(code)),
+            ShellExit::Code(_) | ShellExit::Killed | ShellExit::GivenUp => Exit::Stream,
         }
     }
 
@@ -238,19 +238,19 @@ impl Ended {
     /// this. As with rsync, this passes on the exit code of a wrapper script around ssh.
     pub fn instead(self) -> Option<Exit> {
         match self {
-            Ended::Code(0) | Ended::GivenUp => None,
-            Ended::Code(code) => Some(Exit::of_code(code).unwrap_or(Exit::Other(code))),
-            Ended::Killed => Some(Exit::Terminated),
+            ShellExit::Code(0) | ShellExit::GivenUp => None,
+            ShellExit::Code(code) => Some(Exit::of_code(code).unwrap_or(Exit::Other(code))),
+            ShellExit::Killed => Some(Exit::Terminated),
         }
     }
 
-    fn of(status: ExitStatus) -> Ended {
-        status.code().and_then(|code| u8::try_from(code).ok()).map_or(Ended::Killed, Ended::Code)
+    fn of(status: ExitStatus) -> ShellExit {
+        status.code().and_then(|code| u8::try_from(code).ok()).map_or(ShellExit::Killed, ShellExit::Code)
     }
 }
 
 /// The program that answered.
-pub enum Answer {
+pub enum ShellAnswer {
     /// A sparsync: the session can begin.
     Native(Link),
     /// A stock rsync, which waits for the client's version.
@@ -266,7 +266,7 @@ pub enum Answer {
 /// A running remote shell. Dropping it kills the child and waits for it.
 pub struct Shell {
     child: Child,
-    ended: Option<Ended>,
+    ended: Option<ShellExit>,
     /// Its standard error, if that is held.
     held: Option<HeldStderr>,
 }
@@ -345,7 +345,7 @@ impl Shell {
     }
 
     /// Waits for the greeting. The output of a login shell before it goes to `noise`.
-    pub fn answer(&mut self, patience: &Patience, noise: &mut dyn Write) -> io::Result<Answer> {
+    pub fn answer(&mut self, patience: &Patience, noise: &mut dyn Write) -> io::Result<ShellAnswer> {
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -357,7 +357,7 @@ impl Shell {
         loop {
             let count = match reader.read(&mut piece) {
                 Ok(count) => count,
-                Err(error) => return Ok(Answer::GaveUp(error)),
+                Err(error) => return Ok(ShellAnswer::GaveUp(error)),
             };
             heard.extend_from_slice(&piece[..count]);
             match sniff(&heard, count == 0) {
@@ -366,12 +366,18 @@ impl Shell {
                     let rest = Cursor::new(heard.split_off(noise_len));
                     let parting = patience.parting.clone();
                     let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(BlockingWriter(stdin)));
-                    return Ok(Answer::Native(Link { reader, writer, parting, leave: None, moved: Moved::default() }));
+                    return Ok(ShellAnswer::Native(Link {
+                        reader,
+                        writer,
+                        parting,
+                        leave: None,
+                        moved: Moved::default(),
+                    }));
                 }
-                Sniffed::Rsync { .. } => return Ok(Answer::Rsync),
+                Sniffed::Rsync { .. } => return Ok(ShellAnswer::Rsync),
                 Sniffed::Hopeless => {
                     noise.write_all(&heard)?;
-                    return Ok(if count == 0 { Answer::Nobody } else { Answer::TooNoisy });
+                    return Ok(if count == 0 { ShellAnswer::Nobody } else { ShellAnswer::TooNoisy });
                 }
                 Sniffed::NeedMore => {}
             }
@@ -380,7 +386,7 @@ impl Shell {
 
     /// Waits for the shell to end, which happens once its standard input is closed and the server has left. Kills it
     /// after `limit`, and in any case soon after `stop` is set.
-    pub fn wait(&mut self, limit: Option<Duration>, stop: &AtomicBool) -> io::Result<Ended> {
+    pub fn wait(&mut self, limit: Option<Duration>, stop: &AtomicBool) -> io::Result<ShellExit> {
         const PAUSE_MAX: Duration = Duration::from_millis(50);
         let mut pause = Duration::from_micros(200);
         let waits = Since::now();
@@ -392,12 +398,12 @@ impl Shell {
             }
             let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
             if let Some(status) = self.child.try_wait()? {
-                self.ended = Some(Ended::of(status));
+                self.ended = Some(ShellExit::of(status));
             } else if limit.is_some_and(|limit| is_late(waits, limit))
                 || stop.load(Ordering::Relaxed) && is_late(*stopped.get_or_insert_with(Since::now), FAREWELL)
             {
                 self.kill();
-                self.ended = Some(Ended::GivenUp);
+                self.ended = Some(ShellExit::GivenUp);
             } else {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -419,14 +425,14 @@ impl Shell {
         let asked = self.ended.is_none() && env::end_process(self.child.id(), false).is_ok();
         while asked && self.ended.is_none() && since.elapsed() < LEAVE_TERMINAL {
             match self.child.try_wait() {
-                Ok(Some(status)) => self.ended = Some(Ended::of(status)),
+                Ok(Some(status)) => self.ended = Some(ShellExit::of(status)),
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),
                 Err(_) => break,
             }
         }
         if self.ended.is_none() {
             let _ = self.child.kill();
-            self.ended = Some(self.child.wait().map_or(Ended::Killed, Ended::of));
+            self.ended = Some(self.child.wait().map_or(ShellExit::Killed, ShellExit::of));
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum Granted {
 /// The state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum ServerState {
     /// It was started by this request.
     Started,
     /// It was already running.
@@ -52,7 +52,7 @@ pub struct Introduction {
     #[serde(default)]
     pub rights_before: Option<String>,
     /// The state of the server.
-    pub server: State,
+    pub server: ServerState,
     /// Whether the key has fewer rights than the login.
     #[serde(default)]
     pub is_limited: bool,
@@ -87,7 +87,7 @@ mod tests {
             grant: Granted::New,
             rights: "reads /".into(),
             rights_before: None,
-            server: State::Started,
+            server: ServerState::Started,
             is_limited: true,
         };
         let told = format!("Welcome!\n{}\n\n", said.to_json());

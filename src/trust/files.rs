@@ -213,7 +213,7 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
 }
 
 /// A cached list that is read again only if its file has changed.
-pub struct Kept<L> {
+pub struct CachedList<L> {
     places: Places,
     last: Mutex<Option<(Mark, Result<Arc<L>>)>>,
 }
@@ -231,10 +231,10 @@ struct Mark {
 /// A file changed less than this ago may change again without a new timestamp, so its content is not cached.
 const SETTLED_SECS: i64 = 2;
 
-impl<L: List> Kept<L> {
+impl<L: List> CachedList<L> {
     /// Creates a cache for the file in these directories.
-    pub fn new(places: &Places) -> Kept<L> {
-        Kept { places: places.clone(), last: Mutex::default() }
+    pub fn new(places: &Places) -> CachedList<L> {
+        CachedList { places: places.clone(), last: Mutex::default() }
     }
 
     /// Returns the current list, see [`List::load`].

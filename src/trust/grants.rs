@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn a_list_that_is_kept_is_read_again_when_its_file_changed() {
-        use crate::trust::files::Kept;
+        use crate::trust::files::CachedList;
         use std::time::{Duration, SystemTime};
         let (_top, places) = scratch();
-        let kept = Kept::<Grants>::new(&places);
+        let kept = CachedList::<Grants>::new(&places);
         assert_eq!(kept.get().unwrap().grants, []);
         Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
         let name = || kept.get().unwrap().grants[0].name.clone();

@@ -8,7 +8,7 @@ use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
 use crate::plan::{self, Action, Decision};
 use crate::report::event::{Problem, Voice, Weight};
-use crate::walk::Original;
+use crate::walk::ComparedSource;
 use crate::walk::destination::DestWalk;
 use std::io;
 
@@ -52,11 +52,11 @@ impl DestWalk<'_> {
         &self,
         dirs: &mut AltDirs,
         path: &RelPath,
-        original: Original<'_>,
+        original: ComparedSource<'_>,
         (dest_dir, dest): (Option<&Dir>, Option<&Entry>),
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
-        let Original { entry, name, .. } = original;
+        let ComparedSource { entry, name, .. } = original;
         let Some(kind) = self.alt_kind else { return (decision, None) };
         let use_of_them = alternate::may_use(entry, dest, decision, kind, &self.policy);
         if use_of_them == Use::Nothing {
@@ -73,8 +73,8 @@ impl DestWalk<'_> {
     }
 
     /// Returns the best candidate that the alternate trees have for an entry; among equals the first.
-    fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: Original<'_>) -> Option<(Candidate, Hit)> {
-        let Original { entry, name, .. } = original;
+    fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: ComparedSource<'_>) -> Option<(Candidate, Hit)> {
+        let ComparedSource { entry, name, .. } = original;
         // Times that `-O` omits are still compared and reported here.
         let with_times = || {
             let mut policy = self.policy.clone();

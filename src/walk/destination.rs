@@ -17,7 +17,8 @@ use crate::proto::ToldSub;
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::alternate::{AltDirs, Alternate};
 use crate::walk::{
-    Compare, DirPlan, Listed, NONE, Original, Place, Step, SubDir, There, Ticket, enter, is_included, told_incomplete,
+    Compare, ComparedSource, DestState, DirPlan, Listed, NONE, SourceDir, Step, SubDir, Ticket, enter, is_included,
+    told_incomplete,
 };
 use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
@@ -80,7 +81,7 @@ impl DestWalk<'_> {
     /// Decides one directory whose source entries are known. The caller assigns the tickets of its subdirectories.
     /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
     /// examined for the directory digest.
-    pub fn decide(&self, found: Listed, there: &There, mut chain: Chain, known: Option<DirList>) -> DirPlan {
+    pub fn decide(&self, found: Listed, there: &DestState, mut chain: Chain, known: Option<DirList>) -> DirPlan {
         let mut plan = DirPlan::of(found);
         for entry in &mut plan.source.entries {
             self.wanted.adopt(entry);
@@ -89,7 +90,7 @@ impl DestWalk<'_> {
         let is_entered = !plan.is_named || !plan.path.is_root();
         let is_known = known.is_some();
         let mut is_reached = true;
-        if let (There::Present, Some(root)) = (there, self.dest) {
+        if let (DestState::Present, Some(root)) = (there, self.dest) {
             match (root.open_dir_to_search(&plan.path), known) {
                 (Ok(dir), Some(known)) => {
                     self.enter_rules(&mut plan, &dir, &mut chain, is_entered);
@@ -121,11 +122,11 @@ impl DestWalk<'_> {
     pub fn decide_single(&self, mut found: Listed, chain: Chain) -> DirPlan {
         let name = found.source.name(&found.source.entries[0]).to_vec();
         match self.see_one(&found.path, &name) {
-            Ok(known) => self.decide(found, &There::Present, chain, Some(known)),
+            Ok(known) => self.decide(found, &DestState::Present, chain, Some(known)),
             Err(error) => {
                 let full = self.dest.map(|root| root.full(found.path.join(&name).as_bytes()));
                 found.problems.push(cannot_stat(&full.unwrap_or_default(), &error));
-                let mut plan = self.decide(found, &There::Absent, chain, None);
+                let mut plan = self.decide(found, &DestState::Absent, chain, None);
                 plan.leave_all();
                 plan
             }
@@ -533,7 +534,7 @@ impl DestWalk<'_> {
 
     /// Returns whether the destination's file has the same content as the source's.
     fn is_same(&self, plan: &DirPlan, source: &DirList, entry: &Entry) -> bool {
-        let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
+        let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
         let compare = |dir| (self.compare)(original, (dir, original.name)).unwrap_or(false);
         plan.dest_dir.as_ref().is_some_and(compare)
     }
@@ -566,7 +567,7 @@ impl DestWalk<'_> {
         step: &mut Step,
     ) {
         let entry = &source.entries[step.source as usize];
-        let original = Original { entry, place: plan.place_of(entry), name: source.name(entry) };
+        let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
         let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
         let (decision, hit) =
             self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
@@ -582,14 +583,14 @@ impl DestWalk<'_> {
         &self,
         source: &Entry,
         there: Option<&Entry>,
-        place: Option<&Place>,
+        place: Option<&SourceDir>,
     ) -> (Decision, Vec<Problem>) {
         let decision = match self.is_dry {
             true => plan::decide(source, there, None, false, &self.policy),
             false => plan::decide_root(source, there, &self.policy),
         };
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
-        let original = Original { entry: source, place, name: b"." };
+        let original = ComparedSource { entry: source, place, name: b"." };
         let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
         (decision, dirs.problems)
     }

@@ -69,18 +69,18 @@ pub enum Listing {
         below: bool,
     },
     /// The entries named by arguments: sorted by their names at the source, without duplicates.
-    Named(Arc<Vec<Named>>),
+    Named(Arc<Vec<NamedEntry>>),
 }
 
 /// An entry named by an argument.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct NamedEntry {
     /// Its name at the source, a single path element.
     pub name: Vec<u8>,
     /// The new name, if it gets one.
     pub renamed: Option<Vec<u8>>,
     /// Which part of its content takes part, if it is a directory.
-    pub content: Content,
+    pub content: NamedContent,
     /// It is a leading element of an argument under `-R`.
     pub implied: bool,
     /// A symlink is followed, because the argument continues behind it.
@@ -91,7 +91,7 @@ pub struct Named {
 
 /// Which part of a named directory's content takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum NamedContent {
     /// Nothing.
     None,
     /// Its entries, but not the content of its subdirectories.
@@ -111,7 +111,7 @@ pub struct Node {
 
 /// What the destination has under the name of a directory.
 #[derive(Debug, Clone)]
-pub enum There {
+pub enum DestState {
     /// No directory that can be listed.
     Absent,
     /// A directory.
@@ -135,7 +135,7 @@ pub struct Task {
     /// What to list.
     pub source: SourceTask,
     /// The state of its counterpart at the destination.
-    pub there: There,
+    pub there: DestState,
     /// The receiver's rules in force in its parent.
     pub receiver_chain: Chain,
 }
@@ -208,9 +208,9 @@ pub struct Listed {
     /// What is known of each subdirectory besides its entry, in order.
     pub subs: Vec<ToldSub>,
     /// The open directory of each origin; `None` if it could not be opened. Empty if a peer sent the listing.
-    pub places: Vec<Option<Place>>,
+    pub places: Vec<Option<SourceDir>>,
     /// The peer's data about the directory, if a peer sent the listing.
-    pub teller: Option<Teller>,
+    pub teller: Option<SenderDir>,
     /// The listing is complete, so extra entries of the destination may be deleted.
     pub may_delete: bool,
     /// Only entries named by arguments are listed.
@@ -239,7 +239,7 @@ impl Listed {
 
 /// What a receiver knows of the sender's directory.
 #[derive(Debug)]
-pub struct Teller {
+pub struct SenderDir {
     /// Its number at the sender.
     pub id: DirId,
     /// The sender sends the data of its files without a request.
@@ -262,9 +262,9 @@ pub struct DirPlan {
     /// See [`Listed::subs`].
     pub subs: Vec<ToldSub>,
     /// See [`Listed::places`].
-    pub places: Vec<Option<Place>>,
+    pub places: Vec<Option<SourceDir>>,
     /// See [`Listed::teller`].
-    pub teller: Option<Teller>,
+    pub teller: Option<SenderDir>,
     /// See [`Listed::is_named`].
     pub is_named: bool,
     /// The destination's directory, if it exists.
@@ -349,7 +349,7 @@ impl DirPlan {
     }
 
     /// Returns the directory that contains an entry of the source, if it is on this machine.
-    pub fn place_of(&self, entry: &Entry) -> Option<&Place> {
+    pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
         self.places.get(entry.origin as usize)?.as_ref()
     }
 
@@ -381,13 +381,13 @@ impl DirPlan {
     }
 
     /// Returns what the destination has in place of a subdirectory.
-    pub fn there(&self, sub: &SubDir) -> There {
+    pub fn there(&self, sub: &SubDir) -> DestState {
         match (sub.step.dest, sub.step.decision.in_the_way) {
             // A directory that is left as it is, is not entered.
-            _ if sub.is_left() => There::Absent,
-            (NONE, _) if self.dest_unseen => There::Present,
-            (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => There::Absent,
-            _ => There::Present,
+            _ if sub.is_left() => DestState::Absent,
+            (NONE, _) if self.dest_unseen => DestState::Present,
+            (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => DestState::Absent,
+            _ => DestState::Present,
         }
     }
 
@@ -409,7 +409,7 @@ impl DirPlan {
         for place in parked.places {
             let opened = place.map(|(base, path)| (base.root.open_dir(&path), base, path));
             self.places.push(match opened {
-                Some((Ok(dir), base, path)) => Some(Place { dir, base, path }),
+                Some((Ok(dir), base, path)) => Some(SourceDir { dir, base, path }),
                 Some((Err(error), base, path)) => {
                     let full = base.root.full(path.as_bytes());
                     self.problems.push(Problem::failed(Voice::Sender, "opendir", &full, &error));
@@ -455,7 +455,7 @@ impl DirPlan {
 
 /// An open directory of a source.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct SourceDir {
     /// The directory.
     pub dir: Dir,
     /// The directory that the path starts from.
@@ -464,15 +464,15 @@ pub struct Place {
     pub path: RelPath,
 }
 
-impl Place {
+impl SourceDir {
     /// Returns the place without its own descriptor, so that many can be stored.
-    pub fn parked(&self) -> Place {
-        Place { dir: self.base.root.dir().clone(), base: self.base.clone(), path: self.path.clone() }
+    pub fn parked(&self) -> SourceDir {
+        SourceDir { dir: self.base.root.dir().clone(), base: self.base.clone(), path: self.path.clone() }
     }
 
     /// Opens the directory of a parked place again.
-    pub fn reopened(&self) -> io::Result<Place> {
-        Ok(Place { dir: self.base.root.open_dir(&self.path)?, base: self.base.clone(), path: self.path.clone() })
+    pub fn reopened(&self) -> io::Result<SourceDir> {
+        Ok(SourceDir { dir: self.base.root.open_dir(&self.path)?, base: self.base.clone(), path: self.path.clone() })
     }
 
     /// Returns the absolute path of an entry, for messages.
@@ -488,17 +488,17 @@ impl Place {
 
 /// The source file of a content comparison.
 #[derive(Clone, Copy)]
-pub struct Original<'a> {
+pub struct ComparedSource<'a> {
     /// Its entry, with the digest if a peer sent one.
     pub entry: &'a Entry,
     /// Its directory, if it is on this machine.
-    pub place: Option<&'a Place>,
+    pub place: Option<&'a SourceDir>,
     /// Its name there.
     pub name: &'a [u8],
 }
 
 /// Compares the content of a source file with that of a file in an open directory.
-pub type Compare<'c> = dyn Fn(Original<'_>, (&Dir, &[u8])) -> io::Result<bool> + Sync + 'c;
+pub type Compare<'c> = dyn Fn(ComparedSource<'_>, (&Dir, &[u8])) -> io::Result<bool> + Sync + 'c;
 
 /// A walk over two trees on this machine.
 pub struct Walk<'a> {

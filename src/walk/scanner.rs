@@ -54,7 +54,7 @@ pub trait Look: Sync {
 /// Processes directories ahead of the consumer, which takes the results in order.
 pub struct Scanner<L: Look> {
     walk: L,
-    state: Mutex<State<L>>,
+    state: Mutex<ScannerState<L>>,
     /// Signalled when there is work and room for its result, or when the scanner is closed.
     work: Condvar,
     /// Signalled when a result is ready that a consumer waits for.
@@ -64,7 +64,7 @@ pub struct Scanner<L: Look> {
     held_max: usize,
 }
 
-struct State<L: Look> {
+struct ScannerState<L: Look> {
     /// The consumer has not started yet.
     is_early: bool,
     next: u64,
@@ -93,7 +93,7 @@ impl<L: Look> Scanner<L> {
     /// Creates a scanner without tasks. If `unbounded`, all results are made at once and held, for options that need
     /// the whole list first.
     pub fn new(walk: L, unbounded: bool) -> Scanner<L> {
-        let state = State {
+        let state = ScannerState {
             is_early: false,
             next: 0,
             waiting: Vec::new(),
@@ -128,7 +128,7 @@ impl<L: Look> Scanner<L> {
         &self.walk
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<L>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ScannerState<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -232,7 +232,7 @@ impl<L: Look> Scanner<L> {
     }
 
     /// Wakes at most one idle worker per new task.
-    fn wake(&self, state: &State<L>, tasks: usize) {
+    fn wake(&self, state: &ScannerState<L>, tasks: usize) {
         match tasks.min(state.idle) {
             _ if state.is_full => {}
             0 => {}
@@ -260,7 +260,7 @@ impl<L: Look> Scanner<L> {
     }
 
     /// Queues the tasks of a result, first task on top, and stores their tickets in it.
-    fn put_down(&self, state: &mut State<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
+    fn put_down(&self, state: &mut ScannerState<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
         let mut tickets = state.line_up(tasks).map(Ticket);
         self.walk.number(&mut found, &mut tickets);
         debug_assert_eq!(tickets.next(), None, "each task has its ticket");
@@ -272,7 +272,7 @@ impl<L: Look> Scanner<L> {
     }
 }
 
-impl<L: Look> State<L> {
+impl<L: Look> ScannerState<L> {
     /// Queues tasks, first task on top. Returns the numbers of their tickets.
     fn line_up(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
         let first = self.next;

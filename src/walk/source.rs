@@ -14,7 +14,7 @@ use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::{
-    Content, Listed, Listing, Named, Node, Origin, Place, SourceTask, enter, is_included, told_incomplete,
+    Listed, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included, told_incomplete,
 };
 use crate::work::clock::now_unix;
 use crate::work::parallel;
@@ -134,7 +134,7 @@ impl SourceWalk<'_> {
             // If this is not permitted, the directory is read anyway.
             let _ = sys::spare_atime(dir.fd());
         }
-        let place = Place { dir, base: origin.base.clone(), path: origin.path.clone() };
+        let place = SourceDir { dir, base: origin.base.clone(), path: origin.path.clone() };
         let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
         if is_entered && origin.chain.has_per_dir() {
             let noted = (&found.path, &mut found.problems, &mut found.fatal, &mut found.may_delete);
@@ -161,7 +161,7 @@ impl SourceWalk<'_> {
         found.places.push(Some(place));
     }
 
-    fn list_all(&self, found: &mut Listed, index: u16, place: &Place, origin: &Origin) {
+    fn list_all(&self, found: &mut Listed, index: u16, place: &SourceDir, origin: &Origin) {
         let chain = &origin.chain;
         let mut names = Names::default();
         if let Err(error) = names.list(&place.dir) {
@@ -237,7 +237,7 @@ impl SourceWalk<'_> {
         &self,
         found: &mut Listed,
         index: u16,
-        place: &Place,
+        place: &SourceDir,
         (name, called): (&[u8], &[u8]),
         looked: io::Result<Looked>,
         origin: &Origin,
@@ -314,14 +314,20 @@ impl SourceWalk<'_> {
         }
     }
 
-    fn digest(&self, place: &Place, name: &[u8], len_bytes: u64, contents: &Contents<'_>) -> io::Result<ContentDigest> {
+    fn digest(
+        &self,
+        place: &SourceDir,
+        name: &[u8],
+        len_bytes: u64,
+        contents: &Contents<'_>,
+    ) -> io::Result<ContentDigest> {
         let follow = self.copy_links || self.copy_unsafe_links;
         let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.is_unheard.load(Ordering::Relaxed))
     }
 
     /// Examines one name, and follows symlinks if the options require it.
-    fn look(&self, place: &Place, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
+    fn look(&self, place: &SourceDir, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
         let (mut stat, target) = self.look_through(place, name, dir, followed)?;
         if self.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
             stat = self.content_of_device(place, name, followed, stat);
@@ -335,7 +341,7 @@ impl SourceWalk<'_> {
 
     /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
     /// each time.
-    fn content_of_device(&self, place: &Place, name: &[u8], followed: bool, stat: Stat) -> Stat {
+    fn content_of_device(&self, place: &SourceDir, name: &[u8], followed: bool, stat: Stat) -> Stat {
         let follow = followed || self.copy_links || self.copy_unsafe_links;
         let opened = sys::open_read(place.dir.fd(), name, follow, self.open_noatime);
         // If opening fails, the error is reported when the content is requested.
@@ -347,7 +353,7 @@ impl SourceWalk<'_> {
     /// symlink.
     fn look_through(
         &self,
-        place: &Place,
+        place: &SourceDir,
         name: &[u8],
         dir: &RelPath,
         followed: bool,
@@ -375,7 +381,7 @@ impl SourceWalk<'_> {
         Ok((stat, self.links.then_some(target)))
     }
 
-    fn look_problem(&self, place: &Place, name: &[u8], named: bool, error: &io::Error) -> Problem {
+    fn look_problem(&self, place: &SourceDir, name: &[u8], named: bool, error: &io::Error) -> Problem {
         let full = place.full(name);
         if error.kind() == io::ErrorKind::NotFound {
             if sys::stat(place.dir.fd(), name, false).is_ok() {
@@ -452,11 +458,11 @@ impl SourceWalk<'_> {
                         continue;
                     }
                     implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
-                    (if *below { Content::Full } else { Content::None }, false, name)
+                    (if *below { NamedContent::Full } else { NamedContent::None }, false, name)
                 }
                 Listing::Named(names) => {
                     // A renamed entry is the only one.
-                    let called = |named: &Named| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
+                    let called = |named: &NamedEntry| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
                     let Ok(at) = names.binary_search_by(called) else { continue };
                     let named = &names[at];
                     implied &= named.implied;
@@ -470,7 +476,7 @@ impl SourceWalk<'_> {
                     Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
                 }),
             };
-            if content == Content::None {
+            if content == NamedContent::None {
                 continue;
             }
             match is_entered() {
@@ -484,7 +490,7 @@ impl SourceWalk<'_> {
             below.push(Origin {
                 base: origin.base.clone(),
                 path: origin.path.join(source_name),
-                listing: Listing::All { below: content == Content::Full },
+                listing: Listing::All { below: content == NamedContent::Full },
                 chain: origin.chain.clone(),
                 dev: origin.dev,
             });

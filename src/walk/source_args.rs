@@ -17,7 +17,7 @@ use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::walk::run_context::Terms;
-use crate::walk::{Base, Content, Listing, Named, Node, Origin, SourceTask, is_included};
+use crate::walk::{Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included};
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -67,7 +67,11 @@ impl Gathered {
                         // A directory is renamed only if it is known to be empty.
                         names
                             .iter()
-                            .map(|named| Named { renamed: Some(new.to_vec()), content: Content::None, ..named.clone() })
+                            .map(|named| NamedEntry {
+                                renamed: Some(new.to_vec()),
+                                content: NamedContent::None,
+                                ..named.clone()
+                            })
                             .collect(),
                     )),
                     _ => listing.clone(),
@@ -161,12 +165,12 @@ pub struct Gatherer<'a> {
 struct Builder {
     children: BTreeMap<Vec<u8>, Builder>,
     all: Vec<(Arc<Base>, RelPath, bool)>,
-    named: Vec<(Arc<Base>, RelPath, Vec<Named>)>,
+    named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
 }
 
 impl Builder {
-    fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: Named) {
-        let same = |(b, d, _): &&mut (Arc<Base>, RelPath, Vec<Named>)| Arc::ptr_eq(b, base) && d == dir;
+    fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
+        let same = |(b, d, _): &&mut (Arc<Base>, RelPath, Vec<NamedEntry>)| Arc::ptr_eq(b, base) && d == dir;
         match self.named.iter_mut().rev().find(same) {
             Some((_, _, names)) => names.push(named),
             None => self.named.push((base.clone(), dir.clone(), vec![named])),
@@ -188,10 +192,10 @@ impl Builder {
             here.name(
                 base,
                 &dir,
-                Named {
+                NamedEntry {
                     name: part.clone(),
                     renamed: None,
-                    content: Content::None,
+                    content: NamedContent::None,
                     implied: true,
                     followed: true,
                     times: u64::from(counts(depth, here.children.contains_key(part))),
@@ -210,10 +214,10 @@ impl Builder {
         let in_whole = |(base, dir, below): &(Arc<Base>, RelPath, bool)| {
             (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
         };
-        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<Named>)| {
+        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<NamedEntry>)| {
             names.iter().filter(|named| named.name == *first).any(|named| {
                 is_last
-                    || named.content == Content::Full
+                    || named.content == NamedContent::Full
                         && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
             })
         };
@@ -417,13 +421,13 @@ impl<'a> Gatherer<'a> {
             self.out.notes.push([b"skipping directory ", name].concat());
             return Ok(());
         }
-        let content = if self.select.recurse == Recurse::Full { Content::Full } else { Content::None };
+        let content = if self.select.recurse == Recurse::Full { NamedContent::Full } else { NamedContent::None };
         self.tree.name(
             &base,
             &RelPath::root(),
-            Named { name: name.to_vec(), renamed: None, content, implied: false, followed: false, times: 1 },
+            NamedEntry { name: name.to_vec(), renamed: None, content, implied: false, followed: false, times: 1 },
         );
-        if is_dir && content == Content::Full {
+        if is_dir && content == NamedContent::Full {
             self.out.whole.push((base, RelPath::root().join(name)));
         }
         self.found(if is_dir { None } else { Some(name) });
@@ -609,18 +613,18 @@ impl<'a> Gatherer<'a> {
         let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
         let what = match self.select.recurse {
             // Another argument may continue behind the symlink, which makes it a directory.
-            _ if stays_link => Content::None,
-            Recurse::Full => Content::Full,
-            _ if content => Content::Shallow,
-            _ => Content::None,
+            _ if stays_link => NamedContent::None,
+            Recurse::Full => NamedContent::Full,
+            _ if content => NamedContent::Shallow,
+            _ => NamedContent::None,
         };
         let (here, dir) = self.imply(base, leading);
         here.name(
             base,
             &dir,
-            Named { name: last.clone(), renamed: None, content: what, implied: false, followed, times: 1 },
+            NamedEntry { name: last.clone(), renamed: None, content: what, implied: false, followed, times: 1 },
         );
-        if is_dir && what == Content::Full {
+        if is_dir && what == NamedContent::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });

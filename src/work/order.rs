@@ -5,11 +5,11 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Passes values to a consumer in the order of their numbers, regardless of the order in which they arrive.
 pub struct InOrder<T, C> {
-    state: Mutex<State<T, C>>,
+    state: Mutex<OrderState<T, C>>,
     moved: Condvar,
 }
 
-struct State<T, C> {
+struct OrderState<T, C> {
     next: u64,
     early: BTreeMap<u64, T>,
     consumer: C,
@@ -18,7 +18,7 @@ struct State<T, C> {
 impl<T, C: FnMut(T)> InOrder<T, C> {
     /// Starts at number 0.
     pub fn new(consumer: C) -> InOrder<T, C> {
-        InOrder { state: Mutex::new(State { next: 0, early: BTreeMap::new(), consumer }), moved: Condvar::new() }
+        InOrder { state: Mutex::new(OrderState { next: 0, early: BTreeMap::new(), consumer }), moved: Condvar::new() }
     }
 
     /// Adds the value for a number. If it is that number's turn, the consumer receives it and all values that waited
@@ -56,7 +56,7 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
 
     /// Passes the remaining values to the consumer, in order, although numbers before them never arrived.
     pub fn finish(self) {
-        let State { early, mut consumer, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let OrderState { early, mut consumer, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         early.into_values().for_each(&mut consumer);
     }
 

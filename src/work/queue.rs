@@ -5,13 +5,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A bounded queue. Senders block while it is full, receivers while it is empty.
 pub struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     room: Condvar,
     work: Condvar,
     bound: usize,
 }
 
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<T>,
     closed: bool,
 }
@@ -19,11 +19,11 @@ struct State<T> {
 impl<T> Queue<T> {
     /// Creates an empty queue for at most `bound` items.
     pub fn new(bound: usize) -> Queue<T> {
-        let state = State { items: VecDeque::with_capacity(bound), closed: false };
+        let state = QueueState { items: VecDeque::with_capacity(bound), closed: false };
         Queue { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new(), bound }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         // A panic ends the run when its thread is joined. No code can panic while the state is inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

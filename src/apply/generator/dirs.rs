@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Opens and creates directories. Events go to `head`.
 #[derive(Clone, Copy)]
-pub(super) struct Dirs<'a> {
+pub(super) struct DirMaker<'a> {
     context: &'a Context<'a>,
 }
 
@@ -45,10 +45,10 @@ struct Model<'m> {
     around: chmod::Parent,
 }
 
-impl<'a> Dirs<'a> {
+impl<'a> DirMaker<'a> {
     /// Creates the value for a run.
-    pub(super) fn new(context: &'a Context<'a>) -> Dirs<'a> {
-        Dirs { context }
+    pub(super) fn new(context: &'a Context<'a>) -> DirMaker<'a> {
+        DirMaker { context }
     }
 
     /// Returns the last touch of a directory that is left unchanged.

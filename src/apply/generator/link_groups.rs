@@ -4,7 +4,7 @@
 //! names are within the lookahead, see [`super::plan_queue::Stock::hold_more`].
 
 use crate::apply::generator::batch::{Member, Work};
-use crate::apply::hard_links::{Leader, Left};
+use crate::apply::hard_links::{Leader, PlacedLeader};
 use crate::flist::Kind;
 use crate::path::RelPath;
 use crate::plan::Action;
@@ -20,7 +20,7 @@ pub(super) struct LinkGroups {
     /// Hard links are preserved (`-H`).
     are_kept: bool,
     is_dry: bool,
-    near: ByInode<Near>,
+    near: ByInode<LookaheadGroup>,
     leaders: Leaders,
     /// No further plan will be examined ahead of its turn.
     have_seen_all: bool,
@@ -28,7 +28,7 @@ pub(super) struct LinkGroups {
 
 /// The names of one file that are within the lookahead.
 #[derive(Default)]
-struct Near {
+struct LookaheadGroup {
     /// How many names were counted ahead and not processed yet.
     to_come: u32,
     /// How many of these the waiting names still wait for.
@@ -116,7 +116,7 @@ impl LinkGroups {
     }
 }
 
-impl Near {
+impl LookaheadGroup {
     /// Returns whether a name of a group without a leader must wait for others.
     fn must_wait(&mut self, member: &Member) -> bool {
         // Names counted only after the first one began to wait are not waited for; otherwise ever more names would
@@ -162,7 +162,7 @@ struct Placed {
     /// The offset of its name there.
     name_at: u32,
     name_len: u16,
-    left: Left,
+    left: PlacedLeader,
 }
 
 impl Leaders {
@@ -206,7 +206,7 @@ impl Leaders {
         }
     }
 
-    fn placed_at(&mut self, path: &RelPath, left: Left) -> Placed {
+    fn placed_at(&mut self, path: &RelPath, left: PlacedLeader) -> Placed {
         let parent = path.parent().unwrap_or_default();
         if self.homes.last().is_none_or(|home| home.path != parent) {
             if let Some(home) = self.homes.last_mut() {

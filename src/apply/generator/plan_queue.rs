@@ -8,7 +8,7 @@ use crate::path::RelPath;
 use crate::plan;
 use crate::report::event::Event;
 use crate::walk::destination::DestWalk;
-use crate::walk::{DirPlan, Findings, NONE, There, Ticket};
+use crate::walk::{DestState, DirPlan, Findings, NONE, Ticket};
 use std::collections::{HashMap, HashSet};
 
 /// Receives the findings of a directory that is skipped. An error ends the run.
@@ -20,7 +20,7 @@ pub trait Plans: Sync {
     fn root(&self) -> Ticket;
     /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
     /// done in it, but perhaps below it, see [`Plans::stray`].
-    fn take(&self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error>;
+    fn take(&self, ticket: Ticket, path: &RelPath, there: &DestState) -> Result<Option<DirPlan>, Error>;
     /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
     /// plan. It contains only that directory, whose own plan is taken as usual.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
@@ -76,7 +76,7 @@ pub(super) struct Stock<'a> {
 struct ToCome {
     ticket: Ticket,
     path: RelPath,
-    there: There,
+    there: DestState,
     /// Whether the generator will enter it: not if it, or a directory above it, is left alone.
     is_entered: bool,
 }
@@ -99,12 +99,12 @@ impl<'a> Stock<'a> {
         self.take(self.plans.root(), &RelPath::root(), &self.root_is_there())
     }
 
-    fn root_is_there(&self) -> There {
-        if self.context.dest.is_some() { There::Present } else { There::Absent }
+    fn root_is_there(&self) -> DestState {
+        if self.context.dest.is_some() { DestState::Present } else { DestState::Absent }
     }
 
     /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
-    pub(super) fn take(&mut self, ticket: Ticket, path: &RelPath, there: &There) -> Result<Option<DirPlan>, Error> {
+    pub(super) fn take(&mut self, ticket: Ticket, path: &RelPath, there: &DestState) -> Result<Option<DirPlan>, Error> {
         let mut plan = match self.let_go(ticket) {
             Some(plan) => Some(plan),
             None => self.plans.take(ticket, path, there)?,

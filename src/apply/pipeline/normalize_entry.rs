@@ -3,7 +3,7 @@
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
 use crate::plan::NO_ID;
-use crate::plan::idmap::{Class, IdMapper, Names, Powers};
+use crate::plan::idmap::{IdClass, IdMapper, Names, Powers};
 use crate::plan::safelink;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Adoption<'_> {
         let Some(extra) = &mut entry.extra else { return };
         for acl in [&mut extra.acl, &mut extra.default_acl].into_iter().flatten() {
             let map = |class| move |id| self.mapper.map_in_acl(class, id, self.names);
-            *acl = acl::map_ids(acl, map(Class::User), map(Class::Group));
+            *acl = acl::map_ids(acl, map(IdClass::User), map(IdClass::Group));
         }
     }
 

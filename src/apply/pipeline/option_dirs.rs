@@ -2,7 +2,7 @@
 
 use crate::apply::TempDir;
 use crate::apply::backup::BackupDir;
-use crate::apply::pipeline::{Listener, Receiving};
+use crate::apply::pipeline::{EventSink, Receiving};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -30,7 +30,7 @@ impl Receiving<'_> {
     }
 
     /// Opens the alternate trees. One that does not exist is reported and left out.
-    pub(super) fn alternates(&self, listener: &mut dyn Listener) -> Vec<Alternate> {
+    pub(super) fn alternates(&self, listener: &mut dyn EventSink) -> Vec<Alternate> {
         let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
         let owners = self.terms.options.preserve.link_owners;
         let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
-use crate::apply::generator::{Appliers, Batch, Ended, Generator, Plans};
+use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans};
 use crate::apply::{Context, Outcome, file};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -14,7 +14,7 @@ use crate::work::thread::spawn;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use crate::apply::pipeline::Listener;
+use crate::apply::pipeline::EventSink;
 
 /// How many batches may wait for an applier. Each holds at most 64 steps or one large file, and two descriptors: see
 /// [`OPEN_PARTS`].
@@ -30,10 +30,10 @@ pub(super) fn run(
     context: &Context<'_>,
     terms: &Terms<'_>,
     plans: &dyn Plans,
-    (listener, tally): (&mut dyn Listener, &mut Tally),
-    lead: impl FnOnce(&mut Generator<'_>) -> Result<Ended, Error>,
+    (listener, tally): (&mut dyn EventSink, &mut Tally),
+    lead: impl FnOnce(&mut Generator<'_>) -> Result<GeneratorResult, Error>,
 ) -> Result<(), Error> {
-    let course = Course { tally: Mutex::new(std::mem::take(tally)), ..Course::default() };
+    let course = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
     let order = InOrder::new(|events: Vec<Event>| course.tell(&events, listener, context));
     let queue: Queue<Batch> = Queue::new(sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING));
     let apply = || {
@@ -85,7 +85,7 @@ pub(super) fn run(
 
 /// The state of a run in progress.
 #[derive(Default)]
-struct Course {
+struct RunState {
     tally: Mutex<Tally>,
     /// The error that stops the run.
     fatal: Mutex<Option<Error>>,
@@ -93,9 +93,9 @@ struct Course {
     deaf: Mutex<Option<Exit>>,
 }
 
-impl Course {
+impl RunState {
     /// Counts and reports events in order.
-    fn tell(&self, events: &[Event], listener: &mut dyn Listener, context: &Context<'_>) {
+    fn tell(&self, events: &[Event], listener: &mut dyn EventSink, context: &Context<'_>) {
         for event in events {
             self.tally.lock().unwrap_or_else(PoisonError::into_inner).event(event);
             // Unless lines are wanted, deletions are only counted: reporting 20,000 of them was half of a client's
@@ -127,8 +127,8 @@ impl Course {
     fn end(
         self,
         context: &Context<'_>,
-        (listener, tally): (&mut dyn Listener, &mut Tally),
-        ended: Result<Ended, Error>,
+        (listener, tally): (&mut dyn EventSink, &mut Tally),
+        ended: Result<GeneratorResult, Error>,
     ) -> Result<(), Error> {
         *tally = self.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
         for problem in std::mem::take(&mut *context.late.problems.lock().unwrap_or_else(PoisonError::into_inner)) {

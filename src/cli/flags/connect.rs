@@ -1,6 +1,6 @@
 //! Options for reaching a peer, and limits of rate, time and memory.
 
-use crate::cli::flag::{Arity, Flag, Given, Reach, Support, refuse};
+use crate::cli::flag::{Arity, Flag, FlagScope, Given, Support, refuse};
 use crate::cli::value::{number, size, stop};
 use crate::options::connect::Family;
 use crate::options::output::StopAt;
@@ -8,7 +8,7 @@ use crate::options::output::StopAt;
 /// An option that hands the run over to the installed rsync.
 const HANDOVER: Flag = Flag {
     support: Support::Handover,
-    reach: Reach::Here,
+    reach: FlagScope::Here,
     set: |args, _| {
         args.handover = true;
         Ok(())
@@ -18,7 +18,7 @@ const HANDOVER: Flag = Flag {
 };
 
 /// An option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
-const WAY: Flag = Flag { support: Support::OverSsh, reach: Reach::Here, ..Flag::SWITCH };
+const WAY: Flag = Flag { support: Support::OverSsh, reach: FlagScope::Here, ..Flag::SWITCH };
 
 /// An option for reaching a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
         man: "A local copy of rsync's gives it to the receiving process; not carried out yet there. \
               With --log-file in it the run is the installed rsync's.",
         support: Support::NotYet,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         set: |args, given| {
             if !given.value.starts_with(b"-") {
                 return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
@@ -201,7 +201,7 @@ pub const FLAGS: &[Flag] = &[
         help: "limit the bandwidth to RATE KiB per second",
         man: "RATE is a SIZE (see --max-size) in KiB unless it has a letter; rounded to whole KiB.",
         set: |args, given| {
-            let limits = size::Limits { min: 512, min_text: "512", ..size::ANY };
+            let limits = size::SizeLimits { min: 512, min_text: "512", ..size::ANY };
             let bytes = size::size(given, "bwlimit", b'k', &limits)?;
             args.bwlimit = Some(bytes.saturating_add(512) / 1024 * 1024).filter(|&bytes| bytes > 0);
             Ok(())
@@ -218,7 +218,7 @@ pub const FLAGS: &[Flag] = &[
             args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -230,7 +230,7 @@ pub const FLAGS: &[Flag] = &[
             args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -294,7 +294,7 @@ pub const FLAGS: &[Flag] = &[
 /// Parses a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC, in bytes; `None`: no limit. rsync checks
 /// it after all options.
 pub fn max_alloc_bytes(value: &[u8]) -> crate::error::Result<Option<u64>> {
-    let limits = size::Limits { min: 1 << 20, min_text: "1.00M", ..size::ANY };
+    let limits = size::SizeLimits { min: 1 << 20, min_text: "1.00M", ..size::ANY };
     let bytes = size::size(&Given { value, word: value }, "max-alloc", b'b', &limits)?;
     Ok((bytes > 0).then_some(bytes))
 }

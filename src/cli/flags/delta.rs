@@ -1,7 +1,7 @@
 //! Options for whole files, deltas, alternate bases, compression and batches.
 
 use crate::cli::args::Args;
-use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support, refuse};
 use crate::cli::value::{number, size};
 use crate::error::Result;
 use crate::options::AltKind;
@@ -59,7 +59,7 @@ pub const FLAGS: &[Flag] = &[
         help: "set the block size of the delta algorithm",
         support: Support::OverSsh,
         set: |args, given| {
-            let limits = size::Limits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
+            let limits = size::SizeLimits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
             args.block_size = size::size(given, "block-size", b'b', &limits)?;
             Ok(())
         },
@@ -176,7 +176,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the threads of compression",
         support: Support::NoEffect,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         set: |_, given| number::int(given).map(|_| ()),
         ..Flag::SWITCH
     },
@@ -203,7 +203,7 @@ pub const FLAGS: &[Flag] = &[
             args.write_batch = true;
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -215,7 +215,7 @@ pub const FLAGS: &[Flag] = &[
             args.only_write_batch = true;
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -227,7 +227,7 @@ pub const FLAGS: &[Flag] = &[
             args.read_batch = true;
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
 ];

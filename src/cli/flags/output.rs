@@ -1,7 +1,7 @@
 //! Options that decide what is printed.
 
 use crate::cli::args::Tell;
-use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support, refuse};
 use crate::cli::value::words;
 use crate::options::{Outbuf, StderrMode};
 
@@ -26,7 +26,7 @@ pub const FLAGS: &[Flag] = &[
         help: "select informational messages (list: --info=help)",
         man: "These flags override what -v, -i, --stats and --progress imply.",
         set: |args, given| {
-            if words::info(given.value, &mut args.info)? == words::Asked::Help {
+            if words::info(given.value, &mut args.info)? == words::WordsArgument::Help {
                 args.tell = Some(Tell::InfoHelp);
             }
             Ok(())
@@ -40,7 +40,7 @@ pub const FLAGS: &[Flag] = &[
         man: "Every flag of rsync is accepted; those about the protocol print nothing on a local copy. \
               Not printed: `removing duplicate name`, `deleting in`, and that the rules of -C are global.",
         set: |args, given| {
-            if words::debug(given.value, &mut args.debug)? == words::Asked::Help {
+            if words::debug(given.value, &mut args.debug)? == words::WordsArgument::Help {
                 args.tell = Some(Tell::DebugHelp);
             }
             Ok(())
@@ -95,7 +95,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["motd"],
         help: "do not print the message of the day of a daemon",
         support: Support::NoEffect,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -111,7 +111,7 @@ pub const FLAGS: &[Flag] = &[
             });
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -134,7 +134,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.eight_bit = false,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -204,7 +204,7 @@ pub const FLAGS: &[Flag] = &[
             args.log_file = Some(given.value.to_vec());
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -215,7 +215,7 @@ pub const FLAGS: &[Flag] = &[
             args.log_file_format = Some(given.value.to_vec());
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -246,7 +246,7 @@ pub const FLAGS: &[Flag] = &[
             args.version += 1;
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -256,7 +256,7 @@ pub const FLAGS: &[Flag] = &[
             args.tell = Some(Tell::Help);
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
 ];

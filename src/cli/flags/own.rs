@@ -1,6 +1,6 @@
 //! Options that rsync does not have.
 
-use crate::cli::flag::{Arity, Flag, Reach, Support};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
 
@@ -16,7 +16,7 @@ pub const FLAGS: &[Flag] = &[Flag {
           this option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
           installed rsync ignore all of these.",
     support: Support::OverSsh,
-    reach: Reach::Here,
+    reach: FlagScope::Here,
     set: |args, given| {
         let said = transport(given.value, "--transport");
         args.errs_in_ours |= said.is_err();

@@ -1,7 +1,7 @@
 //! Options for attributes that are kept, mapped or changed in the copy.
 
 use crate::cli::args::{Args, MapSaid};
-use crate::cli::flag::{Arity, Flag, Reach, Support, refuse};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support, refuse};
 use crate::cli::value::chmod;
 use crate::error::Result;
 
@@ -39,7 +39,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.insecure_links = false,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -51,7 +51,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.munge_links = false,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -214,7 +214,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.drop_devices = false,
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -310,7 +310,7 @@ pub const FLAGS: &[Flag] = &[
             (args.super_user, args.fake_super) = (None, true);
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -366,7 +366,7 @@ pub const FLAGS: &[Flag] = &[
             args.copy_as = Some(given.value.to_vec());
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
 ];

@@ -1,7 +1,7 @@
 //! Options that decide which entries take part.
 
 use crate::cli::args::{Dirs, Recursion};
-use crate::cli::flag::{Arity, Flag, Reach, Support};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::cli::value::size;
 use crate::options::RuleArg;
 
@@ -123,7 +123,7 @@ pub const FLAGS: &[Flag] = &[
             args.files_from = Some(given.value.to_vec());
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -146,7 +146,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Exclude(given.value.to_vec()));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -157,7 +157,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::ExcludeFrom(given.value.to_vec()));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -168,7 +168,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Include(given.value.to_vec()));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -179,7 +179,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::IncludeFrom(given.value.to_vec()));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -193,7 +193,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Filter(given.value.to_vec()));
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -209,7 +209,7 @@ pub const FLAGS: &[Flag] = &[
             }
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -360,7 +360,7 @@ pub const FLAGS: &[Flag] = &[
             args.confine_root = Some(given.value.to_vec());
             Ok(())
         },
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
     Flag {
@@ -375,7 +375,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.iconv = Some(b"-".to_vec()),
-        reach: Reach::Here,
+        reach: FlagScope::Here,
         ..Flag::SWITCH
     },
 ];

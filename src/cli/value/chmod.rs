@@ -12,7 +12,7 @@ pub fn parse(text: &[u8], umask: u32) -> Option<Vec<ModeChange>> {
 fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
     let (mut dirs, mut files) = (true, true);
     let mut at = 0;
-    let mut who = Who::default();
+    let mut who = ChmodWho::default();
     if part.iter().all(|b| b.is_ascii_digit() || matches!(b, b'D' | b'F')) {
         // Octal digits, possibly after repetitions of one prefix.
         while let Some(&letter @ (b'D' | b'F')) = part.get(at) {
@@ -27,14 +27,14 @@ fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
             b'u' => who.user = true,
             b'g' => who.group = true,
             b'o' => who.other = true,
-            b'a' => who = Who { user: true, group: true, other: true },
+            b'a' => who = ChmodWho { user: true, group: true, other: true },
             op @ (b'+' | b'-' | b'=') => break *op,
             _ => return None,
         }
         at += 1;
     };
     let unnamed = !who.any();
-    let classes = if unnamed { Who { user: true, group: true, other: true } } else { who };
+    let classes = if unnamed { ChmodWho { user: true, group: true, other: true } } else { who };
     let allowed = if unnamed { 0o777 & !umask } else { 0o777 };
     let mut change = ModeChange {
         dirs,
@@ -129,13 +129,13 @@ fn parse_octal(digits: &[u8], dirs: bool, files: bool) -> Option<ModeChange> {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Who {
+struct ChmodWho {
     user: bool,
     group: bool,
     other: bool,
 }
 
-impl Who {
+impl ChmodWho {
     fn any(self) -> bool {
         self.user || self.group || self.other
     }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 /// A limit on a SIZE, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct SizeLimits {
     /// Smaller values are rejected, except 0.
     pub min: u64,
     /// The minimum as error messages show it.
@@ -17,10 +17,10 @@ pub struct Limits {
 }
 
 /// No limits but those of the type.
-pub const ANY: Limits = Limits { min: 0, min_text: "", max: i64::MAX as u64, max_text: "" };
+pub const ANY: SizeLimits = SizeLimits { min: 0, min_text: "", max: i64::MAX as u64, max_text: "" };
 
 /// Parses the SIZE of the option `name` (without dashes). `unit` is the letter that a bare number implies.
-pub fn size(given: &Given<'_>, name: &str, unit: u8, limits: &Limits) -> Result<u64> {
+pub fn size(given: &Given<'_>, name: &str, unit: u8, limits: &SizeLimits) -> Result<u64> {
     let refused = |why: &str| -> Error {
         let mut sentence = format!("--{name}=").into_bytes();
         sentence.extend_from_slice(given.value);
@@ -32,33 +32,33 @@ pub fn size(given: &Given<'_>, name: &str, unit: u8, limits: &Limits) -> Result<
         max => refused(&format!(" is too large (max: {max})")),
     };
     match parse(given.value, unit) {
-        Read::Invalid => Err(refused(" is invalid")),
-        Read::TooLarge => Err(too_large()),
-        Read::Bytes(bytes) if bytes > limits.max => Err(too_large()),
-        Read::Bytes(bytes) if bytes < limits.min && bytes != 0 => {
+        ParsedSize::Invalid => Err(refused(" is invalid")),
+        ParsedSize::TooLarge => Err(too_large()),
+        ParsedSize::Bytes(bytes) if bytes > limits.max => Err(too_large()),
+        ParsedSize::Bytes(bytes) if bytes < limits.min && bytes != 0 => {
             Err(refused(&format!(" is too small (min: {} or 0 for unlimited)", limits.min_text)))
         }
-        Read::Bytes(bytes) => Ok(bytes),
+        ParsedSize::Bytes(bytes) => Ok(bytes),
     }
 }
 
-enum Read {
+enum ParsedSize {
     Invalid,
     TooLarge,
     Bytes(u64),
 }
 
-fn parse(text: &[u8], unit: u8) -> Read {
+fn parse(text: &[u8], unit: u8) -> ParsedSize {
     if text.is_empty() {
-        return Read::Bytes(0);
+        return ParsedSize::Bytes(0);
     }
     if let Some(rest) = text.strip_prefix(b"-") {
         // C reads the number first: a negative one is too large, whatever follows it.
-        return if split_number(rest).0 > 0.0 { Read::TooLarge } else { Read::Invalid };
+        return if split_number(rest).0 > 0.0 { ParsedSize::TooLarge } else { ParsedSize::Invalid };
     }
     let (number, mut rest) = split_number(text);
     if rest.len() == text.len() {
-        return Read::Invalid;
+        return ParsedSize::Invalid;
     }
     let letter = match rest.first().map(u8::to_ascii_lowercase) {
         Some(letter @ (b'b' | b'k' | b'm' | b'g' | b't' | b'p')) => {
@@ -66,7 +66,7 @@ fn parse(text: &[u8], unit: u8) -> Read {
             letter
         }
         None | Some(b'+' | b'-') => unit,
-        Some(_) => return Read::Invalid,
+        Some(_) => return ParsedSize::Invalid,
     };
     let power = match letter {
         b'k' => 1,
@@ -91,17 +91,17 @@ fn parse(text: &[u8], unit: u8) -> Read {
         b"" => 0,
         b"+1" => 1,
         b"-1" => -1,
-        _ => return Read::Invalid,
+        _ => return ParsedSize::Invalid,
     };
     let factor = base.pow(power);
     // A double, truncated: sizes from 2^53 on lose their last digits, as in rsync.
     let bytes = number * factor as f64;
     if bytes >= i64::MAX as f64 {
-        return Read::TooLarge;
+        return ParsedSize::TooLarge;
     }
     match u64::try_from(bytes as i64 + step) {
-        Ok(bytes) => Read::Bytes(bytes),
-        Err(_) => Read::TooLarge,
+        Ok(bytes) => ParsedSize::Bytes(bytes),
+        Err(_) => ParsedSize::TooLarge,
     }
 }
 

@@ -34,7 +34,7 @@ fn at_in(text: &[u8], now_unix_secs: i64, zone: &TimeZone) -> Result<i64> {
     let next = |times: &mut dyn Iterator<Item = Option<DateTime>>| {
         times.flatten().filter_map(secs).find(|&time| time > now_unix_secs)
     };
-    let Moment { year, month, day, hour, minute } = moment;
+    let StopTime { year, month, day, hour, minute } = moment;
     let time = jiff::civil::time(hour.unwrap_or(0), minute, 0, 0);
     let found = match (year, month, day, hour) {
         (Some(year), Some(month), Some(day), _) => {
@@ -72,7 +72,7 @@ fn at_in(text: &[u8], now_unix_secs: i64, zone: &TimeZone) -> Result<i64> {
     found.ok_or_else(refused)
 }
 
-struct Moment {
+struct StopTime {
     year: Option<i64>,
     month: Option<i8>,
     day: Option<i8>,
@@ -80,7 +80,7 @@ struct Moment {
     minute: i8,
 }
 
-fn parse(text: &[u8]) -> Option<Moment> {
+fn parse(text: &[u8]) -> Option<StopTime> {
     let text = std::str::from_utf8(text).ok()?;
     let (date, time) = match text.split_once(['T', 't']) {
         Some((date, time)) => (date, Some(time)),
@@ -94,7 +94,7 @@ fn parse(text: &[u8]) -> Option<Moment> {
         text.parse().ok().filter(|number| (from..=to).contains(number))
     };
     let small = |text: &str, from: i64, to: i64| number(text, from, to).and_then(|n| i8::try_from(n).ok());
-    let mut moment = Moment { year: None, month: None, day: None, hour: None, minute: 0 };
+    let mut moment = StopTime { year: None, month: None, day: None, hour: None, minute: 0 };
     if date.is_empty() && time.is_none_or(str::is_empty) {
         return None;
     }

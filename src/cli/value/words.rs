@@ -92,7 +92,7 @@ const DEBUG_BY_VERBOSITY: [&str; 6] = [
 
 /// What the argument requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum WordsArgument {
     /// Setting levels.
     Levels,
     /// The list of words: it contains `help`.
@@ -100,16 +100,21 @@ pub enum Asked {
 }
 
 /// Parses the argument of `--info`.
-pub fn info(text: &[u8], levels: &mut InfoLevels) -> Result<Asked> {
+pub fn info(text: &[u8], levels: &mut InfoLevels) -> Result<WordsArgument> {
     read(text, levels, &INFO, "--info")
 }
 
 /// Parses the argument of `--debug`.
-pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<Asked> {
+pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<WordsArgument> {
     read(text, levels, &DEBUG, "--debug")
 }
 
-fn read<T, const N: usize>(text: &[u8], levels: &mut Levels<N>, words: &[Word<T>; N], option: &str) -> Result<Asked> {
+fn read<T, const N: usize>(
+    text: &[u8],
+    levels: &mut Levels<N>,
+    words: &[Word<T>; N],
+    option: &str,
+) -> Result<WordsArgument> {
     for part in text.split(|&b| b == b',').filter(|part| !part.is_empty()) {
         let digits = part.iter().rev().take_while(|b| b.is_ascii_digit()).count();
         // A word of digits only is a name, not a level.
@@ -121,7 +126,7 @@ fn read<T, const N: usize>(text: &[u8], levels: &mut Levels<N>, words: &[Word<T>
         };
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
         if is("help") {
-            return Ok(Asked::Help);
+            return Ok(WordsArgument::Help);
         } else if is("all") {
             levels.0 = [Some(level); N];
         } else if is("none") {
@@ -135,7 +140,7 @@ fn read<T, const N: usize>(text: &[u8], levels: &mut Levels<N>, words: &[Word<T>
             return Err(Error::usage(message));
         }
     }
-    Ok(Asked::Levels)
+    Ok(WordsArgument::Levels)
 }
 
 /// Returns the levels of a run: those of `-v`, raised by `more` (`FLIST2,PROGRESS`), unless `--info` sets them.
@@ -243,7 +248,7 @@ mod tests {
     #[test]
     fn a_word_that_was_said_wins_over_verbosity() {
         let mut said = InfoLevels::default();
-        assert_eq!(info(b"name0,Stats2,,del3,", &mut said).unwrap(), Asked::Levels);
+        assert_eq!(info(b"name0,Stats2,,del3,", &mut said).unwrap(), WordsArgument::Levels);
         let all = settle_info(2, "FLIST2,NAME,PROGRESS", &said);
         assert_eq!(
             (all.name, all.stats, all.del, all.misc, all.flist, all.progress, all.nonreg),
@@ -263,7 +268,7 @@ mod tests {
             let error = info(text.as_bytes(), &mut InfoLevels::default()).unwrap_err();
             assert_eq!(error.message, format!("Unknown --info item: \"{name}\"").as_bytes());
         }
-        assert_eq!(info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(), Asked::Help);
+        assert_eq!(info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(), WordsArgument::Help);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
 use crate::report::Tally;
 use crate::report::event::Event;
-use crate::session::connection::{Ear, Line, unexpected, wait_for};
+use crate::session::connection::{Connection, Ear, unexpected, wait_for};
 use crate::session::digest_exchange::{Next, Survey};
 use crate::walk::Ticket;
 use std::collections::{HashMap, VecDeque};
@@ -17,8 +17,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The sender's messages, until they are taken.
 #[derive(Default)]
-pub struct Heard {
-    state: Mutex<State>,
+pub struct ReceiverInbox {
+    state: Mutex<ReceiverState>,
     /// Signalled for a directory listing, the roots, or the end.
     pub(super) told: Condvar,
     /// Signalled for a piece of an awaited file.
@@ -27,13 +27,13 @@ pub struct Heard {
 
 /// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ReceiverState {
     pub(super) roots: Option<Roots>,
     has_roots: bool,
     joiner: Joiner,
     /// The cost of the pieces of the listing that is being assembled.
     joining_cost: u64,
-    pub(super) dirs: Dirs,
+    pub(super) dirs: QueuedDirs,
     /// The digests of the destination that are still to be sent. Listings from the sender shorten the list.
     pub(super) survey: Survey,
     /// How many directory listings have begun.
@@ -69,8 +69,8 @@ pub(super) struct Slot {
     pub(super) has_blocks: bool,
 }
 
-impl Heard {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+impl ReceiverInbox {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ReceiverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +107,7 @@ impl Heard {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T, Error> {
         wait_for(self.lock(), &self.told, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -117,7 +117,7 @@ impl Heard {
 
 /// Listings that were received and not taken, in order, each with its cost.
 #[derive(Default)]
-pub(super) struct Dirs {
+pub(super) struct QueuedDirs {
     told: VecDeque<(Box<Told>, u64)>,
     /// Their total cost.
     cost: u64,
@@ -125,7 +125,7 @@ pub(super) struct Dirs {
     listed: (u64, u64),
 }
 
-impl Dirs {
+impl QueuedDirs {
     fn push(&mut self, told: Box<Told>, cost: u64) {
         let (entries, bytes) = listed(&told);
         self.cost += cost;
@@ -176,7 +176,7 @@ fn listed(told: &Told) -> (u64, u64) {
     (told.list.len() as u64, bytes)
 }
 
-impl Heard {
+impl ReceiverInbox {
     /// Waits for the next event of the server, and returns it with its cost. `None`: there will be no more.
     pub fn next_event(&self) -> Option<(Event, u64)> {
         self.wait(|state| match state.events.pop_front() {
@@ -188,12 +188,12 @@ impl Heard {
     }
 }
 
-/// Handles the messages of a sender: queues them in [`Heard`], and consumes those on the line that need not be kept.
+/// Handles the messages of a sender: queues them in [`ReceiverInbox`], and consumes those on the line that need not be kept.
 pub struct ReceiverEar<'a> {
     /// The queues.
-    pub heard: &'a Heard,
+    pub heard: &'a ReceiverInbox,
     /// The connection.
-    pub line: &'a Line,
+    pub line: &'a Connection,
     /// Data may come without a request.
     pub takes_unasked: bool,
     /// The sender is the server, which sends its events.
@@ -206,7 +206,7 @@ pub struct ReceiverEar<'a> {
 
 impl ReceiverEar<'_> {
     /// Checks that a listing may begin: the one before it must be complete.
-    fn begin_dir(&self, state: &mut State, told: &Told) -> Result<(), Error> {
+    fn begin_dir(&self, state: &mut ReceiverState, told: &Told) -> Result<(), Error> {
         if !state.has_roots {
             return Err(unexpected("directory before the arguments"));
         }
@@ -224,7 +224,7 @@ impl ReceiverEar<'_> {
     }
 
     /// Checks that a file may come on a lane: it was requested, or it is next.
-    fn expect(&self, state: &State, lane: Lane, file: FileId) -> Result<(), Error> {
+    fn expect(&self, state: &ReceiverState, lane: Lane, file: FileId) -> Result<(), Error> {
         let is_expected = match lane {
             Lane::Early => state.early.front() == Some(&file),
             Lane::Asked | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
@@ -233,7 +233,7 @@ impl ReceiverEar<'_> {
     }
 
     /// Handles a piece of a file.
-    fn piece(&self, state: &mut State, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
+    fn piece(&self, state: &mut ReceiverState, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
         match lane {
@@ -267,7 +267,7 @@ impl ReceiverEar<'_> {
     }
 
     /// Handles the beginning or continuation of a listing.
-    fn part_of_dir(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
+    fn part_of_dir(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<(), Error> {
         if let Message::Dir(told) = &message {
             self.begin_dir(state, told)?;
         }
@@ -296,7 +296,7 @@ impl ReceiverEar<'_> {
     }
 
     /// Handles the beginning, a piece or the end of a file, or the report that it does not come.
-    fn part_of_file(&self, state: &mut State, message: Message, cost: u64) -> Result<(), Error> {
+    fn part_of_file(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<(), Error> {
         let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data outside of a file"));
         let (lane, file, piece) = match message {
             Message::Whole { file, lane, data, digest } => {
@@ -412,7 +412,7 @@ mod tests {
         let tickets = vec![Ticket::of(1), Ticket::of(2)];
         let found = SeenDir { tickets, list: Some((RelPath::root(), list)), ..SeenDir::bare(seen) };
         survey.took(found, &mut |_, _| ());
-        let heard = Heard::default();
+        let heard = ReceiverInbox::default();
         heard.lock().dirs.push(Box::default(), 0);
         heard.begin(survey);
         let Some((Next::Tell(Seen::Absent), needless)) = heard.next() else { panic!("nobody wants to know more") };

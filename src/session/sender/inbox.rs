@@ -11,14 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The receiver's messages, until they are taken.
 #[derive(Default)]
-pub struct Heard {
-    state: Mutex<State>,
+pub struct SenderInbox {
+    state: Mutex<SenderState>,
     changed: Condvar,
 }
 
 /// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SenderState {
     pub(super) seen: VecDeque<(Seen, u64)>,
     /// The last [`Seen::Large`] reports on the current directory.
     large: Larger,
@@ -39,13 +39,13 @@ pub(super) enum Order {
     Forget(DirId),
 }
 
-impl Heard {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+impl SenderInbox {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `take` returns a value, or returns an error if the receiver's messages have ended.
-    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {
         wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -129,7 +129,7 @@ impl Larger {
     }
 }
 
-impl Ear for Heard {
+impl Ear for SenderInbox {
     fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
         let mut state = self.lock();
         if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {

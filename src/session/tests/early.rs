@@ -12,8 +12,8 @@ use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
 
 /// Returns a client in `cwd` that sends `src` to `dst`, or receives it.
-fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Near<'a> {
-    Near {
+fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Client<'a> {
+    Client {
         key: [7; 16],
         options,
         speech: Speech::ours(compression_choice::features(None)),
@@ -33,7 +33,7 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
 }
 
 /// Returns the context of such a client.
-fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
+fn terms_of<'a>(near: &'a Client<'_>) -> Terms<'a> {
     Terms {
         options: near.options,
         rules: &near.rules,
@@ -47,9 +47,9 @@ fn terms_of<'a>(near: &'a Near<'_>) -> Terms<'a> {
 }
 
 /// Returns what its server makes of the request. `operand`: the path to serve.
-fn settled(options: &Options, operand: &[u8]) -> Settled {
+fn settled(options: &Options, operand: &[u8]) -> SettledSetup {
     let operands = vec![operand.to_vec()];
-    Settled {
+    SettledSetup {
         options: options.clone(),
         rules: rules(),
         operands,
@@ -364,10 +364,10 @@ fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool
     let cwd = top.path().as_os_str().as_bytes();
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, is_pull);
-    let near = Near { speech: Speech { features: near.speech.features | ours, ..near.speech.clone() }, ..near };
+    let near = Client { speech: Speech { features: near.speech.features | ours, ..near.speech.clone() }, ..near };
     let settle = |_: &Setup| {
         let beyond = Some(Error::new(Exit::FileSelect, "a part"));
-        Ok(Settled { beyond, ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })) })
+        Ok(SettledSetup { beyond, ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })) })
     };
     let (mut link, far) = pipe::pair(ROOM_BYTES);
     let said = speaks_first.then(|| near.first_words(None));

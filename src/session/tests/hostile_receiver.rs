@@ -23,7 +23,7 @@ fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
 fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
-    let ended = Client { words, ..Client::default() }.against(&stage, |peer| {
+    let ended = TestClient { words, ..TestClient::default() }.against(&stage, |peer| {
         peer.hear_greeting();
         assert!(matches!(peer.hear(), Some(Message::Setup(_))));
         peer.receive();
@@ -486,7 +486,7 @@ fn a_push_of_a_client_cut_off_at_every_byte() {
     for end in 0..=len {
         let stage = Stage::new();
         stage.has("a", "hello").has("d/b", "hello");
-        let client = Client { words: &["-r", "--remove-source-files"], ..Client::default() };
+        let client = TestClient { words: &["-r", "--remove-source-files"], ..TestClient::default() };
         let ended = client.against_unmet(&stage, |peer| {
             peer.say_bytes(&before[..end.min(before.len())]);
             if let Some(rest @ 0..) = end.checked_sub(before.len()) {
@@ -581,7 +581,7 @@ fn silence_ends_with_the_timeout() {
     let settle = |setup: &Setup| {
         let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
         let operands = vec![home.as_os_str().as_bytes().to_vec()];
-        Ok(Settled {
+        Ok(SettledSetup {
             options: options(&["-r", "--timeout=1"]),
             rules,
             operands,

@@ -19,7 +19,7 @@ fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
 }
 
 /// Serves an honest client that requested `sources`.
-fn pulled(stage: &Stage, client: &Client<'_>, play: impl FnOnce(&mut Peer)) -> Ended {
+fn pulled(stage: &Stage, client: &TestClient<'_>, play: impl FnOnce(&mut Peer)) -> Ended {
     let ended = client.against(stage, |peer| {
         peer.hear_greeting();
         assert!(matches!(peer.hear(), Some(Message::Setup(_))));
@@ -30,8 +30,8 @@ fn pulled(stage: &Stage, client: &Client<'_>, play: impl FnOnce(&mut Peer)) -> E
     ended
 }
 
-fn pull(words: &'static [&'static str], sources: &'static [&'static str]) -> Client<'static> {
-    Client { words, sources, ..Client::default() }
+fn pull(words: &'static [&'static str], sources: &'static [&'static str]) -> TestClient<'static> {
+    TestClient { words, sources, ..TestClient::default() }
 }
 
 /// Answers every request with a file of five bytes, and ends the session normally.
@@ -499,8 +499,8 @@ fn a_directory_without_end_is_bounded() {
 
 /// Receives a directory that never ends, as pieces of 16 MiB.
 fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
-    let heard = crate::session::receiver::Heard::default();
-    let line = crate::session::connection::Line::new(Box::new(Native::new(1)));
+    let heard = crate::session::receiver::ReceiverInbox::default();
+    let line = crate::session::connection::Connection::new(Box::new(Native::new(1)));
     let ear = crate::session::receiver::ReceiverEar {
         heard: &heard,
         line: &line,
@@ -632,19 +632,19 @@ unrequested!(
 );
 unrequested!(
     a_name_that_the_rules_exclude,
-    Client { excludes: &["*.o"], ..pull(&["-r"], &["x/"]) },
+    TestClient { excludes: &["*.o"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: a.o",
     [dir(0, "", &[("a.o", FILE)])]
 );
 unrequested!(
     a_directory_that_the_rules_exclude,
-    Client { excludes: &["/deep/"], ..pull(&["-r"], &["x/"]) },
+    TestClient { excludes: &["/deep/"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: deep",
     [dir(0, "", &[("deep", DIR)])]
 );
 unrequested!(
     a_name_below_that_the_rules_exclude,
-    Client { excludes: &["d/*.o"], ..pull(&["-r"], &["x/"]) },
+    TestClient { excludes: &["d/*.o"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: d/a.o",
     [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), ..told(0, "d", &[("a.o", FILE)]) }))]
 );
@@ -674,7 +674,7 @@ fn kinds_that_no_option_asked_for_are_not_made() {
         [("b", 0o060_644), ("c", 0o020_644), ("l", LINK), ("p", 0o010_644), ("s", 0o140_644)];
     for (words, made) in [(&["-r"][..], &["f"][..]), (&["-rl"], &["f", "l"]), (&["-rp"], &["f"])] {
         let stage = Stage::new();
-        let client = Client { words, sources: &["x/"], ..Client::default() };
+        let client = TestClient { words, sources: &["x/"], ..TestClient::default() };
         let ended = pulled(&stage, &client, |peer| {
             let mut entries = vec![("f", 0o106_755)];
             entries.extend(KINDS);
@@ -691,7 +691,7 @@ fn kinds_that_no_option_asked_for_are_not_made() {
     }
 }
 
-fn refuses_roots(client: &Client<'_>, roots: Roots, words: &str) {
+fn refuses_roots(client: &TestClient<'_>, roots: Roots, words: &str) {
     let stage = Stage::new();
     stage.has("mine", "mine");
     let ended = pulled(&stage, client, |peer| {
@@ -759,7 +759,7 @@ fn versions_that_do_not_meet() {
 
 #[test]
 fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
-    let client = |words| Client { words, ..Client::default() };
+    let client = |words| TestClient { words, ..TestClient::default() };
     let stage = Stage::new();
     let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
     ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there supports zstd only");

@@ -21,7 +21,7 @@ use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::session;
 use crate::session::compression_choice;
-use crate::session::{Near, Settled};
+use crate::session::{Client, SettledSetup};
 use crate::transport::Link;
 use crate::transport::compression::{CHUNK_MAX_BYTES, Expander};
 use crate::transport::pipe;
@@ -337,7 +337,7 @@ pub fn serve_by(
                 return Err(Error::new(Exit::Protocol, "sparsync: the other direction").into());
             }
             let rules = Rules::new(setup.rules.clone(), ChainOptions::default());
-            Ok(Settled {
+            Ok(SettledSetup {
                 options: options.clone(),
                 rules,
                 operands: vec![operand.clone()],
@@ -383,14 +383,14 @@ pub fn setup(server_sends: bool) -> Setup {
 
 /// A client that sends `home`, or receives `sources` into it.
 #[derive(Default)]
-pub struct Client<'a> {
+pub struct TestClient<'a> {
     pub words: &'a [&'a str],
     pub excludes: &'a [&'a str],
     /// If empty, the client sends.
     pub sources: &'a [&'a str],
 }
 
-impl Client<'_> {
+impl TestClient<'_> {
     /// Runs it against a scripted server.
     pub fn against(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         self.against_unmet(stage, |peer| {
@@ -399,7 +399,7 @@ impl Client<'_> {
         })
     }
 
-    /// As [`Client::against`], but the server has not sent its greeting.
+    /// As [`TestClient::against`], but the server has not sent its greeting.
     pub fn against_unmet(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let (options, home) = (options(self.words), stage.home());
         let parsed: Vec<Parsed> =
@@ -409,7 +409,7 @@ impl Client<'_> {
             let receives = !sources.is_empty();
             let home = [home.as_os_str().as_bytes(), b"/"].concat();
             let rules = Rules::new(parsed.clone(), ChainOptions::default());
-            let near = Near {
+            let near = Client {
                 key: crate::fs::sys::random(),
                 options: &options,
                 speech: Speech::ours(compression_choice::features(None)),

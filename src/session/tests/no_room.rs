@@ -135,7 +135,7 @@ pub fn converse(
     let stop = AtomicBool::new(false);
     let mut tally = Tally::default();
     let mut reporter = reporter(&options);
-    let near = Near {
+    let near = Client {
         key: crate::fs::sys::random(),
         options: &options,
         speech: near,
@@ -154,7 +154,7 @@ pub fn converse(
     };
     let operand = if is_pull { &source } else { &dest };
     let settle = |_: &Setup| {
-        Ok(Settled {
+        Ok(SettledSetup {
             options: options.clone(),
             rules: rules(),
             operands: vec![operand.clone()],

@@ -179,7 +179,7 @@ fn a_message_of_a_later_version_is_refused_by_name() {
         peer.say_bytes(&[FINISHED, 0]);
     });
     ended.refuses(Exit::Protocol, words);
-    let client = Client { words: &["-r"], ..Client::default() };
+    let client = TestClient { words: &["-r"], ..TestClient::default() };
     let ended = client.against(&stage, |peer| {
         peer.hear_greeting();
         assert!(matches!(peer.hear(), Some(Message::Setup(_))));

@@ -42,9 +42,9 @@ type GiveUp = Box<dyn FnOnce() + Send>;
 const ADDRESSES_MAX: usize = 4096;
 
 /// The decision about a new connection.
-pub enum Answer {
+pub enum Admission {
     /// The handshake may begin.
-    Begin(Place),
+    Begin(Slot),
     /// The client must first validate its address.
     ShowAddress,
     /// The maximum number of sessions is reached.
@@ -101,14 +101,14 @@ impl Room {
     /// Decides about a new connection. `is_shown`: the address was validated; `may_belong`: it may belong to a session
     /// that has a slot. If all slots for handshakes are taken, in total or for its network, the oldest handshake that
     /// can be aborted gives up its slot.
-    pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Answer {
+    pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Admission {
         let limits = &self.limits;
         let mut counts = self.lock();
         if limits.is_full(counts.sessions) && !may_belong {
-            return Answer::Refuse;
+            return Admission::Refuse;
         }
         if !is_shown && counts.half_open >= limits.retry_from {
-            return Answer::ShowAddress;
+            return Admission::ShowAddress;
         }
         if counts.second.elapsed() >= Duration::from_secs(1) {
             counts.knocks.clear();
@@ -120,7 +120,7 @@ impl Room {
             counts.knocks.entry(if is_one_of_many { Ipv6Addr::UNSPECIFIED.into() } else { network }).or_default();
         *knocks += 1;
         if *knocks > limits.handshakes_per_sec {
-            return Answer::Ignore;
+            return Admission::Ignore;
         }
         let of_network = counts.waiting.iter().filter(|waits| waits.network == network).count();
         let has_room = if of_network >= limits.half_open_per_network {
@@ -129,10 +129,10 @@ impl Room {
             counts.half_open < limits.half_open || counts.give_up_oldest(|_| true)
         };
         if !has_room {
-            return Answer::Ignore;
+            return Admission::Ignore;
         }
         counts.half_open += 1;
-        Answer::Begin(Place { room: self.clone(), network, held: Held::Handshake })
+        Admission::Begin(Slot { room: self.clone(), network, held: Held::Handshake })
     }
 }
 
@@ -148,7 +148,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// A slot, first of a handshake, then of a session. Dropping it frees the slot.
-pub struct Place {
+pub struct Slot {
     room: Arc<Room>,
     network: IpAddr,
     held: Held,
@@ -162,7 +162,7 @@ enum Held {
     Session(Pin),
 }
 
-impl Place {
+impl Slot {
     /// Lets other connections abort this handshake. `give_up` is called while another is admitted; it must not drop
     /// this place itself.
     pub fn can_be_given_up(&mut self, give_up: impl FnOnce() + Send + 'static) {
@@ -175,7 +175,7 @@ impl Place {
     }
 
     /// Turns the slot of a completed handshake into that of a session with this key.
-    pub fn come_in(mut self, pin: Pin) -> Result<Place, Unwelcome> {
+    pub fn come_in(mut self, pin: Pin) -> Result<Slot, Unwelcome> {
         let limits = &self.room.limits;
         let mut counts = self.room.lock();
         if limits.is_full(counts.sessions) {
@@ -230,7 +230,7 @@ impl Counts {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut counts = self.room.lock();
         match self.held {
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
     use crate::transport::window_limit::Ceiling;
 
-    fn begins(answer: Answer) -> Option<Place> {
+    fn begins(answer: Admission) -> Option<Slot> {
         match answer {
-            Answer::Begin(place) => Some(place),
-            Answer::ShowAddress | Answer::Refuse | Answer::Ignore => None,
+            Admission::Begin(place) => Some(place),
+            Admission::ShowAddress | Admission::Refuse | Admission::Ignore => None,
         }
     }
 
@@ -263,12 +263,12 @@ mod tests {
         let knock = |is_shown| room.knock([127, 0, 0, 1].into(), is_shown, false);
         let first = begins(knock(false)).unwrap();
         let second = begins(knock(false)).unwrap();
-        assert!(matches!(knock(false), Answer::ShowAddress));
+        assert!(matches!(knock(false), Admission::ShowAddress));
         let third = begins(knock(true)).unwrap();
-        assert!(matches!(knock(true), Answer::Ignore), "three handshakes are open");
+        assert!(matches!(knock(true), Admission::Ignore), "three handshakes are open");
         let session = first.come_in(KEYS[0]).ok().unwrap();
         assert_eq!(second.come_in(KEYS[1]).err(), Some(Unwelcome::Full), "there is one conversation already");
-        assert!(matches!(knock(true), Answer::Refuse));
+        assert!(matches!(knock(true), Admission::Refuse));
         drop(third);
         drop(session);
         assert!(begins(knock(false)).is_some());
@@ -283,7 +283,7 @@ mod tests {
         let knock = |may_belong| room.knock([127, 0, 0, 1].into(), true, may_belong);
         let first = begins(knock(false)).unwrap();
         limits.ceiling.set(0).unwrap();
-        assert!(matches!(knock(false), Answer::Refuse));
+        assert!(matches!(knock(false), Admission::Refuse));
         assert_eq!(begins(knock(true)).unwrap().come_in(KEYS[0]).err(), Some(Unwelcome::Full));
         limits.ceiling.set(1).unwrap();
         assert!(first.come_in(KEYS[0]).is_ok() && begins(knock(false)).is_some());

@@ -1,7 +1,7 @@
 //! The client side of network links: dials a server with a known key.
 
 use super::bridge::{Engine, wait};
-use super::tcp_liveness::{Name, Signs, Watch};
+use super::tcp_liveness::{SessionName, Signs, Watch};
 use super::{BEGINS, HangUp, Kind, Trouble, migration, quic, tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::Link;
@@ -32,10 +32,10 @@ pub struct Dial {
     /// How the link reads; its `stop` also ends an attempt.
     pub patience: Patience,
     /// When a session over QUIC moves to TLS, if both transports are permitted.
-    pub lanes: tls_upgrade::Terms,
+    pub lanes: tls_upgrade::UpgradeTerms,
     /// Sent as soon as a handshake has completed: the first bytes of the session. Once there is a link, they have been
     /// sent.
-    pub first_words: Words,
+    pub first_words: FirstBytes,
     /// Taken before any session data is sent.
     pub floor: Floor,
     /// The head start of each transport over the next.
@@ -47,15 +47,15 @@ pub struct Dial {
 /// The first bytes of a session, at most [`super::limits::FIRST_WORDS_MAX_BYTES`]. Made when they are first needed;
 /// every attempt sends the same.
 #[derive(Clone, Default)]
-pub struct Words {
+pub struct FirstBytes {
     make: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
     made: Arc<OnceLock<Vec<u8>>>,
 }
 
-impl Words {
+impl FirstBytes {
     /// Bytes that `make` returns when they are first needed.
-    pub fn by(make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Words {
-        Words { make: Some(Arc::new(make)), made: Arc::default() }
+    pub fn by(make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> FirstBytes {
+        FirstBytes { make: Some(Arc::new(make)), made: Arc::default() }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -87,22 +87,22 @@ impl Dial {
             tls,
             limit,
             patience,
-            lanes: tls_upgrade::Terms::default(),
-            first_words: Words::default(),
+            lanes: tls_upgrade::UpgradeTerms::default(),
+            first_words: FirstBytes::default(),
             floor: Floor::default(),
             kind_step: KIND_STEP,
             signs: Signs::default(),
         }
     }
 
-    fn link(&self, engine: Engine, reached: Reached, peer: SocketAddr) -> Result<Linked, Trouble> {
+    fn link(&self, engine: Engine, reached: AnsweredServer, peer: SocketAddr) -> Result<Linked, Trouble> {
         match reached {
-            Reached::Quic(endpoint, conversation, nudge) => {
+            AnsweredServer::Quic(endpoint, conversation, nudge) => {
                 let watch = migration::watch(endpoint.clone(), conversation.connection.clone(), nudge);
                 engine.handle().spawn(watch);
                 Ok(self.quic_link(engine, endpoint, conversation, peer))
             }
-            Reached::Tls(tunnel, name) => {
+            AnsweredServer::Tls(tunnel, name) => {
                 let handle = engine.handle().clone();
                 // Readers and writers keep the engine alive, which also runs the watch over the connection.
                 let halves = tls::halves(tunnel, self.patience.clone(), Arc::new(engine));
@@ -122,7 +122,7 @@ impl Dial {
         }
     }
 
-    fn watch(&self, peer: SocketAddr, name: Name, is_told: bool) -> Watch {
+    fn watch(&self, peer: SocketAddr, name: SessionName, is_told: bool) -> Watch {
         Watch { peer, tls: client_config_for(&self.tls, &[ALPN_NAMED]), name, signs: self.signs, is_told }
     }
 
@@ -174,7 +174,7 @@ impl Dial {
     }
 }
 
-/// A link with its handles; see [`Won`].
+/// A link with its handles; see [`DialWinner`].
 struct Linked {
     link: Link,
     lanes: Option<Arc<tls_upgrade::Progress>>,
@@ -186,7 +186,7 @@ fn broken(error: impl std::fmt::Display) -> Trouble {
 }
 
 /// A successful race.
-pub struct Won {
+pub struct DialWinner {
     /// The link; the server's first bytes have arrived.
     pub link: Link,
     /// Its transport.
@@ -217,18 +217,18 @@ pub struct Lost {
 ///
 /// A server with the right key that does not admit this client ends the race, because it would refuse every attempt. A
 /// server with a wrong key does not while other attempts are left: an address may have passed to another machine.
-pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
+pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<DialWinner, Lost> {
     let lost = |trouble| Lost { trouble, story: Vec::new() };
     let engine = Engine::start("client network").map_err(|error| lost(broken(error)))?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
-    let mut field = Field {
+    let mut field = Race {
         engine: engine.handle().clone(),
         began: Since::now(),
         limit: dial.limit,
         words: dial.first_words.clone(),
         floor: (dial.floor.clone(), false),
         report,
-        tasks: Attempts(Vec::new()),
+        tasks: DialAttempts(Vec::new()),
         runs: 0,
         waiting: VecDeque::new(),
         speaker: None,
@@ -247,7 +247,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
             };
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
-                reach(kind, peer, tls).await.map(Step::Shaken)
+                reach(kind, peer, tls).await.map(DialStep::Shaken)
             });
         }
     }
@@ -263,23 +263,25 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
             // A late attempt that was replaced in the meantime.
             continue;
         }
-        if !matches!(came, Ok(Step::Late)) {
+        if !matches!(came, Ok(DialStep::Late)) {
             field.runs -= 1;
             field.speaker.take_if(|_| turn.is_some());
         }
         match came {
-            Ok(Step::Shaken(shaken)) => field.waiting.push_back(((kind, address), shaken)),
-            Ok(Step::Late) => field.speaker.iter_mut().for_each(|speaker| speaker.is_late = true),
-            Ok(Step::Answered(_)) if !field.has_floor() => {
+            Ok(DialStep::Shaken(shaken)) => field.waiting.push_back(((kind, address), shaken)),
+            Ok(DialStep::Late) => field.speaker.iter_mut().for_each(|speaker| speaker.is_late = true),
+            Ok(DialStep::Answered(_)) if !field.has_floor() => {
                 return Err(Lost { trouble: Trouble::Stopped, story });
             }
-            Ok(Step::Answered(reached)) => {
+            Ok(DialStep::Answered(reached)) => {
                 // The slower attempts close their connections while the engine still runs.
                 drop((field, reports));
                 let linked = dial.link(engine, reached, address);
                 story.push(format!("{address} over {kind}: chosen"));
                 return match linked {
-                    Ok(Linked { link, lanes, hang_up }) => Ok(Won { link, kind, lanes, address, hang_up, story }),
+                    Ok(Linked { link, lanes, hang_up }) => {
+                        Ok(DialWinner { link, kind, lanes, address, hang_up, story })
+                    }
                     Err(trouble) => Err(Lost { trouble, story }),
                 };
             }
@@ -304,20 +306,20 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lo
 }
 
 /// The state of a race.
-struct Field {
+struct Race {
     engine: tokio::runtime::Handle,
     began: Since,
     limit: Duration,
     /// The first bytes of the session.
-    words: Words,
+    words: FirstBytes,
     /// The right to begin a session, and whether this race has it.
     floor: (Floor, bool),
     report: UnboundedSender<Report>,
-    tasks: Attempts,
+    tasks: DialAttempts,
     /// The number of attempts that have not reported.
     runs: usize,
     /// Attempts with a completed handshake.
-    waiting: VecDeque<(Way, Shaken)>,
+    waiting: VecDeque<(DialRoute, Shaken)>,
     speaker: Option<Speaker>,
     /// The number of attempts that have sent the first bytes.
     turns: usize,
@@ -325,7 +327,7 @@ struct Field {
 
 /// The attempt that has sent the first bytes.
 struct Speaker {
-    way: Way,
+    way: DialRoute,
     turn: usize,
     task: tokio::task::AbortHandle,
     /// It did not answer in time and is replaced as soon as another attempt is ready.
@@ -333,22 +335,22 @@ struct Speaker {
 }
 
 /// Transport and address.
-type Way = (Kind, SocketAddr);
+type DialRoute = (Kind, SocketAddr);
 
 /// The result of an attempt, or of its first bytes.
 struct Report {
-    way: Way,
+    way: DialRoute,
     /// The turn of an attempt that has sent the first bytes.
     turn: Option<usize>,
-    came: Result<Step, Trouble>,
+    came: Result<DialStep, Trouble>,
 }
 
 /// How far an attempt has come.
-enum Step {
+enum DialStep {
     /// The handshake is complete; no session data was sent.
     Shaken(Shaken),
     /// The server has answered.
-    Answered(Reached),
+    Answered(AnsweredServer),
     /// The server has not answered for a while.
     Late,
 }
@@ -358,12 +360,12 @@ enum Step {
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 const ANSWERS_WITHIN_HANDSHAKES: u32 = 3;
 
-impl Field {
+impl Race {
     fn run(
         &mut self,
-        way: Way,
+        way: DialRoute,
         turn: Option<usize>,
-        attempt: impl Future<Output = Result<Step, Trouble>> + Send + 'static,
+        attempt: impl Future<Output = Result<DialStep, Trouble>> + Send + 'static,
     ) -> tokio::task::AbortHandle {
         let (limit, report) = (self.limit, self.report.clone());
         let left = limit.saturating_sub(self.began.elapsed());
@@ -410,11 +412,11 @@ impl Field {
         // Made in this thread: it takes a while, and the engine drives other attempts.
         words.bytes();
         let (turn, report) = (self.turns, self.report.clone());
-        let task = self.run(way, Some(turn), async move { shaken.begin(words.bytes()).await.map(Step::Answered) });
+        let task = self.run(way, Some(turn), async move { shaken.begin(words.bytes()).await.map(DialStep::Answered) });
         let patience = ANSWERS_WITHIN.max(self.began.elapsed() * ANSWERS_WITHIN_HANDSHAKES);
         let watch = self.engine.spawn(async move {
             tokio::time::sleep(patience).await;
-            let _ = report.send(Report { way, turn: Some(turn), came: Ok(Step::Late) });
+            let _ = report.send(Report { way, turn: Some(turn), came: Ok(DialStep::Late) });
         });
         self.tasks.0.push(watch.abort_handle());
         self.speaker = Some(Speaker { way, turn, task, is_late: false });
@@ -445,9 +447,9 @@ fn weight(trouble: &Trouble) -> u8 {
 }
 
 /// Tasks that are aborted when this is dropped.
-struct Attempts(Vec<tokio::task::AbortHandle>);
+struct DialAttempts(Vec<tokio::task::AbortHandle>);
 
-impl Drop for Attempts {
+impl Drop for DialAttempts {
     fn drop(&mut self) {
         self.0.iter().for_each(tokio::task::AbortHandle::abort);
     }
@@ -460,10 +462,10 @@ enum Shaken {
 }
 
 /// A server that has answered.
-enum Reached {
+enum AnsweredServer {
     Quic(quinn::Endpoint, quic::Conversation, migration::Nudge),
     /// With the name of the session, if the server supports names.
-    Tls(tls::Tunnel, Option<Name>),
+    Tls(tls::Tunnel, Option<SessionName>),
 }
 
 async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
@@ -531,17 +533,17 @@ async fn refusal(peer: SocketAddr) -> Trouble {
 
 impl Shaken {
     /// Sends the first bytes and waits for the server's.
-    async fn begin(self, words: &[u8]) -> Result<Reached, Trouble> {
+    async fn begin(self, words: &[u8]) -> Result<AnsweredServer, Trouble> {
         match self {
             Shaken::Quic(endpoint, connection, nudge) => {
                 let conversation = quic::begin(connection, &[&BEGINS, words].concat()).await?;
-                Ok(Reached::Quic(endpoint, conversation, nudge))
+                Ok(AnsweredServer::Quic(endpoint, conversation, nudge))
             }
             Shaken::Tls(mut tunnel) => {
                 let name = (tunnel.carries() == Some(ALPN_NAMED)).then(sys::random);
-                let told: &[u8] = name.as_ref().map_or(&[], Name::as_slice);
+                let told: &[u8] = name.as_ref().map_or(&[], SessionName::as_slice);
                 tunnel.begin(&[&BEGINS, told, words].concat()).await?;
-                Ok(Reached::Tls(tunnel, name))
+                Ok(AnsweredServer::Tls(tunnel, name))
             }
         }
     }

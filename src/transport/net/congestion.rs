@@ -185,14 +185,14 @@ enum Growth {
 #[derive(Debug, Clone, Copy)]
 enum Pause {
     /// The queue drains, by one step.
-    Drains(Step),
+    Drains(RateStep),
     /// Datagrams sent from this moment on measure the effect; the shortest of their round trips.
-    Measures { step: Step, from: Duration, shortest: Option<Duration> },
+    Measures { step: RateStep, from: Duration, shortest: Option<Duration> },
 }
 
 /// One step of a pause.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct RateStep {
     /// The base at the beginning of the pause.
     believed: Duration,
     /// The round trip time before this step.
@@ -203,7 +203,7 @@ struct Step {
     is_doubt: bool,
 }
 
-impl Step {
+impl RateStep {
     /// Returns for how long the bytes in flight at the end of this step fill the path.
     fn target(&self) -> Duration {
         self.believed.mul_f64(DRAINED).max(self.before.mul_f64(STEP))
@@ -392,14 +392,15 @@ impl Control {
                 bound.bytes *= 1.0 + STEP_MAX;
             }
             if let Some(before) = round.shortest.filter(|shortest| *shortest > base.mul_f64(DOUBTED)) {
-                self.pause = Some(Pause::Drains(Step { believed: base, before, rate, is_doubt: true }));
+                self.pause = Some(Pause::Drains(RateStep { believed: base, before, rate, is_doubt: true }));
                 return;
             }
         }
         if now.saturating_sub(self.epoch.began_at) >= EPOCH && self.epoch.rounds >= EPOCH_ROUNDS {
             if is_full {
                 let before = round.shortest.unwrap_or(base);
-                self.pause = Some(Pause::Drains(Step { believed: base, before, rate: self.rate(), is_doubt: false }));
+                self.pause =
+                    Some(Pause::Drains(RateStep { believed: base, before, rate: self.rate(), is_doubt: false }));
             } else {
                 self.begin_epoch(now);
             }
@@ -408,19 +409,19 @@ impl Control {
 
     /// Evaluates a step of a pause that measured the round trip `found`, in a round with this rate. Returns the next
     /// step.
-    fn conclude(&mut self, now: Duration, step: &Step, found: Duration, rate: f64) -> Option<Step> {
-        let Step { believed, before, is_doubt, .. } = *step;
+    fn conclude(&mut self, now: Duration, step: &RateStep, found: Duration, rate: f64) -> Option<RateStep> {
+        let RateStep { believed, before, is_doubt, .. } = *step;
         if found < believed.mul_f64(SHORTER) {
             // The queue was longer than assumed. If the doubt was justified, it arises again.
             self.base = Some(found);
-            return Some(Step { believed: found, before: found, rate: self.rate(), is_doubt: false });
+            return Some(RateStep { believed: found, before: found, rate: self.rate(), is_doubt: false });
         }
         let is_empty = found <= believed.mul_f64(LONGER) && step.target() <= believed;
         let is_as_before = (before.mul_f64(SHORTER)..before.mul_f64(LONGER)).contains(&found);
         if !is_empty && !is_as_before {
             // A queue is left.
             let rate = if is_doubt { rate } else { self.rate() };
-            return Some(Step { believed, before: found, rate, is_doubt });
+            return Some(RateStep { believed, before: found, rate, is_doubt });
         }
         if is_doubt {
             // Either the path is unchanged, so its rate has fallen, or there was no queue and the path has become

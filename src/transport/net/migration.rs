@@ -55,10 +55,10 @@ fn own_address(peer: SocketAddr) -> Option<IpAddr> {
 /// Losses are only detected once something else is acknowledged. Without this, a full window would stay silent until
 /// QUIC retransmits, which it does ever more rarely.
 #[derive(Clone, Default)]
-pub struct Nudge(Arc<Shared>);
+pub struct Nudge(Arc<MigrationShared>);
 
 #[derive(Default)]
-struct Shared {
+struct MigrationShared {
     /// This many bytes may be in flight regardless of the window; 0 once something was acknowledged after the last
     /// nudge.
     floor_bytes: AtomicU64,
@@ -88,7 +88,7 @@ impl ControllerFactory for Nudge {
 /// Our congestion control, with the extra allowance of a nudge.
 struct Nudged {
     inner: Box<dyn Controller>,
-    shared: Arc<Shared>,
+    shared: Arc<MigrationShared>,
 }
 
 impl Controller for Nudged {

@@ -61,9 +61,9 @@ pub enum HangUp {
     /// For a QUIC connection.
     Quic(quinn::Connection),
     /// For a session that can move to TLS; ends it on both transports.
-    Lanes(tls_upgrade::HangUp),
+    Lanes(tls_upgrade::UpgradeHangUp),
     /// For a TLS connection.
-    Tls(tls::HangUp),
+    Tls(tls::TlsHangUp),
 }
 
 impl HangUp {
@@ -71,7 +71,7 @@ impl HangUp {
     pub fn now(&self, why: &str) {
         match self {
             HangUp::Quic(connection) => {
-                quic::close(connection, quic::HangUp::Told, why.as_bytes());
+                quic::close(connection, quic::CloseCode::Told, why.as_bytes());
             }
             HangUp::Lanes(lanes) => lanes.now(why),
             HangUp::Tls(connection) => connection.now(),

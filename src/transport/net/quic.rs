@@ -27,7 +27,7 @@ pub const NO_NAME: &str = "sparsync";
 
 /// The application error codes with which a peer closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HangUp {
+pub enum CloseCode {
     /// The session is complete.
     Done = 0,
     /// This side was instructed to close.
@@ -204,7 +204,7 @@ pub async fn welcome(
     let (send, mut recv) = connection.accept_bi().await?;
     let mut first = [0; BEGINS.len()];
     if recv.read_exact(&mut first).await.is_err() || first != BEGINS {
-        close(&connection, HangUp::Told, b"invalid first bytes of a session");
+        close(&connection, CloseCode::Told, b"invalid first bytes of a session");
         return Err(ConnectionError::LocallyClosed);
     }
     Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
@@ -222,11 +222,11 @@ pub async fn leave(connection: quinn::Connection) {
     for _ in 0..TURNS_TO_GO {
         tokio::task::yield_now().await;
     }
-    close(&connection, HangUp::Done, b"");
+    close(&connection, CloseCode::Done, b"");
 }
 
 /// Closes a connection at once and notifies the peer, however much is in flight.
-pub fn close(connection: &quinn::Connection, code: HangUp, why: &[u8]) {
+pub fn close(connection: &quinn::Connection, code: CloseCode, why: &[u8]) {
     congestion_adapter::let_end(connection);
     connection.close(VarInt::from_u32(code as u32), why);
 }
@@ -295,7 +295,7 @@ pub fn halves(
     last_words: (Duration, Duration),
     ceiling: &Ceiling,
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
-) -> (Reader, Writer) {
+) -> (QuicReader, QuicWriter) {
     let Conversation { connection, send, recv, first } = conversation;
     let hold = Arc::new(Hold {
         connection,
@@ -309,9 +309,17 @@ pub fn halves(
     pieces[PIECES - 1] = first;
     let (window, begun) = (quic_window::Reading::default(), Since::now());
     let ceiling = ceiling.clone();
-    let reader =
-        Reader { recv, pieces, at: PIECES - 1, patience, window, ceiling: ceiling.clone(), begun, hold: hold.clone() };
-    (reader, Writer { send: Some(send), has_left: false, parting, ceiling, hold })
+    let reader = QuicReader {
+        recv,
+        pieces,
+        at: PIECES - 1,
+        patience,
+        window,
+        ceiling: ceiling.clone(),
+        begun,
+        hold: hold.clone(),
+    };
+    (reader, QuicWriter { send: Some(send), has_left: false, parting, ceiling, hold })
 }
 
 /// How long a client waits before it closes the connection: for a silent peer, and for any other.
@@ -340,7 +348,7 @@ impl Drop for Hold {
                     Some(heard) => is_heard(&connection, heard, last_words, &stop).await,
                     None => true,
                 };
-                close(&connection, HangUp::Done, b"");
+                close(&connection, CloseCode::Done, b"");
                 // A peer that received everything closes by itself. Any other peer must be notified, and that datagram
                 // can be lost: quinn repeats it while this side still exists.
                 if !was_heard {
@@ -376,7 +384,7 @@ async fn is_heard(
 }
 
 /// The stream from the peer.
-pub struct Reader {
+pub struct QuicReader {
     recv: quinn::RecvStream,
     /// Chunks read from the stream; those before `at` are used up.
     pieces: Vec<Bytes>,
@@ -389,7 +397,7 @@ pub struct Reader {
     hold: Arc<Hold>,
 }
 
-impl BufRead for Reader {
+impl BufRead for QuicReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.there().is_empty() {
             self.refill(std::future::pending::<()>())?;
@@ -404,7 +412,7 @@ impl BufRead for Reader {
     }
 }
 
-impl Reader {
+impl QuicReader {
     /// Returns bytes that were read from the stream and not consumed yet.
     pub fn there(&mut self) -> &[u8] {
         while self.at < self.pieces.len() && self.pieces[self.at].is_empty() {
@@ -416,7 +424,7 @@ impl Reader {
     /// Reads what has arrived, and waits if nothing has. At the end of the stream, reads nothing. Must only be called
     /// when everything before is consumed. If `other` completes during the wait, returns its result.
     pub fn refill<T>(&mut self, other: impl Future<Output = T>) -> io::Result<Option<T>> {
-        let Reader { recv, pieces, patience, .. } = self;
+        let QuicReader { recv, pieces, patience, .. } = self;
         patience.check(Duration::ZERO)?;
         let mut waits = None;
         let either = async {
@@ -450,7 +458,7 @@ impl Reader {
 
     /// Stops the stream: the peer has sent on it everything that it will send.
     pub fn leave(&mut self) {
-        let _ = self.recv.stop(VarInt::from_u32(HangUp::Done as u32));
+        let _ = self.recv.stop(VarInt::from_u32(CloseCode::Done as u32));
     }
 
     /// Returns how long the reader waits.
@@ -464,7 +472,7 @@ impl Reader {
     }
 }
 
-impl Read for Reader {
+impl Read for QuicReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut got = 0;
         while got < into.len() {
@@ -486,7 +494,7 @@ impl Read for Reader {
 }
 
 /// The stream to the peer.
-pub struct Writer {
+pub struct QuicWriter {
     /// `Some` until this is dropped.
     send: Option<quinn::SendStream>,
     /// The session has moved to TLS: this stream has no end.
@@ -496,7 +504,7 @@ pub struct Writer {
     hold: Arc<Hold>,
 }
 
-impl Writer {
+impl QuicWriter {
     /// Notifies the peer that everything after the first `at` bytes is sent over TLS. Nothing may be written after
     /// that, even if it fails.
     pub fn leave(&mut self, at: u64) -> io::Result<()> {
@@ -526,11 +534,11 @@ struct Unended(quinn::SendStream);
 
 impl Drop for Unended {
     fn drop(&mut self) {
-        let _ = self.0.reset(VarInt::from_u32(HangUp::Done as u32));
+        let _ = self.0.reset(VarInt::from_u32(CloseCode::Done as u32));
     }
 }
 
-impl Write for Writer {
+impl Write for QuicWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -563,7 +571,7 @@ impl Write for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for QuicWriter {
     fn drop(&mut self) {
         let Some(mut send) = self.send.take() else {
             return;

@@ -1,10 +1,10 @@
 //! The server side of network links: accepts clients whose keys are admitted.
 
-use super::admission::{Answer, Place, Room};
+use super::admission::{Admission, Room, Slot};
 use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
-use super::tcp_liveness::{ASKS, Named};
+use super::tcp_liveness::{ASKS, NamedSessions};
 use super::{BEGINS, HangUp, Kind, quic, tls as over_tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
@@ -64,7 +64,7 @@ pub fn listen(
     // Incoming connections are answered at once, so few of them wait and little of their data must be buffered.
     config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
     let room = Room::new(limits);
-    let door = Door {
+    let door = Acceptor {
         config,
         tls,
         room: room.clone(),
@@ -191,7 +191,7 @@ const LEAVING_LOOK: Duration = Duration::from_millis(2);
 impl Drop for Listener {
     fn drop(&mut self) {
         for endpoint in &self.endpoints {
-            endpoint.close(VarInt::from_u32(quic::HangUp::Told as u32), b"the server is shutting down");
+            endpoint.close(VarInt::from_u32(quic::CloseCode::Told as u32), b"the server is shutting down");
         }
         if let Some(engine) = self.engine.take() {
             engine.end(Box::pin(async {}));
@@ -217,27 +217,27 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// Admits clients.
 #[derive(Clone)]
-struct Door {
+struct Acceptor {
     config: quinn::ServerConfig,
     tls: Arc<rustls::ServerConfig>,
     room: Arc<Room>,
     movable: Arc<tls_upgrade::Movable>,
-    named: Arc<Named>,
+    named: Arc<NamedSessions>,
     limits: Limits,
     patience: Patience,
     sender: SyncSender<Guest>,
 }
 
-impl Door {
+impl Acceptor {
     async fn take_quic(self, endpoint: quinn::Endpoint) {
         while let Some(incoming) = endpoint.accept().await {
             sys::count_client();
             let is_shown = incoming.remote_address_validated();
             match self.room.knock(incoming.remote_address().ip(), is_shown, false) {
-                Answer::Begin(place) => begin(place, |place| self.clone().welcome_quic(incoming, place)),
-                Answer::ShowAddress => drop(incoming.retry()),
-                Answer::Refuse => incoming.refuse(),
-                Answer::Ignore => incoming.ignore(),
+                Admission::Begin(place) => begin(place, |place| self.clone().welcome_quic(incoming, place)),
+                Admission::ShowAddress => drop(incoming.retry()),
+                Admission::Refuse => incoming.refuse(),
+                Admission::Ignore => incoming.ignore(),
             }
         }
     }
@@ -249,7 +249,7 @@ impl Door {
                 Ok((socket, address)) => {
                     sys::count_client();
                     let may_belong = !self.movable.is_empty() || !self.named.is_empty();
-                    if let Answer::Begin(place) = self.room.knock(address.ip(), true, may_belong) {
+                    if let Admission::Begin(place) = self.room.knock(address.ip(), true, may_belong) {
                         begin(place, |place| self.clone().welcome_tls(socket, address, place));
                     }
                 }
@@ -259,7 +259,7 @@ impl Door {
         }
     }
 
-    async fn welcome_quic(self, incoming: quinn::Incoming, place: Place) {
+    async fn welcome_quic(self, incoming: quinn::Incoming, place: Slot) {
         let address = incoming.remote_address();
         let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
             return;
@@ -289,14 +289,14 @@ impl Door {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
             return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
         };
-        let (reader, writer, mover) = tls_upgrade::movable((reader, writer), &tls_upgrade::Terms::default(), 0);
+        let (reader, writer, mover) = tls_upgrade::movable((reader, writer), &tls_upgrade::UpgradeTerms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
     }
 
-    async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Place) {
+    async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Slot) {
         let welcomed = tokio::time::timeout(HANDSHAKE, over_tls::welcome(socket, self.tls.clone())).await;
         let Ok(Some(mut tunnel)) = welcomed else {
             return;
@@ -358,7 +358,7 @@ impl Door {
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs a handshake, which ends in time or is aborted when another one needs its slot.
-fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Place, welcome: impl FnOnce(Place) -> W) {
+fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Slot, welcome: impl FnOnce(Slot) -> W) {
     let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
     place.can_be_given_up(move || {
         let _ = give_up.send(());

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The client's name for a session, known only to the client and its server.
-pub type Name = [u8; 32];
+pub type SessionName = [u8; 32];
 
 /// The client's first byte, instead of [`super::BEGINS`], to query a session; the name follows.
 pub const ASKS: [u8; 1] = [2];
@@ -90,7 +90,7 @@ pub struct Watch {
     /// The TLS configuration of fresh connections.
     pub tls: Arc<rustls::ClientConfig>,
     /// The name of the session.
-    pub name: Name,
+    pub name: SessionName,
     /// How the connection is observed.
     pub signs: Signs,
     /// The server learns of the end of the session in another way.
@@ -160,10 +160,10 @@ impl Watch {
 
 /// The TLS sessions of a server, by the names that their clients gave them.
 #[derive(Default)]
-pub struct Named(Mutex<HashMap<(Pin, Name), tls::Watched>>);
+pub struct NamedSessions(Mutex<HashMap<(Pin, SessionName), tls::Watched>>);
 
-impl Named {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Pin, Name), tls::Watched>> {
+impl NamedSessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Pin, SessionName), tls::Watched>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,14 +173,14 @@ impl Named {
     }
 
     /// Adds the session of a client with this key. If the client uses a name twice, the first session keeps it.
-    pub fn put(&self, pin: Pin, name: Name, connection: tls::Watched) {
+    pub fn put(&self, pin: Pin, name: SessionName, connection: tls::Watched) {
         let mut all = self.lock();
         all.retain(|_, known| known.is_there());
         all.entry((pin, name)).or_insert(connection);
     }
 
     /// Ends the session of this name if `shall_end`; returns whether it is over.
-    fn is_over(&self, pin: Pin, name: Name, shall_end: impl Fn(&TcpStanding) -> bool, signs: &Signs) -> bool {
+    fn is_over(&self, pin: Pin, name: SessionName, shall_end: impl Fn(&TcpStanding) -> bool, signs: &Signs) -> bool {
         let all = self.lock();
         let Some(connection) = all.get(&(pin, name)) else { return true };
         let goes_on = connection.standing(signs.standing).is_some_and(|standing| !shall_end(&standing));

@@ -3,7 +3,7 @@
 mod moved;
 mod stalled;
 
-use super::client::{Dial, KIND_STEP, Lost, Won, Words, race};
+use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, Lost, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
 use super::server::{Guest, Lasting, Listener, listen};
 use super::test_relay::Relay;
@@ -92,8 +92,8 @@ fn each(case: impl Fn(Kind)) {
 }
 
 /// First bytes that are known in advance.
-fn words(bytes: Vec<u8>) -> Words {
-    Words::by(move || bytes.clone())
+fn words(bytes: Vec<u8>) -> FirstBytes {
+    FirstBytes::by(move || bytes.clone())
 }
 
 /// Returns bytes in which a shift or swap is visible: each block begins with its number.
@@ -378,7 +378,7 @@ fn a_server_that_drains_goes_on_with_those_that_it_has() {
 }
 
 /// Runs a race while the server sends a byte to each guest.
-fn race_with(world: &World, peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<Won, Lost> {
+fn race_with(world: &World, peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<DialWinner, Lost> {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(peers, kinds, dial));
         let mut guests = Vec::new();

@@ -27,7 +27,7 @@ const READ_BYTES: usize = 128 << 10;
 const RECORDS_ADD_BYTES: usize = 4 << 10;
 
 /// The TLS state of one side, client or server.
-pub enum Side {
+pub enum TlsSide {
     /// The client.
     Client(Box<UnbufferedClientConnection>),
     /// The server.
@@ -44,7 +44,7 @@ enum Want<'a> {
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum RecordStep {
     /// There may be more to do.
     Again,
     /// The peer must send more.
@@ -55,23 +55,23 @@ enum Step {
     Closed,
 }
 
-impl Side {
+impl TlsSide {
     /// Creates the client side, for a server whose key `tls` expects.
-    pub fn client(tls: Arc<rustls::ClientConfig>) -> Result<Side, rustls::Error> {
+    pub fn client(tls: Arc<rustls::ClientConfig>) -> Result<TlsSide, rustls::Error> {
         let name =
             ServerName::try_from(super::quic::NO_NAME).map_err(|error| rustls::Error::General(error.to_string()))?;
-        UnbufferedClientConnection::new(tls, name).map(|side| Side::Client(Box::new(side)))
+        UnbufferedClientConnection::new(tls, name).map(|side| TlsSide::Client(Box::new(side)))
     }
 
     /// Creates the server side.
-    pub fn server(tls: Arc<rustls::ServerConfig>) -> Result<Side, rustls::Error> {
-        UnbufferedServerConnection::new(tls).map(|side| Side::Server(Box::new(side)))
+    pub fn server(tls: Arc<rustls::ServerConfig>) -> Result<TlsSide, rustls::Error> {
+        UnbufferedServerConnection::new(tls).map(|side| TlsSide::Server(Box::new(side)))
     }
 
     fn common(&self) -> &CommonState {
         match self {
-            Side::Client(side) => side,
-            Side::Server(side) => side,
+            TlsSide::Client(side) => side,
+            TlsSide::Server(side) => side,
         }
     }
 
@@ -80,22 +80,22 @@ impl Side {
         self.common().peer_certificates().and_then(|chain| chain.first()).map(|cert| cert.to_vec())
     }
 
-    fn step(&mut self, want: Want<'_>, buffers: &mut Buffers, used: &mut usize) -> Result<Step, rustls::Error> {
+    fn step(&mut self, want: Want<'_>, buffers: &mut Buffers, used: &mut usize) -> Result<RecordStep, rustls::Error> {
         let Buffers { incoming, outgoing, plain } = buffers;
         let rest = &mut incoming[*used..];
         let (discard, step) = match self {
-            Side::Client(side) => settle(side.process_tls_records(rest), want, outgoing, plain),
-            Side::Server(side) => settle(side.process_tls_records(rest), want, outgoing, plain),
+            TlsSide::Client(side) => settle(side.process_tls_records(rest), want, outgoing, plain),
+            TlsSide::Server(side) => settle(side.process_tls_records(rest), want, outgoing, plain),
         };
         *used += discard;
         step
     }
 
     /// Runs steps until the peer must send more, or the request is done.
-    fn run(&mut self, want: Want<'_>, buffers: &mut Buffers) -> Result<Step, rustls::Error> {
+    fn run(&mut self, want: Want<'_>, buffers: &mut Buffers) -> Result<RecordStep, rustls::Error> {
         let mut used = 0;
-        let mut ended = Ok(Step::Again);
-        while let Ok(Step::Again) = ended {
+        let mut ended = Ok(RecordStep::Again);
+        while let Ok(RecordStep::Again) = ended {
             ended = self.step(want, buffers, &mut used);
         }
         if ended.is_err() {
@@ -123,14 +123,14 @@ fn settle<Data>(
     want: Want<'_>,
     outgoing: &mut Vec<u8>,
     plain: &mut Vec<u8>,
-) -> (usize, Result<Step, rustls::Error>) {
+) -> (usize, Result<RecordStep, rustls::Error>) {
     let UnbufferedStatus { mut discard, state } = status;
     let general = |what: &dyn std::fmt::Display| rustls::Error::General(what.to_string());
     let step = match state {
         Err(error) => Err(error),
         Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
             match traffic.next_record() {
-                None => break Ok(Step::Again),
+                None => break Ok(RecordStep::Again),
                 Some(Err(error)) => break Err(error),
                 Some(Ok(record)) => {
                     plain.extend_from_slice(record.payload);
@@ -144,7 +144,7 @@ fn settle<Data>(
                 match data.encode(&mut outgoing[begin..]) {
                     Ok(count) => {
                         outgoing.truncate(begin + count);
-                        break Ok(Step::Again);
+                        break Ok(RecordStep::Again);
                     }
                     Err(EncodeError::InsufficientSize(size)) => outgoing.resize(begin + size.required_size, 0),
                     Err(error) => break Err(general(&error)),
@@ -154,9 +154,9 @@ fn settle<Data>(
         // The data is in `outgoing`, before anything that is encrypted later.
         Ok(ConnectionState::TransmitTlsData(data)) => {
             data.done();
-            Ok(Step::Again)
+            Ok(RecordStep::Again)
         }
-        Ok(ConnectionState::BlockedHandshake) => Ok(Step::Hungry),
+        Ok(ConnectionState::BlockedHandshake) => Ok(RecordStep::Hungry),
         Ok(ConnectionState::WriteTraffic(mut traffic)) => {
             let begin = outgoing.len();
             let len = match want {
@@ -170,9 +170,9 @@ fn settle<Data>(
                 Want::Close => traffic.queue_close_notify(&mut outgoing[begin..]),
             };
             outgoing.truncate(begin + encrypted.as_ref().map_or(0, |count| *count));
-            encrypted.map(|_| Step::Done).map_err(|error| general(&error))
+            encrypted.map(|_| RecordStep::Done).map_err(|error| general(&error))
         }
-        Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Step::Closed),
+        Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(RecordStep::Closed),
         Ok(_) => Err(general(&"unexpected early data")),
     };
     (discard, step)
@@ -180,14 +180,14 @@ fn settle<Data>(
 
 /// A connection whose handshake is complete.
 pub struct Tunnel {
-    side: Side,
+    side: TlsSide,
     buffers: Buffers,
     socket: tokio::net::TcpStream,
 }
 
 impl Tunnel {
     /// Continues until `is_enough` returns `true`.
-    async fn go_on(&mut self, is_enough: impl Fn(&Tunnel) -> bool) -> Result<(), Fault> {
+    async fn go_on(&mut self, is_enough: impl Fn(&Tunnel) -> bool) -> Result<(), TlsFault> {
         let mut piece = vec![0; HANDSHAKE_READ_BYTES];
         loop {
             let stepped = self.side.run(Want::Nothing, &mut self.buffers);
@@ -197,23 +197,23 @@ impl Tunnel {
                 rustls::Error::AlertReceived(alert)
                     if is_about_keys(alert.into()) && self.side.peer_cert().is_some() =>
                 {
-                    Fault::TurnedAway
+                    TlsFault::TurnedAway
                 }
-                error => Fault::Tls(error),
+                error => TlsFault::Tls(error),
             })?;
-            sent.map_err(Fault::Io)?;
-            if step == Step::Closed {
-                return Err(Fault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
+            sent.map_err(TlsFault::Io)?;
+            if step == RecordStep::Closed {
+                return Err(TlsFault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
             }
             if is_enough(self) {
                 return Ok(());
             }
             if self.buffers.incoming.len() > HANDSHAKE_MAX_BYTES {
-                return Err(Fault::Io(io::Error::new(io::ErrorKind::InvalidData, "handshake too long")));
+                return Err(TlsFault::Io(io::Error::new(io::ErrorKind::InvalidData, "handshake too long")));
             }
-            let count = receive(&self.socket, &mut piece).await.map_err(Fault::Io)?;
+            let count = receive(&self.socket, &mut piece).await.map_err(TlsFault::Io)?;
             if count == 0 {
-                return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into()));
+                return Err(TlsFault::Io(io::ErrorKind::UnexpectedEof.into()));
             }
             self.buffers.incoming.extend_from_slice(&piece[..count]);
         }
@@ -224,7 +224,7 @@ impl Tunnel {
         let said = self.say(words).await;
         // A server that rejects this client may have closed before it received them, and sent a reason.
         match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
-            Err(Fault::Io(error)) => Err(Trouble::Broken(said.err().unwrap_or(error).to_string())),
+            Err(TlsFault::Io(error)) => Err(Trouble::Broken(said.err().unwrap_or(error).to_string())),
             heard => heard.map_err(Trouble::from),
         }
     }
@@ -277,7 +277,7 @@ impl Tunnel {
                 self.buffers.plain.drain(..COUNT);
                 return Ok(said);
             }
-            let count = if step == Step::Closed { 0 } else { receive(&self.socket, &mut piece).await? };
+            let count = if step == RecordStep::Closed { 0 } else { receive(&self.socket, &mut piece).await? };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -288,7 +288,7 @@ impl Tunnel {
 
 /// Connects to a server. Whether it accepts this client is not known yet.
 pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
-    let side = Side::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let side = TlsSide::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
     let unreachable = |error: io::Error| Trouble::Unreachable(error.to_string());
     let socket = tokio::net::TcpStream::connect(peer).await.map_err(unreachable)?;
     // If nothing listens at a local port, the system may choose that port for us, and TCP connects to itself.
@@ -304,7 +304,7 @@ pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result
 /// Completes a client's handshake; `None` if the client was rejected or does not speak TLS.
 pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfig>) -> Option<Tunnel> {
     prepare(&socket);
-    let mut tunnel = Tunnel { side: Side::server(tls).ok()?, buffers: Buffers::default(), socket };
+    let mut tunnel = Tunnel { side: TlsSide::server(tls).ok()?, buffers: Buffers::default(), socket };
     match tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await {
         Ok(()) => Some(tunnel),
         Err(_) => {
@@ -320,25 +320,25 @@ fn prepare(socket: &tokio::net::TcpStream) {
 }
 
 /// Why a handshake failed.
-enum Fault {
+enum TlsFault {
     Tls(rustls::Error),
     /// A peer that has shown its key rejects ours.
     TurnedAway,
     Io(io::Error),
 }
 
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Trouble {
+impl From<TlsFault> for Trouble {
+    fn from(fault: TlsFault) -> Trouble {
         match fault {
-            Fault::Tls(rustls::Error::InvalidCertificate(why)) => {
+            TlsFault::Tls(rustls::Error::InvalidCertificate(why)) => {
                 Trouble::WrongKey(rustls::Error::InvalidCertificate(why).to_string())
             }
-            Fault::TurnedAway => Trouble::NotAdmitted,
-            Fault::Tls(rustls::Error::AlertReceived(alert)) if is_about_versions(alert.into()) => {
+            TlsFault::TurnedAway => Trouble::NotAdmitted,
+            TlsFault::Tls(rustls::Error::AlertReceived(alert)) if is_about_versions(alert.into()) => {
                 Trouble::Broken(OTHER_VERSIONS.into())
             }
-            Fault::Tls(error) => Trouble::Broken(error.to_string()),
-            Fault::Io(error) => Trouble::Broken(error.to_string()),
+            TlsFault::Tls(error) => Trouble::Broken(error.to_string()),
+            TlsFault::Io(error) => Trouble::Broken(error.to_string()),
         }
     }
 }
@@ -375,18 +375,18 @@ async fn receive(socket: &tokio::net::TcpStream, into: &mut [u8]) -> io::Result<
 }
 
 /// The state shared by both halves.
-struct Shared {
-    state: Mutex<State>,
+struct TunnelShared {
+    state: Mutex<TunnelState>,
     socket: TcpStream,
     hung_up: AtomicBool,
 }
 
-/// A value that lives as long as the halves of a connection. It is not part of [`Shared`], which tasks of the same
+/// A value that lives as long as the halves of a connection. It is not part of [`TunnelShared`], which tasks of the same
 /// engine may hold for a moment.
 type UntilEnd = Arc<dyn Send + Sync>;
 
-struct State {
-    side: Side,
+struct TunnelState {
+    side: TlsSide,
     incoming: Vec<u8>,
     /// Bytes that the reader left for the next write.
     due: Vec<u8>,
@@ -394,7 +394,7 @@ struct State {
     is_broken: bool,
 }
 
-impl State {
+impl TunnelState {
     fn check(&self) -> io::Result<()> {
         match self.is_broken {
             true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "invalid TLS data")),
@@ -403,8 +403,8 @@ impl State {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl TunnelShared {
+    fn lock(&self) -> MutexGuard<'_, TunnelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -416,9 +416,9 @@ impl Shared {
 
 /// Ends a connection at once, from any thread.
 #[derive(Clone)]
-pub struct HangUp(Arc<Shared>);
+pub struct TlsHangUp(Arc<TunnelShared>);
 
-impl HangUp {
+impl TlsHangUp {
     /// Closes the connection.
     pub fn now(&self) {
         self.0.hung_up.store(true, Ordering::Relaxed);
@@ -444,7 +444,7 @@ impl HangUp {
 
 /// A connection that may have ended.
 #[derive(Clone)]
-pub struct Watched(Weak<Shared>);
+pub struct Watched(Weak<TunnelShared>);
 
 impl Watched {
     /// Returns its own address and the peer's; `None` if it has ended.
@@ -468,13 +468,17 @@ impl Watched {
     /// Closes the connection if it still exists.
     pub fn hang_up(&self) {
         if let Some(shared) = self.0.upgrade() {
-            HangUp(shared).now();
+            TlsHangUp(shared).now();
         }
     }
 }
 
 /// Returns the two halves of a connection. `until_end` is dropped with the last of them.
-pub fn halves(tunnel: Tunnel, patience: Patience, until_end: UntilEnd) -> io::Result<(Reader, Writer, HangUp)> {
+pub fn halves(
+    tunnel: Tunnel,
+    patience: Patience,
+    until_end: UntilEnd,
+) -> io::Result<(TlsReader, TlsWriter, TlsHangUp)> {
     let Tunnel { side, buffers, socket } = tunnel;
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
@@ -483,9 +487,9 @@ pub fn halves(tunnel: Tunnel, patience: Patience, until_end: UntilEnd) -> io::Re
     socket.set_read_timeout(look)?;
     socket.set_write_timeout(look)?;
     let parting = patience.parting.clone();
-    let state = Mutex::new(State { side, incoming: buffers.incoming, due: buffers.outgoing, is_broken: false });
-    let shared = Arc::new(Shared { state, socket, hung_up: AtomicBool::new(false) });
-    let reader = Reader {
+    let state = Mutex::new(TunnelState { side, incoming: buffers.incoming, due: buffers.outgoing, is_broken: false });
+    let shared = Arc::new(TunnelShared { state, socket, hung_up: AtomicBool::new(false) });
+    let reader = TlsReader {
         shared: shared.clone(),
         raw: vec![0; READ_BYTES],
         plain: buffers.plain,
@@ -494,14 +498,14 @@ pub fn halves(tunnel: Tunnel, patience: Patience, until_end: UntilEnd) -> io::Re
         patience,
         until_end: until_end.clone(),
     };
-    let writer = Writer { shared: shared.clone(), outgoing: Vec::new(), parting, until_end };
-    Ok((reader, writer, HangUp(shared)))
+    let writer = TlsWriter { shared: shared.clone(), outgoing: Vec::new(), parting, until_end };
+    Ok((reader, writer, TlsHangUp(shared)))
 }
 
 /// The stream from the peer. TCP cannot signal that the reader is gone: the peer learns it when the writer is dropped
 /// too.
-pub struct Reader {
-    shared: Arc<Shared>,
+pub struct TlsReader {
+    shared: Arc<TunnelShared>,
     raw: Vec<u8>,
     /// Decrypted bytes; those before `at` are used up.
     plain: Vec<u8>,
@@ -513,7 +517,7 @@ pub struct Reader {
     until_end: UntilEnd,
 }
 
-impl Reader {
+impl TlsReader {
     /// Decrypts what has arrived, and waits for more while that is nothing.
     fn refill(&mut self) -> io::Result<()> {
         self.plain.clear();
@@ -538,7 +542,7 @@ impl Reader {
     fn understand(&mut self, count: usize) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
-        let State { side, incoming, due, is_broken } = &mut *state;
+        let TunnelState { side, incoming, due, is_broken } = &mut *state;
         incoming.extend_from_slice(&self.raw[..count]);
         let mut buffers = Buffers {
             incoming: std::mem::take(incoming),
@@ -551,7 +555,7 @@ impl Reader {
         drop(state);
         match step {
             Ok(step) => {
-                self.is_over |= step == Step::Closed;
+                self.is_over |= step == RecordStep::Closed;
                 Ok(())
             }
             // Return what was decrypted before; the error is reported by the next call.
@@ -566,7 +570,7 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-impl BufRead for Reader {
+impl BufRead for TlsReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.plain.len() && !self.is_over {
             self.refill()?;
@@ -579,7 +583,7 @@ impl BufRead for Reader {
     }
 }
 
-impl Read for Reader {
+impl Read for TlsReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let there = self.fill_buf()?;
         let count = there.len().min(into.len());
@@ -590,20 +594,20 @@ impl Read for Reader {
 }
 
 /// The stream to the peer.
-pub struct Writer {
-    shared: Arc<Shared>,
+pub struct TlsWriter {
+    shared: Arc<TunnelShared>,
     outgoing: Vec<u8>,
     parting: Parting,
     #[expect(dead_code, reason = "it ends with the last of the halves")]
     until_end: UntilEnd,
 }
 
-impl Writer {
+impl TlsWriter {
     /// Encrypts, and sends everything pending while `may_wait` returns `true`.
     fn send(&mut self, want: Want<'_>, may_wait: impl Fn() -> bool) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
-        let State { side, incoming, due, is_broken } = &mut *state;
+        let TunnelState { side, incoming, due, is_broken } = &mut *state;
         // Pending answers go first.
         self.outgoing.clear();
         self.outgoing.append(due);
@@ -635,7 +639,7 @@ impl Writer {
     }
 }
 
-impl Write for Writer {
+impl Write for TlsWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(PIECE_MAX_BYTES);
         if count > 0 {
@@ -650,7 +654,7 @@ impl Write for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for TlsWriter {
     fn drop(&mut self) {
         let waits = Since::now();
         let _ = self.send(Want::Close, || waits.elapsed() < FAREWELL);

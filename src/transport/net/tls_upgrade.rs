@@ -13,7 +13,7 @@
 
 use super::bridge::wait;
 use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
-use super::tcp_liveness::{Name, Watch};
+use super::tcp_liveness::{SessionName, Watch};
 use super::{quic, tls};
 use crate::transport::link::{Leave, Moved, Patience};
 use crate::trust::Pin;
@@ -28,7 +28,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// When a session moves.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct UpgradeTerms {
     /// Not before this many bytes were transferred.
     pub after_bytes: u64,
     /// Only if the round trip time is at most this.
@@ -39,9 +39,14 @@ pub struct Terms {
     pub limit: Duration,
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms { after_bytes: LANE_AFTER_BYTES, rtt_max: LANE_RTT_MAX, lost_one_in: LANE_LOST_ONE_IN, limit: LANE_LIMIT }
+impl Default for UpgradeTerms {
+    fn default() -> UpgradeTerms {
+        UpgradeTerms {
+            after_bytes: LANE_AFTER_BYTES,
+            rtt_max: LANE_RTT_MAX,
+            lost_one_in: LANE_LOST_ONE_IN,
+            limit: LANE_LIMIT,
+        }
     }
 }
 
@@ -52,16 +57,16 @@ fn is_clean(connection: &quinn::Connection, lost_one_in: u64) -> bool {
 }
 
 /// A secret known only to both ends of a QUIC connection. By it the client names the session to move.
-type Token = Name;
+type UpgradeToken = SessionName;
 /// The exporter label of the token (RFC 8446, 7.5).
 const TOKEN_LABEL: &[u8] = b"EXPORTER-sparsync-lane";
 /// The server has the session, or the client confirms the move.
 const YES: [u8; 1] = [1];
 
 /// Returns the token of a session that can move; `None` if the peer does not support or want that.
-pub fn token(connection: &quinn::Connection) -> Option<Token> {
+pub fn token(connection: &quinn::Connection) -> Option<UpgradeToken> {
     let agreed = connection.handshake_data()?.downcast::<quinn::crypto::rustls::HandshakeData>().ok()?;
-    let mut token = Token::default();
+    let mut token = UpgradeToken::default();
     let may = agreed.protocol.as_deref() == Some(ALPN_LANES);
     (may && connection.export_keying_material(&mut token, TOKEN_LABEL, b"").is_ok()).then_some(token)
 }
@@ -86,25 +91,25 @@ impl Progress {
     }
 }
 
-/// The state shared by the halves of a session, its [`Mover`] and its [`HangUp`].
-struct Shared {
+/// The state shared by the halves of a session, its [`Mover`] and its [`UpgradeHangUp`].
+struct UpgradeShared {
     connection: quinn::Connection,
     progress: Arc<Progress>,
     after_bytes: u64,
     /// Notified once `after_bytes` were transferred.
     enough: Notify,
-    lane: Mutex<Lane>,
+    lane: Mutex<TlsLane>,
 }
 
-enum Lane {
+enum TlsLane {
     None,
-    Tls(tls::HangUp),
+    Tls(tls::TlsHangUp),
     /// The session was closed; a move is no longer possible.
     Over,
 }
 
-impl Shared {
-    fn lane(&self) -> MutexGuard<'_, Lane> {
+impl UpgradeShared {
+    fn lane(&self) -> MutexGuard<'_, TlsLane> {
         self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,21 +123,25 @@ impl Shared {
 
 /// Returns the halves of a session that can move, and its [`Mover`]. Must be called inside a runtime. `said` is the
 /// number of session bytes that this side has already sent.
-pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms, said: usize) -> (Reader, Writer, Mover) {
+pub fn movable(
+    halves: (quic::QuicReader, quic::QuicWriter),
+    terms: &UpgradeTerms,
+    said: usize,
+) -> (UpgradeReader, UpgradeWriter, Mover) {
     let (reader, writer) = halves;
     let (connection, patience) = (reader.connection().clone(), reader.patience().clone());
     let (tell_left, left) = oneshot::channel();
     tokio::spawn(hear_where_it_left(connection.clone(), tell_left));
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(UpgradeShared {
         connection,
         progress: Arc::default(),
         after_bytes: terms.after_bytes,
         enough: Notify::new(),
-        lane: Mutex::new(Lane::None),
+        lane: Mutex::new(TlsLane::None),
     });
     shared.count(said);
     let ((to_reader, reads), (to_writer, writes)) = (oneshot::channel(), oneshot::channel());
-    let reader = Reader {
+    let reader = UpgradeReader {
         quic: reader,
         taken: 0,
         left: Some(left),
@@ -141,7 +150,8 @@ pub fn movable(halves: (quic::Reader, quic::Writer), terms: &Terms, said: usize)
         tls: None,
         shared: shared.clone(),
     };
-    let writer = Writer { tls: None, quic: writer, given: said as u64, lane: Some(writes), shared: shared.clone() };
+    let writer =
+        UpgradeWriter { tls: None, quic: writer, given: said as u64, lane: Some(writes), shared: shared.clone() };
     (reader, writer, Mover { shared, patience, to_reader, to_writer })
 }
 
@@ -156,16 +166,16 @@ async fn hear_where_it_left(connection: quinn::Connection, tell: oneshot::Sender
 
 /// Moves a session, once.
 pub struct Mover {
-    shared: Arc<Shared>,
+    shared: Arc<UpgradeShared>,
     patience: Patience,
-    to_reader: oneshot::Sender<tls::Reader>,
-    to_writer: oneshot::Sender<tls::Writer>,
+    to_reader: oneshot::Sender<tls::TlsReader>,
+    to_writer: oneshot::Sender<tls::TlsWriter>,
 }
 
 impl Mover {
     /// Runs the client's part: dials the same server over TLS once that pays off. On any failure, the session stays on
     /// QUIC. Afterwards watches over the TLS connection, whose session is named by the token.
-    pub async fn ask(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: Terms) {
+    pub async fn ask(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: UpgradeTerms) {
         let connection = self.shared.connection.clone();
         self.shared.enough.notified().await;
         // The bytes were passed to QUIC; wait until they are really sent.
@@ -193,7 +203,7 @@ impl Mover {
         {
             // QUIC has followed the client, so the server receives this, and what it holds is free for the next
             // session.
-            quic::close(&connection, quic::HangUp::Told, b"the client is no longer reachable over TLS");
+            quic::close(&connection, quic::CloseCode::Told, b"the client is no longer reachable over TLS");
             lane.hang_up();
         }
     }
@@ -213,7 +223,8 @@ impl Mover {
             take(lane.clone());
             // Spawned because the caller limits the time of each handshake, and this takes as long as the session.
             tokio::spawn(async move {
-                let told = |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::HangUp::Told as u64;
+                let told =
+                    |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::CloseCode::Told as u64;
                 // A client closes QUIC if TCP cannot follow it; over TCP the server would not notice for a long time.
                 if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if told(&close))
                 {
@@ -226,11 +237,11 @@ impl Mover {
     fn attach(self, tunnel: tls::Tunnel) -> Option<tls::Watched> {
         let Mover { shared, patience, to_reader, to_writer } = self;
         let mut lane = shared.lane();
-        if let Lane::None = *lane
+        if let TlsLane::None = *lane
             && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Arc::new(()))
         {
             let watched = hang_up.watched();
-            *lane = Lane::Tls(hang_up);
+            *lane = TlsLane::Tls(hang_up);
             shared.progress.moved.now();
             drop(lane);
             // If a receiver is gone, the session is over.
@@ -251,19 +262,19 @@ fn stats_bytes(connection: &quinn::Connection) -> u64 {
 }
 
 /// The stream from the peer, over QUIC or TLS.
-pub struct Reader {
-    quic: quic::Reader,
+pub struct UpgradeReader {
+    quic: quic::QuicReader,
     /// The number of bytes consumed over QUIC.
     taken: u64,
     /// Receives the position at which the peer leaves QUIC.
     left: Option<oneshot::Receiver<u64>>,
     end: Option<u64>,
-    lane: Option<oneshot::Receiver<tls::Reader>>,
-    tls: Option<tls::Reader>,
-    shared: Arc<Shared>,
+    lane: Option<oneshot::Receiver<tls::TlsReader>>,
+    tls: Option<tls::TlsReader>,
+    shared: Arc<UpgradeShared>,
 }
 
-impl Reader {
+impl UpgradeReader {
     /// Continues until there is data over QUIC, the session ends, or it has moved to TLS.
     fn find(&mut self) -> io::Result<()> {
         while self.tls.is_none() {
@@ -330,7 +341,7 @@ fn told_why(connection: &quinn::Connection, error: io::Error) -> io::Error {
 /// How much later than the end over TCP the reason over QUIC may arrive.
 const WHY_COMES_WITHIN: Duration = Duration::from_secs(1);
 
-impl BufRead for Reader {
+impl BufRead for UpgradeReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.find()?;
         match &mut self.tls {
@@ -351,7 +362,7 @@ impl BufRead for Reader {
     }
 }
 
-impl Read for Reader {
+impl Read for UpgradeReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut got = 0;
         loop {
@@ -369,29 +380,29 @@ impl Read for Reader {
 }
 
 /// The stream to the peer, over QUIC or TLS.
-pub struct Writer {
+pub struct UpgradeWriter {
     // Dropped first: the last data is sent before the end of the stream.
-    tls: Option<tls::Writer>,
-    quic: quic::Writer,
+    tls: Option<tls::TlsWriter>,
+    quic: quic::QuicWriter,
     /// The number of bytes sent over QUIC.
     given: u64,
-    lane: Option<oneshot::Receiver<tls::Writer>>,
-    shared: Arc<Shared>,
+    lane: Option<oneshot::Receiver<tls::TlsWriter>>,
+    shared: Arc<UpgradeShared>,
 }
 
-impl Writer {
+impl UpgradeWriter {
     /// Returns the progress of the session.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.shared.progress
     }
 
     /// Returns a handle that ends the session from any thread.
-    pub fn hang_up(&self) -> HangUp {
-        HangUp(self.shared.clone())
+    pub fn hang_up(&self) -> UpgradeHangUp {
+        UpgradeHangUp(self.shared.clone())
     }
 }
 
-impl Write for Writer {
+impl Write for UpgradeWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -424,16 +435,16 @@ impl Write for Writer {
 
 /// Ends a session at once, on both transports.
 #[derive(Clone)]
-pub struct HangUp(Arc<Shared>);
+pub struct UpgradeHangUp(Arc<UpgradeShared>);
 
-impl HangUp {
+impl UpgradeHangUp {
     /// Closes both connections and sends the reason to the peer.
     pub fn now(&self, why: &str) {
-        quic::close(&self.0.connection, quic::HangUp::Told, why.as_bytes());
+        quic::close(&self.0.connection, quic::CloseCode::Told, why.as_bytes());
         let mut lane = self.0.lane();
         match &*lane {
-            Lane::Tls(tls) => tls.now(),
-            Lane::None | Lane::Over => *lane = Lane::Over,
+            TlsLane::Tls(tls) => tls.now(),
+            TlsLane::None | TlsLane::Over => *lane = TlsLane::Over,
         }
     }
 
@@ -442,7 +453,7 @@ impl HangUp {
         let shared = Arc::downgrade(&self.0);
         Box::new(move || {
             let Some(shared) = shared.upgrade() else { return };
-            if let Lane::Tls(tls) = &*shared.lane() {
+            if let TlsLane::Tls(tls) = &*shared.lane() {
                 tls.leave()();
             }
             drop(engine.spawn(quic::leave(shared.connection.clone())));
@@ -456,16 +467,16 @@ impl HangUp {
 
     /// Returns whether the peer has closed QUIC, or its stream over TLS.
     pub fn is_over(&self) -> bool {
-        self.0.connection.close_reason().is_some() || matches!(&*self.0.lane(), Lane::Tls(tls) if tls.is_over())
+        self.0.connection.close_reason().is_some() || matches!(&*self.0.lane(), TlsLane::Tls(tls) if tls.is_over())
     }
 }
 
 /// The sessions of a server that can move, by their tokens.
 #[derive(Default)]
-pub struct Movable(Mutex<HashMap<Token, (Pin, Mover)>>);
+pub struct Movable(Mutex<HashMap<UpgradeToken, (Pin, Mover)>>);
 
 impl Movable {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Token, (Pin, Mover)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<UpgradeToken, (Pin, Mover)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -475,7 +486,7 @@ impl Movable {
     }
 
     /// Adds the session of a client with this key. It can be found once, until it ends.
-    pub fn put(self: &Arc<Movable>, token: Token, pin: Pin, mover: Mover) {
+    pub fn put(self: &Arc<Movable>, token: UpgradeToken, pin: Pin, mover: Mover) {
         let (all, connection) = (self.clone(), mover.shared.connection.clone());
         self.lock().insert(token, (pin, mover));
         tokio::spawn(async move {
@@ -485,8 +496,8 @@ impl Movable {
     }
 
     /// Returns the session of this key whose token the client sends first.
-    pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<(Token, Mover)> {
-        let token: Token = tunnel.hear().await.ok()?;
+    pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<(UpgradeToken, Mover)> {
+        let token: UpgradeToken = tunnel.hear().await.ok()?;
         let mut movable = self.lock();
         let is_its_own = movable.get(&token).is_some_and(|(whose, _)| *whose == pin);
         is_its_own.then(|| movable.remove(&token)).flatten().map(|(_, mover)| (token, mover))

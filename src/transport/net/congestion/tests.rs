@@ -1,6 +1,6 @@
 //! Congestion control on simulated paths: senders that behave like quinn's, and a link with a queue.
 
-use super::{Control, FLOOR_DATAGRAMS, LOST_AT_ONCE_DATAGRAMS, Pause, Step};
+use super::{Control, FLOOR_DATAGRAMS, LOST_AT_ONCE_DATAGRAMS, Pause, RateStep};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -458,21 +458,21 @@ fn a_pause_goes_on_until_the_queue_is_gone() {
     let believed = control.base.unwrap();
     // A step that ended a little above the BDP: part of the measured round trip is still queue.
     let (rate, before) = (control.rate(), believed.mul_f64(1.8));
-    let step = Step { believed, before, rate, is_doubt: false };
+    let step = RateStep { believed, before, rate, is_doubt: false };
     let found = believed.mul_f64(1.17);
     let next = control.conclude(moment, &step, found, rate).expect("it is not over");
     assert_eq!(control.base, Some(believed));
     assert!(next.target() < believed, "{next:?}");
     // A pause that began without a queue ends with the first step.
-    let step = Step { before: believed.mul_f64(1.1), ..step };
+    let step = RateStep { before: believed.mul_f64(1.1), ..step };
     assert!(control.conclude(moment, &step, believed, rate).is_none());
     // If a doubt finds that the path has become longer, the rate stays.
     let grown = believed.mul_f64(3.0);
-    let doubt = Step { before: grown, rate: rate / 2.0, is_doubt: true, ..step };
+    let doubt = RateStep { before: grown, rate: rate / 2.0, is_doubt: true, ..step };
     assert!(control.conclude(moment, &doubt, grown, rate / 2.0).is_none());
     assert_eq!((control.base, control.rate()), (Some(grown), rate));
     // A queue of another flow is not taken for a longer path either.
-    let step = Step { before: believed.mul_f64(2.0), ..step };
+    let step = RateStep { before: believed.mul_f64(2.0), ..step };
     assert!(control.conclude(moment, &step, believed.mul_f64(4.0), rate).is_some());
     control.pause = Some(Pause::Drains(step));
     assert!(control.window_bytes() as f64 >= 1.2 * rate * believed.as_secs_f64(), "no step goes down by half");

@@ -5,15 +5,15 @@ use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::limits::LANE_LOST_ONE_IN;
 use crate::transport::net::tcp_liveness::Signs;
-use crate::transport::net::tls_upgrade::{self, Progress, Terms};
+use crate::transport::net::tls_upgrade::{self, Progress, UpgradeTerms};
 use crate::transport::net::{BEGINS, migration, quic, tls as over_tls};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
 /// Moves on any path, after this many bytes.
-fn after(after_bytes: u64) -> Terms {
-    Terms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG }
+fn after(after_bytes: u64) -> UpgradeTerms {
+    UpgradeTerms { after_bytes, rtt_max: Duration::MAX, lost_one_in: 0, limit: LONG }
 }
 
 /// A server that also moves on any path, for clients with any key.
@@ -29,7 +29,7 @@ struct Met {
 }
 
 impl Met {
-    fn at(world: &World, address: SocketAddr, patience: Patience, terms: Terms) -> Met {
+    fn at(world: &World, address: SocketAddr, patience: Patience, terms: UpgradeTerms) -> Met {
         Met::by(world, address, Dial { lanes: terms, ..world.dial(patience) })
     }
 
@@ -44,7 +44,7 @@ impl Met {
         })
     }
 
-    fn that(world: &World, terms: Terms) -> Met {
+    fn that(world: &World, terms: UpgradeTerms) -> Met {
         Met::at(world, world.address(), patient(), terms)
     }
 
@@ -347,7 +347,7 @@ fn where_datagrams_are_lost_quic_stays() {
         let limits = Limits { lane_lost_one_in: one_in(server_minds), ..Limits::default() };
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
         let relay = relay_of_both(&world, Ends::Told);
-        let terms = Terms { lost_one_in: one_in(client_minds), ..after(2 << 20) };
+        let terms = UpgradeTerms { lost_one_in: one_in(client_minds), ..after(2 << 20) };
         let Met { link, near, guest } = Met::at(&world, relay.address, patient(), terms);
         let far = guest.hang_up.clone();
         relay.lose_one_in(10);
@@ -364,7 +364,7 @@ fn where_datagrams_are_lost_quic_stays() {
 #[test]
 fn a_long_way_is_for_quic() {
     let world = open_world();
-    let Met { link, near, guest } = Met::that(&world, Terms { rtt_max: Duration::ZERO, ..after(1) });
+    let Met { link, near, guest } = Met::that(&world, UpgradeTerms { rtt_max: Duration::ZERO, ..after(1) });
     send(link, guest, true, || {});
     assert_eq!(near.moved_after(), None);
 }
